@@ -15,17 +15,14 @@ Policies and learners are pickled for other processes with their values of gin w
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gin
 import gymnasium as gym
 import numpy as np
 import torch
@@ -35,6 +32,7 @@ from torch import nn
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.acting.in_workers import OneRow
+from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.schema import Compute, Reader, blank_observation
 from async_wrappers.policy import Policy
 
@@ -42,7 +40,6 @@ __all__ = [
     "LearnerInterface",
     "ReadyMade",
     "Spec",
-    "WithGinValues",
     "check_at_least",
     "check_choice",
     "check_flags",
@@ -53,7 +50,6 @@ __all__ = [
     "own_seed",
     "reader_of",
     "seeded",
-    "with_gin_values",
 ]
 
 
@@ -279,7 +275,7 @@ class Spec:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes; functions that gin binds come with their values, for a process whose gin is empty."""
-        return {name: _value(value) for name, value in self.__dict__.items()}
+        return {name: with_gin_values(value) for name, value in self.__dict__.items()}
 
     def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
         """Refuse a delay that the agent cannot play under, with a ValueError.
@@ -423,67 +419,3 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
-
-
-# Callables with the values that gin binds to them now: a child process has an empty gin.
-
-
-@dataclass(frozen=True, eq=False)
-class WithGinValues:
-    """Calls `function` with `bindings`, as gin would: the caller's arguments win over them."""
-
-    function: Callable[..., Any]
-    bindings: dict[str, Any]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        given = inspect.signature(self.function).bind_partial(*args).arguments
-        bound = {name: value for name, value in self.bindings.items() if name not in given}
-        return self.function(*args, **{**bound, **kwargs})
-
-
-def with_gin_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with the values that gin binds to it now, so that a process without them can call it.
-
-    A function that gin does not know is returned as it is. Values that are callables get their values too; what
-    `function` calls by name does not.
-
-    Gin's text (``gin.config_str``) cannot be sent instead: it leaves out values that have no text, and to read it a
-    child would have to import every module that it names.
-    """
-    if isinstance(function, partial):
-        return partial(with_gin_values(function.func), *function.args, **function.keywords)
-    configurable = _configurable(function)
-    if configurable is None:
-        return function
-    # A reference such as @scope/name is a function, or a class, that enters the scope around the configurable. Gin has
-    # no public name for that scope, so it is read from the function's closure.
-    entered = type(function).__call__ if isinstance(function, type) else function
-    scope = inspect.getclosurevars(entered).nonlocals.get("scope_components") if inspect.isfunction(entered) else None
-    with gin.config_scope(scope):
-        bindings = gin.get_bindings(configurable)
-    values = {name: _value(value) for name, value in bindings.items()}
-    return WithGinValues(inspect.unwrap(configurable), values)
-
-
-def _configurable(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return what is registered with gin; of a class of another package a reference is a subclass of the same name."""
-    if not isinstance(function, type):
-        found = inspect.unwrap(function, stop=_is_configurable)
-        return found if _is_configurable(found) else None
-    named = [kind for kind in function.__mro__ if kind.__qualname__ == function.__qualname__]
-    return next((kind for kind in named if _is_configurable(kind)), None)
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(_value(each) for each in value)
-    return with_gin_values(value) if callable(value) else value
-
-
-def _is_configurable(function: Callable[..., Any]) -> bool:
-    try:
-        gin.get_bindings(function, resolve_references=False)
-    except (ValueError, TypeError):  # not registered, or not hashable
-        return False
-    return True

@@ -27,13 +27,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers import checks
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
 from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, check_at_least
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import LearningAgent
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
@@ -624,7 +625,7 @@ def _copies(
     spec: Spec, learner: Any, num_envs: int, devices: Sequence[str] | None, sync_period: int
 ) -> PolicyCopies | None:
     """Make the copies of the policy that act on devices; None where none are wanted."""
-    check_at_least("act_sync_period", sync_period, 1, "update")
+    checks.whole("act_sync_period", sync_period, 1, unit="updates")
     if devices is None:
         if sync_period != 1:
             raise ValueError(f"act_sync_period must be 1 where act_devices=None, got {sync_period}")

@@ -5,7 +5,7 @@ bool is no number here: ``workers=True`` is a mistake more often than a 1.
 
 * `whole`: a whole number within bounds. `whole_frames`: a number of frames >= 0.
 * `positive`: a number > 0. `number`: a number with any other condition.
-* `flag`: True or False. `function`: something that can be called.
+* `flag`: True or False. `choice`: one of some words. `function`: something that can be called.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = [
+    "choice",
     "flag",
     "function",
     "number",
@@ -39,6 +40,17 @@ def flag(name: str, value: Any) -> bool:
     if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
+
+
+def choice(name: str, value: Any, words: Sequence[str | None]) -> None:
+    """Raise a ValueError unless `value` is one of some words, of which None may be one.
+
+    Raises:
+        ValueError: `value` is none of them.
+    """
+    if not (value is None or isinstance(value, str)) or value not in words:
+        wanted = " or ".join(map(repr, words)) if len(words) < 3 else f"one of {', '.join(map(repr, words))}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
 def function(name: str, value: Any, purpose: str) -> None:

@@ -23,7 +23,7 @@ from async_wrappers.agents.agent import Agent, Demonstrable
 from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter, read_demonstrations
 from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
-from async_wrappers.agents.experiment.episode import episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import environment_seed, play_episode
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.files import write_text_atomically
 
@@ -82,7 +82,7 @@ class Pretraining:
                     f"{self._named} does not fit, in episode {episodes} {error}: record it with the environment of "
                     "this configuration"
                 ) from None
-            for transition in transitions(environment, playback, episode_seed(seed, _DEMONSTRATED, episodes)):
+            for transition in transitions(environment, playback, environment_seed(seed, _DEMONSTRATED, episodes)):
                 agent.demonstrate(transition)
                 shown += 1
             episodes, frames = episodes + 1, frames + len(episode)
@@ -246,7 +246,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _seeds(seed: int, episodes: int) -> list[int]:
-    return [episode_seed(seed, _RECORDED, number) for number in range(episodes)]
+    return [environment_seed(seed, _RECORDED, number) for number in range(episodes)]
 
 
 def _writer(dataset: str, frames: gym.Env[Any, Any], player: str) -> DatasetWriter:

@@ -36,7 +36,7 @@ __all__ = [
     "closing_line",
     "different_episodes",
     "encounter_of",
-    "episode_seed",
+    "environment_seed",
     "facts",
     "frames_of",
     "go_to_encounter",
@@ -75,10 +75,11 @@ class Episode(NamedTuple):
     digest: int | None = None
 
 
-def episode_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
+def environment_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
     """Return the environment seed of episode `number` of `phase` in a run with seed `seed`.
 
-    Where many environments are played at once the number is of the episodes of environment `env_id` alone.
+    Where many environments are played at once the number is of the episodes of environment `env_id` alone. Environment
+    0 has the seeds of a live run, `async_wrappers.live.loop.episode_seed`.
     No environment state is ever saved: a resumed run seeds its episodes as an uninterrupted one does.
     """
     entropy = (seed, int(phase), number, env_id) if env_id else (seed, int(phase), number)
@@ -312,8 +313,8 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Seeds each episode of one of N environments by its number, and cuts it after so many frames.
 
     ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
-    episode is a function of the run's seed, the phase, n and l (`episode_seed`). Where ``info["game_over"]`` is False
-    at an end, a reset without a seed goes on with the same episode's next life.
+    episode is a function of the run's seed, the phase, n and l (`environment_seed`). Where ``info["game_over"]`` is
+    False at an end, a reset without a seed goes on with the same episode's next life.
 
     Args:
         env: The environment.
@@ -346,7 +347,7 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
             self._number += 1
         else:
             return self.env.reset(options=options)
-        seed = episode_seed(self._seed, self._phase, self._number, self._env_id)
+        seed = environment_seed(self._seed, self._phase, self._number, self._env_id)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -383,5 +384,5 @@ class Seeds:
         """Return what each environment begins its episode with."""
         of_envs = enumerate(numbers, self.first)
         if self.whole:
-            return [episode_seed(self.seed, self.phase, number, env_id) for env_id, number in of_envs]
+            return [environment_seed(self.seed, self.phase, number, env_id) for env_id, number in of_envs]
         return [number * self.of_all + env_id for env_id, number in of_envs]  # as `NumberedEpisodes` reads it

@@ -13,7 +13,7 @@ from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,
     Watched,
-    episode_seed,
+    environment_seed,
     go_to_encounter,
     play_episode,
 )
@@ -51,7 +51,7 @@ def evaluate(
     go_to_encounter(environment)
     played, watched = [], Watched(environment)
     for number in range(episodes):
-        episode = play_episode(agent, watched, episode_seed(seed, Phase.FINAL, number), max_frames)  # type: ignore[arg-type]
+        episode = play_episode(agent, watched, environment_seed(seed, Phase.FINAL, number), max_frames)  # type: ignore[arg-type]
         played.append(episode._replace(digest=watched.digest))
     return played
 

@@ -41,7 +41,7 @@ from async_wrappers.agents.experiment.episode import (
     Watched,
     closing_line,
     encounter_of,
-    episode_seed,
+    environment_seed,
     facts,
     frames_of,
     go_to_encounter,
@@ -404,7 +404,7 @@ class Runner:
         return getattr(self.agent, "times", None) or PartTimes()
 
     def _play(self, phase: Phase) -> Episode:
-        seed = episode_seed(self.seed, phase, self.episodes[phase])
+        seed = environment_seed(self.seed, phase, self.episodes[phase])
         watched: Any = self.environment if phase == Phase.TRAIN else Watched(self.environment)
         episode = play_episode(self.agent, watched, seed, self.max_steps_per_episode, self._part_times)
         if phase != Phase.TRAIN:

@@ -36,10 +36,11 @@ from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
 from async_wrappers.agents.experiment.rounds import Group, OtherLearners, Share, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, must, number, runner, setting, whole
-from async_wrappers.agents.spec import Spec, with_gin_values
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.vector_agent import Ended, Meters, Rows, VectorAgent
 
 __all__ = ["VectorRunner"]

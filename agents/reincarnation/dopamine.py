@@ -28,6 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from async_wrappers import checks
 from async_wrappers.agents.demonstrations.pickled import PickledArray, load_data, plain
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
 from async_wrappers.agents.experiment.config import CONFIG, empty_gin
@@ -36,7 +37,7 @@ from async_wrappers.agents.networks.torsos import CentredTorso, ImpalaTorso, MLP
 from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay, find_replay
 from async_wrappers.agents.reincarnation.teacher import COLLECT, Environment, Teacher, TeachersDemonstration, layers_of
 from async_wrappers.agents.reincarnation.tensor_bundle import read_tensors
-from async_wrappers.agents.spec import check_choice, discrete_actions
+from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
@@ -410,7 +411,7 @@ class DopamineTeacher(Teacher):
         max_vals: Sequence[float] | None = None,
     ) -> None:
         """See the class."""
-        check_choice("DopamineTeacher.inputs", inputs, ("unit", "centred"))
+        checks.choice("DopamineTeacher.inputs", inputs, ("unit", "centred"))
         directory, number = _chosen(Path(path), number)
         source = f"teacher {directory / f'ckpt.{number}'}"
         checkpoint = read_checkpoint(directory, number)

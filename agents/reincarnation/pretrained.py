@@ -10,7 +10,7 @@ from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import conservative
 from async_wrappers.agents.reincarnation.augmentation import Augmented
-from async_wrappers.agents.reincarnation.student import Phase, Student
+from async_wrappers.agents.reincarnation.student import Student, TeachingPhase
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, SHARE, agent, number, whole
 from async_wrappers.agents.value_based.dqn import DQN
 
@@ -55,7 +55,7 @@ class PretrainedDQN(Augmented, Student, DQN):
 
     def teacher_weight(self) -> float:
         """Return c offline; online what is left of it."""
-        if self.teaching.phase is Phase.OFFLINE:
+        if self.teaching.phase is TeachingPhase.OFFLINE:
             return self.cql_coefficient
         if not self.cql_decay_period:
             return 0.0
@@ -63,11 +63,11 @@ class PretrainedDQN(Augmented, Student, DQN):
 
     def own_weight(self) -> float:
         """Return the weight of the TD loss offline; online it is 1."""
-        return self.td_loss_coefficient if self.teaching.phase is Phase.OFFLINE else 1.0
+        return self.td_loss_coefficient if self.teaching.phase is TeachingPhase.OFFLINE else 1.0
 
     def learning_rate(self) -> float | None:
         """Return the offline phase's own rate."""
-        return self.pretraining_learning_rate if self.teaching.phase is Phase.OFFLINE else None
+        return self.pretraining_learning_rate if self.teaching.phase is TeachingPhase.OFFLINE else None
 
     def begin_online(self, learner: Learner) -> None:
         """Go from offline updates to play: a new optimiser, and the target network as the weights are."""

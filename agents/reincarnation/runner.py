@@ -14,13 +14,12 @@ from tqdm import trange
 
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.config import save_config
-from async_wrappers.agents.experiment.episode import Length, Played, encounter_of, lengths_in_words
-from async_wrappers.agents.experiment.episode import Phase as Plays
+from async_wrappers.agents.experiment.episode import Length, Phase, Played, encounter_of, lengths_in_words
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
-from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent, seed_of
+from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, TeachingPhase, seed_of
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
 from async_wrappers.agents.settings import choice, factory, flag, must, number, runner, text, whole
 
@@ -94,7 +93,7 @@ class RunnerWithTeacher(Runner):
             f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}",
         )
         must(
-            bool(self._lengths[Plays.EVAL].frames or self._lengths[Plays.EVAL].episodes),
+            bool(self._lengths[Phase.EVAL].frames or self._lengths[Phase.EVAL].episodes),
             "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
             "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0",
         )
@@ -105,10 +104,10 @@ class RunnerWithTeacher(Runner):
         self._check_teacher()
         offline = self.num_pretraining_iterations if self.num_pretraining_steps else 0
         self._check_phases(offline)
-        self._kinds = [Phase.COLLECT] * bool(self.teacher_steps) + [Phase.OFFLINE] * offline
-        self._kinds += [Phase.ONLINE] * self.num_iterations
+        self._kinds = [TeachingPhase.COLLECT] * bool(self.teacher_steps) + [TeachingPhase.OFFLINE] * offline
+        self._kinds += [TeachingPhase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
-        self._kind = Phase.ONLINE
+        self._kind = TeachingPhase.ONLINE
         self.scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
         self.teacher: Teacher | None = None
 
@@ -166,14 +165,14 @@ class RunnerWithTeacher(Runner):
         if self.teacher is None:
             self.teacher = self._load_teacher()
             self.environment = TeacherView.within(self.environment, self.teacher)
-            needed = Phase.OFFLINE in self._kinds or self._rehearses
+            needed = TeachingPhase.OFFLINE in self._kinds or self._rehearses
             self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self.label_at)
             if self.label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
                 delay.report_effect = True
         if super().resume():
             return True
         spec = self.student.student
-        takes_over = self.student.teacher_replay is not None and Phase.COLLECT not in self._kinds
+        takes_over = self.student.teacher_replay is not None and TeachingPhase.COLLECT not in self._kinds
         if takes_over or spec.reloads_replay:
             check_own_replay(self.environment, self.teacher)
         if takes_over and not self.student.take_over(self.teacher.demonstrations()):
@@ -204,13 +203,13 @@ class RunnerWithTeacher(Runner):
     def _run_iteration(self, iteration: int) -> None:
         self._kind = self._kinds[iteration]
         later = self._kinds[iteration:]
-        needed = self._rehearses or Phase.OFFLINE in later
+        needed = self._rehearses or TeachingPhase.OFFLINE in later
         self.student.begin_phase(self._kind, last=not needed)
         if self.scores is None:
             self._measure()
         lengths = self._lengths
-        if self._kind is Phase.COLLECT:  # the student has learnt nothing yet
-            self._lengths = {Plays.TRAIN: Length(self.teacher_steps, None)}
+        if self._kind is TeachingPhase.COLLECT:  # the student has learnt nothing yet
+            self._lengths = {Phase.TRAIN: Length(self.teacher_steps, None)}
         try:
             super()._run_iteration(iteration)
         finally:
@@ -219,7 +218,7 @@ class RunnerWithTeacher(Runner):
     def _measure(self) -> None:
         """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
         assert self.teacher is not None
-        measured = self.seed, self._lengths[Plays.EVAL], self.max_steps_per_episode
+        measured = self.seed, self._lengths[Phase.EVAL], self.max_steps_per_episode
         if not self.evaluate_teacher:
             self.scores = {"teacher": self.teacher_score, "random": None, "returns": []}
             if self.teacher_score is not None:
@@ -250,8 +249,8 @@ class RunnerWithTeacher(Runner):
         random, teacher = self.scores["random"], self.scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
 
-    def _run_phase(self, phase: Plays, length: Length) -> Played:
-        if phase != Plays.TRAIN or self._kind is not Phase.OFFLINE:
+    def _run_phase(self, phase: Phase, length: Length) -> Played:
+        if phase != Phase.TRAIN or self._kind is not TeachingPhase.OFFLINE:
             return super()._run_phase(phase, length)
         updates = self.agent.updates
         for _ in trange(self.num_pretraining_steps, desc="offline", unit="update", disable=None):
@@ -259,11 +258,11 @@ class RunnerWithTeacher(Runner):
         return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
 
     def _summarize(
-        self, phase: Plays, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
+        self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
     ) -> None:
         super()._summarize(phase, played, seconds, line, scalars)
         line["phase"] = self._kind.value
-        if phase != Plays.EVAL:
+        if phase != Phase.EVAL:
             line["teacher_weight"] = self.student.teaching.weight
             return
         assert self.scores is not None
@@ -277,11 +276,11 @@ class RunnerWithTeacher(Runner):
 
     def facts(self) -> dict[str, str]:
         """Return what the run is, in words; each kind of iteration is told apart."""
-        evaluation = lengths_in_words({Plays.EVAL: self._lengths[Plays.EVAL]})
+        evaluation = lengths_in_words({Phase.EVAL: self._lengths[Phase.EVAL]})
         each = {
-            Phase.COLLECT: f"{self.teacher_steps:,} frames that the teacher plays",
-            Phase.OFFLINE: f"{self.num_pretraining_steps:,} offline updates and {evaluation}",
-            Phase.ONLINE: lengths_in_words(self._lengths),
+            TeachingPhase.COLLECT: f"{self.teacher_steps:,} frames that the teacher plays",
+            TeachingPhase.OFFLINE: f"{self.num_pretraining_steps:,} offline updates and {evaluation}",
+            TeachingPhase.ONLINE: lengths_in_words(self._lengths),
         }
         counted = [(self._kinds.count(kind), length) for kind, length in each.items() if kind in self._kinds]
         words = ", then ".join(f"{count} of {length}" for count, length in counted)
@@ -298,7 +297,7 @@ class RunnerWithTeacher(Runner):
         facts: dict[str, Any] = {
             "label_at": self.label_at,
             "collect": self.teacher_steps,
-            "offline": self._kinds.count(Phase.OFFLINE),
+            "offline": self._kinds.count(TeachingPhase.OFFLINE),
             "updates": self.num_pretraining_steps,
         }
         teacher = {} if self.teacher is None else self.teacher.identity()
@@ -307,7 +306,7 @@ class RunnerWithTeacher(Runner):
     @property
     def one_more(self) -> str:
         """The binding that lets a run that is finished go on for an iteration."""
-        return f"Runner.num_iterations = {self._kinds.count(Phase.ONLINE) + 1}"
+        return f"Runner.num_iterations = {self._kinds.count(TeachingPhase.ONLINE) + 1}"
 
 
 def train_teacher(base_dir: Path, gin_file: str) -> None:

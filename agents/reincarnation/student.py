@@ -47,12 +47,12 @@ from async_wrappers.policy import Decision
 __all__ = [
     "LABEL",
     "VIEW",
-    "Phase",
     "Rehearsal",
     "ReincarnatedAgent",
     "Student",
     "Teaches",
     "Teaching",
+    "TeachingPhase",
     "only_in_turn",
     "seed_of",
     "with_teacher",
@@ -82,7 +82,7 @@ class Teaches(Protocol):
         """Yield the episodes of its replay, oldest first, as `teacher.TeachersDemonstration`."""
 
 
-class Phase(Enum):
+class TeachingPhase(Enum):
     """What a student does in an iteration."""
 
     COLLECT = "collect"
@@ -102,7 +102,7 @@ class Teaching:
         horizon: The longest roll-in of an episode, where there is one.
     """
 
-    phase: Phase = Phase.ONLINE
+    phase: TeachingPhase = TeachingPhase.ONLINE
     weight: float = 1.0
     online_steps: int = 0
     rehearsed: int = 0
@@ -115,7 +115,7 @@ class Teaching:
             normalized_score: 0 is random play, 1 the teacher's.
             decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
         """
-        if self.phase is not Phase.ONLINE or self.weight <= 0:
+        if self.phase is not TeachingPhase.ONLINE or self.weight <= 0:
             return
         over = 0 <= decay_period <= self.online_steps
         self.weight = 0.0 if over else clipped_weight(normalized_score)
@@ -411,7 +411,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         self.teacher, self._label_at = teacher, label_at
         self.teacher_replay = self.student.make_teacher_replay() if keeps_replay else None
 
-    def begin_phase(self, phase: Phase, *, last: bool = False) -> None:
+    def begin_phase(self, phase: TeachingPhase, *, last: bool = False) -> None:
         """Do what a phase does, until the next call.
 
         Args:
@@ -420,7 +420,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         """
         self.finish_update()
         self.learner.finish_update()
-        if self.teaching.phase is Phase.OFFLINE and phase is Phase.ONLINE:
+        if self.teaching.phase is TeachingPhase.OFFLINE and phase is TeachingPhase.ONLINE:
             self.student.begin_online(self.learner)
             self._publish()
         self.teaching.phase = phase
@@ -429,8 +429,8 @@ class ReincarnatedAgent(TurnBasedAgent):
             self.teacher_replay = None
         self.learner.source = self._source(phase)
 
-    def _source(self, phase: Phase) -> Any:
-        if phase is Phase.OFFLINE:
+    def _source(self, phase: TeachingPhase) -> Any:
+        if phase is TeachingPhase.OFFLINE:
             if self.teacher_replay is None or not len(self.teacher_replay):
                 raise ValueError(
                     "an offline phase needs the teacher's replay, which is empty: collect transitions first"
@@ -558,7 +558,7 @@ class ReincarnatedAgent(TurnBasedAgent):
 
     def _guided(self, decision: Decision) -> bool:
         """Whether the teacher chooses the action of a decision."""
-        if self.teaching.phase is Phase.COLLECT:
+        if self.teaching.phase is TeachingPhase.COLLECT:
             return True
         return self.student.guided(decision, self._number)
 
@@ -571,7 +571,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         super()._close(reward, outcome, following, terminal, truncated)
 
     def _learn_from_closed(self, frame: int) -> None:
-        if self.teaching.phase is not Phase.COLLECT:
+        if self.teaching.phase is not TeachingPhase.COLLECT:
             super()._learn_from_closed(frame)
             return
         assert self.teacher_replay is not None
@@ -581,7 +581,7 @@ class ReincarnatedAgent(TurnBasedAgent):
             self.teacher_replay.observe({**transition, "action": transition["action"] - first})
 
     def _train_step(self) -> None:
-        if self.teaching.phase is Phase.COLLECT:
+        if self.teaching.phase is TeachingPhase.COLLECT:
             return
         self.teaching.online_steps += 1
         super()._train_step()
@@ -606,7 +606,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         else:
             self.teacher_replay = None
         state = bundle["teaching"]
-        vars(self.teaching).update({**state, "phase": Phase(state["phase"])})
+        vars(self.teaching).update({**state, "phase": TeachingPhase(state["phase"])})
         self._set_learning_rate()
         return lost
 

@@ -31,7 +31,7 @@ from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.config import empty_gin
-from async_wrappers.agents.experiment.episode import episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import environment_seed, play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.reincarnation.student import VIEW
@@ -203,7 +203,7 @@ class Teacher:
         agent.eval_mode = True
         scores, frames = list[float](), 0
         while (len(scores) < length.episodes) if length.episodes is not None else frames < length.frames:
-            seeded = episode_seed(seed, _MEASURED, len(scores))
+            seeded = environment_seed(seed, _MEASURED, len(scores))
             episode = play_episode(agent, self.environment, seeded, max_frames)
             frames += episode.frames
             scores.append(episode.score)

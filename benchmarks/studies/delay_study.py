@@ -30,7 +30,7 @@ import torch
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.experiment.episode import Phase, episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import Phase, environment_seed, play_episode
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -101,7 +101,7 @@ def score(case: Case) -> float:
     for number in itertools.count():
         if frames >= case.frames:
             break
-        frames += play_episode(agent, env, episode_seed(case.seed, Phase.TRAIN, number)).frames
+        frames += play_episode(agent, env, environment_seed(case.seed, Phase.TRAIN, number)).frames
     return statistics.fmean(episode.score for episode in evaluate(agent, env, EPISODES, case.seed))
 
 

@@ -46,7 +46,7 @@ from torch.nn import functional
 
 import async_wrappers  # noqa: F401  (registers the game)
 from async_wrappers import CommittedActions, RealtimeDelay
-from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.envs.falling_blocks.game import ACTIONS, COLUMNS, ENTRY, NO_PIECE, STRIDE, Biased, Game
@@ -310,7 +310,7 @@ def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetw
             done += 1
 
     learn(FIRST_UPDATES, given)
-    observations = [each.reset(seed=episode_seed(seed, Phase.TRAIN, n))[0] for n, each in enumerate(environments)]
+    observations = [each.reset(seed=environment_seed(seed, Phase.TRAIN, n))[0] for n, each in enumerate(environments)]
     own: list[tuple[Numbers, int, int]] = []
     agreed = list[float]()
     for _ in range(rounds):
@@ -365,7 +365,10 @@ class Trial(NamedTuple):
         else:
             policy = lambda observations: random.integers(len(ACTIONS), size=len(observations)).tolist()  # noqa: E731
         games = [self.interaction.environment(delayed=self.player != AT_ONCE) for _ in range(GAMES)]
-        return {"lines": play(policy, games, [episode_seed(self.seed, Phase.FINAL, n) for n in range(GAMES)]), **facts}
+        return {
+            "lines": play(policy, games, [environment_seed(self.seed, Phase.FINAL, n) for n in range(GAMES)]),
+            **facts,
+        }
 
 
 def _player(observations: Numbers) -> Sequence[int]:

@@ -11,7 +11,7 @@ import torch
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.experiment.episode import episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import environment_seed, play_episode
 from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
@@ -88,7 +88,7 @@ def in_turn(spec: Any, env: Any) -> TurnBasedAgent:
     agent = TurnBasedAgent(spec)
     agent.learner.drawn = drawn_by(agent.learner)
     for number in range(EPISODES):
-        play_episode(agent, env, episode_seed(0, 0, number))
+        play_episode(agent, env, environment_seed(0, 0, number))
     return agent
 
 

@@ -15,7 +15,7 @@ import async_wrappers.configurables
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, empty_gin, save_config
-from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.load import load_agent, play_episode
 from tests.worlds.experiments import load_gin
 
@@ -62,7 +62,7 @@ def snapshot() -> list[Any]:
 
 
 def played(agent: Any, env: Any, seed: int = 4) -> list[Any]:
-    return [play_episode(agent, env, episode_seed(seed, Phase.FINAL, number)) for number in range(4)]
+    return [play_episode(agent, env, environment_seed(seed, Phase.FINAL, number)) for number in range(4)]
 
 
 def test_it_plays_as_the_run_evaluates_and_leaves_the_directory_alone(run: tuple[Path, list[Any]]) -> None:

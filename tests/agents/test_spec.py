@@ -18,9 +18,7 @@ import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.making import make_learner, maker_of_learners
-from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.registry import create_spec
-from async_wrappers.agents.spec import with_gin_values
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.policy import Decision
@@ -330,33 +328,3 @@ def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -
             share = np.mean([policy.act(observation, decision) != greedy for decision in decisions])
             expected = epsilon * 2 / 3  # a random action may be the greedy one
             assert share == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
-
-
-class TestWithGinValues:
-    def test_a_callable_that_gin_does_not_know_is_left_alone(self) -> None:
-        def function() -> None: ...
-
-        assert with_gin_values(function) is function
-        assert with_gin_values(torch.optim.SGD) is torch.optim.SGD
-
-    def test_the_callers_arguments_win_over_what_was_bound(self) -> None:
-        gin.parse_config("create_optimizer.learning_rate = 0.5\ncreate_optimizer.name = 'sgd'")
-        make = with_gin_values(create_optimizer)
-        gin.clear_config()
-        parameter = [torch.nn.Parameter(torch.zeros(1))]
-        assert make(parameter).defaults["lr"] == 0.5
-        assert make(parameter, "adam", 0.25).defaults["lr"] == 0.25
-        assert make(parameter, learning_rate=0.25).defaults["lr"] == 0.25
-
-    @pytest.mark.parametrize("scope", ["", "wide/"])
-    def test_a_class_of_another_package_is_made_as_gin_would_in_a_process_without_gin(self, scope: str) -> None:
-        gin.parse_config(
-            f"create_gym_environment.environment_id = 'CartPole-v1'\n"
-            f"create_gym_environment.wrappers = [@{scope}AppliedActions]\n"
-            f"AppliedActions.length = 2\nwide/AppliedActions.length = 5"
-        )
-        make = with_gin_values(gin.get_configurable("create_gym_environment"))
-        payload = cloudpickle.dumps(make)
-        gin.clear_config()
-        length = 5 if scope else 2
-        assert cloudpickle.loads(payload)().observation_space["applied_actions"].shape[0] == length

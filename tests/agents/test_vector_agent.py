@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.ring import FINAL, TERMINAL
 from async_wrappers.agents.schema import each_array
@@ -91,7 +91,7 @@ def test_each_environment_stores_what_it_would_store_alone(delays: dict[str, int
         alone = TurnBasedAgent.playing(DQN, drifting(**delays), **HYPERPARAMETERS)
         mine = [episode for episode in over if episode.env_id == env_id]
         for number, ended in enumerate(mine):
-            episode = play_episode(alone, drifting(**delays), episode_seed(5, 0, number, env_id))
+            episode = play_episode(alone, drifting(**delays), environment_seed(5, 0, number, env_id))
             assert (ended.frames, ended.actions) == (episode.frames, episode.actions)
             assert ended.score == pytest.approx(episode.score)
         slots = alone.learner.replay.state_dict()["slots"]
@@ -125,7 +125,7 @@ def test_one_environment_ends_in_the_weights_of_turn_based_play(member: str, ove
         if over < episodes:
             envs.send(shown.env_ids, agent.act(shown))
     for number in range(episodes):
-        play_episode(alone, drifting(2), episode_seed(5, 0, number))
+        play_episode(alone, drifting(2), environment_seed(5, 0, number))
     assert agent.updates > 5
     assert_identical(agent.learner.state_dict(), alone.learner.state_dict())
     assert_identical(agent.learner.replay.state_dict(), alone.learner.replay.state_dict())

@@ -112,3 +112,19 @@ def test_whatever_can_be_called_is_a_function(value: Any) -> None:
 def test_the_sentences(call: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("lz4", None), "'lz4' or None"),
+        (("start", "effect"), "'start' or 'effect'"),
+        (("a", "b", "c"), "one of 'a', 'b', 'c'"),
+    ],
+)
+@pytest.mark.parametrize("value", ["lz", "", 0, False, ("lz4",), np.array(["lz4", "a"])])
+def test_a_choice_is_one_of_the_words(words: tuple[str | None, ...], told: str, value: Any) -> None:
+    for word in words:
+        checks.choice("n", word, words)
+    with pytest.raises(ValueError, match=f"^n must be {re.escape(told)}, got {re.escape(repr(value))}$"):
+        checks.choice("n", value, words)

@@ -19,7 +19,7 @@ from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN
-from async_wrappers.agents.reincarnation.student import LABEL, VIEW, Phase, ReincarnatedAgent
+from async_wrappers.agents.reincarnation.student import LABEL, VIEW, ReincarnatedAgent, TeachingPhase
 from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
@@ -90,7 +90,7 @@ def taught(kind: Any, environment: gym.Env[Any, Any], keeps_replay: bool = True,
     space: Any = environment.action_space
     teacher: Any = ScriptedTeacher(int(space.n), int(space.start))
     agent.set_teacher(teacher, keeps_replay=keeps_replay)
-    agent.begin_phase(Phase.ONLINE)
+    agent.begin_phase(TeachingPhase.ONLINE)
     return agent
 
 

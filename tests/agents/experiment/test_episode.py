@@ -20,7 +20,7 @@ from async_wrappers.agents.experiment.episode import (
     Phase,
     Played,
     closing_line,
-    episode_seed,
+    environment_seed,
     facts,
     note_standing,
     play_episode,
@@ -28,6 +28,7 @@ from async_wrappers.agents.experiment.episode import (
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.envs import ClipReward
+from async_wrappers.live.loop import episode_seed
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.duels_env import FRAMES, Duels, won_by
 from tests.worlds.experiments import make_dqn
@@ -122,17 +123,18 @@ def test_the_score_is_unclipped_where_the_environment_clips_inside_the_delay(
 class TestSeeds:
     @given(st.integers(0, 2**40), st.sampled_from(Phase), st.integers(0, 10**6))
     def test_they_are_ones_that_gymnasium_takes(self, seed: int, phase: Phase, number: int) -> None:
-        assert 0 <= episode_seed(seed, phase, number) < 2**31
-        assert episode_seed(seed, phase, number) == episode_seed(seed, phase, number)
+        assert 0 <= environment_seed(seed, phase, number) < 2**31
+        assert environment_seed(seed, phase, number) == environment_seed(seed, phase, number)
 
     def test_runs_phases_and_episodes_have_seeds_of_their_own(self) -> None:
-        seeds = [episode_seed(seed, phase, number) for seed in range(10) for phase in Phase for number in range(50)]
+        seeds = [environment_seed(seed, phase, number) for seed in range(10) for phase in Phase for number in range(50)]
         assert len(set(seeds)) == len(seeds)
 
     def test_they_never_change_between_versions(self) -> None:
         # A run that is resumed with a later version must go on as it would have.
         asked = [(0, Phase.TRAIN, 0), (3, Phase.EVAL, 7), (1, Phase.FINAL, 2)]
-        assert [episode_seed(*question) for question in asked] == [821_328_062, 912_422_222, 1_718_757_946]
+        assert [environment_seed(*question) for question in asked] == [821_328_062, 912_422_222, 1_718_757_946]
+        assert [environment_seed(*question) for question in asked] == [episode_seed(*question) for question in asked]
 
 
 EPISODES = 6  # of a phase
@@ -157,7 +159,7 @@ def make_runner(base_dir: Path, iterations: int, **arguments: Any) -> Runner:
 
 
 def outcomes(phase: Phase, first: int, episodes: int) -> list[bool | None]:
-    return [won_by(episode_seed(0, phase, number)) for number in range(first, first + episodes)]
+    return [won_by(environment_seed(0, phase, number)) for number in range(first, first + episodes)]
 
 
 class TestFacts:
@@ -328,4 +330,4 @@ class TestTheRunner:
 
 
 def _seed(number: int) -> int:
-    return episode_seed(0, Phase.TRAIN, number)
+    return environment_seed(0, Phase.TRAIN, number)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, different_episodes, episode_seed
+from async_wrappers.agents.experiment.episode import Episode, Phase, different_episodes, environment_seed
 from async_wrappers.agents.experiment.evaluate import (
     STATISTICS,
     bootstrap_interval,
@@ -89,7 +89,7 @@ class TestEvaluate:
     def test_episodes_are_seeded_by_the_runs_seed_and_their_number_alone(self) -> None:
         env, agent = DriftingEnv(), ScriptedAgent()
         first = evaluate(agent, env, 4, seed=9)
-        assert [life.seed for life in env.lives] == [episode_seed(9, Phase.FINAL, number) for number in range(4)]
+        assert [life.seed for life in env.lives] == [environment_seed(9, Phase.FINAL, number) for number in range(4)]
         assert evaluate(ScriptedAgent(), env, 4, seed=9) == first != evaluate(ScriptedAgent(), env, 4, seed=8)
 
     def test_the_agent_is_in_evaluation(self) -> None:

@@ -25,7 +25,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment import runner as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
-from async_wrappers.agents.experiment.episode import Length, Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Length, Phase, environment_seed
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
@@ -473,7 +473,7 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
         runner = build(tmp_path, *duels, f"Runner.num_iterations = {iteration + 1}")
         runner.resume()
         runner.run_experiment()
-        won = [won_by(episode_seed(0, Phase.TRAIN, 10 * iteration + number)) for number in range(10)]
+        won = [won_by(environment_seed(0, Phase.TRAIN, 10 * iteration + number)) for number in range(10)]
         passed += won.count(True)
         line = newest(tmp_path)["logs"][iteration]
         assert line["train_episode_lengths"] == [FRAMES] * 10

@@ -21,7 +21,7 @@ from async_wrappers import (
     create_atari_vector,
 )
 from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.episode import Episode, NumberedEpisodes, Phase, episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import Episode, NumberedEpisodes, Phase, environment_seed, play_episode
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.value_based.dqn import DQN
@@ -132,7 +132,7 @@ def test_the_episodes_of_a_vector_are_numbered_by_game_and_cut_by_its_frames() -
         (True, False, False, one + LENGTH + 1),
         (False, True, None, 2 * one),
     ]
-    assert game.seeds[:3] == [episode_seed(7, Phase.TRAIN, number, 1) for number in (4, 5, 6)]
+    assert game.seeds[:3] == [environment_seed(7, Phase.TRAIN, number, 1) for number in (4, 5, 6)]
     env = NumberedEpisodes(lives({}), seed=7, phase=Phase.TRAIN, num_envs=2, max_frames=LENGTH + 1)
     env.reset(seed=0)
     last = [env.step(0) for _ in range(LENGTH + 1)][-1]

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from async_wrappers.agents.agent import RandomAgent
-from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Episode, Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
 from async_wrappers.agents.experiment.metrics import Metrics
 from async_wrappers.agents.experiment.report import (
@@ -75,7 +75,7 @@ class TestComparison:
         rows = compare_with_baselines(runner)
         assert [row.agent for row in rows] == ["random", "no-op", "trained"]
         lives = runner.environment.unwrapped.lives[before:]  # type: ignore[attr-defined]
-        seeds = [episode_seed(3, Phase.FINAL, number) for number in range(5)]
+        seeds = [environment_seed(3, Phase.FINAL, number) for number in range(5)]
         assert [life.seed for life in lives] == seeds * 3
         for index, row in enumerate(rows):
             assert row.scores == [sum(life.rewards) for life in lives[5 * index : 5 * index + 5]]

@@ -26,7 +26,7 @@ from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, newest_bundle, read_bundle
 from async_wrappers.agents.experiment.ending import Ending
-from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner
@@ -168,7 +168,7 @@ class TestPhases:
         numbers = {Phase.TRAIN: 0, Phase.EVAL: 0}
         for index, life in enumerate(lives(runner)):
             phase = Phase.EVAL if index % 3 == 2 else Phase.TRAIN
-            assert life.seed == episode_seed(5, phase, numbers[phase])
+            assert life.seed == environment_seed(5, phase, numbers[phase])
             numbers[phase] += 1
 
     def test_returns_are_unclipped_where_rewards_are_clipped_inside_the_delay(self, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, episode_seed
+from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, environment_seed
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
@@ -446,7 +446,7 @@ def test_other_experiments_are_refused(tmp_path: Path) -> None:
         ),
         ("VectorRunner.act_devices = 'cpu'", r"act_devices must be devices such as .*, or None, got 'cpu'"),
         ("VectorRunner.act_sync_period = 2", r"act_sync_period must be 1 where act_devices=None, got 2"),
-        ("VectorRunner.act_sync_period = 0", r"act_sync_period must be >= 1 update, got 0"),
+        ("VectorRunner.act_sync_period = 0", r"act_sync_period must be a whole number of updates >= 1, got 0"),
         ("VectorRunner.double_buffered = 1", r"double_buffered must be True or False, got 1"),
     ],
 )
@@ -476,8 +476,9 @@ def test_numbered_episodes_are_functions_of_their_number() -> None:
         return gym.make("CartPole-v1").reset(seed=seed)[0]
 
     env = NumberedEpisodes(gym.make("CartPole-v1"), seed=7, phase=Phase.EVAL, num_envs=4, max_frames=3)
-    np.testing.assert_array_equal(env.reset(seed=4 * 5 + 2)[0], first(episode_seed(7, Phase.EVAL, 5, 2)))
+    np.testing.assert_array_equal(env.reset(seed=4 * 5 + 2)[0], first(environment_seed(7, Phase.EVAL, 5, 2)))
     steps = [env.step(0)[2:4] for _ in range(3)]
     assert steps == [(False, False), (False, False), (False, True)]
-    np.testing.assert_array_equal(env.reset()[0], first(episode_seed(7, Phase.EVAL, 6, 2)))
-    assert episode_seed(7, Phase.EVAL, 5, 0) == episode_seed(7, Phase.EVAL, 5) != episode_seed(7, Phase.EVAL, 5, 1)
+    np.testing.assert_array_equal(env.reset()[0], first(environment_seed(7, Phase.EVAL, 6, 2)))
+    of_episode = [environment_seed(7, Phase.EVAL, 5, *env_id) for env_id in ((), (0,), (1,))]
+    assert of_episode[0] == of_episode[1] != of_episode[2]

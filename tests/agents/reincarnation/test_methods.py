@@ -18,7 +18,7 @@ from async_wrappers.agents.reincarnation.dqfd import DQfD
 from async_wrappers.agents.reincarnation.jsrl import JSRL
 from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
 from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
-from async_wrappers.agents.reincarnation.student import LABEL, Phase, Rehearsal, Teaching
+from async_wrappers.agents.reincarnation.student import LABEL, Rehearsal, Teaching, TeachingPhase
 from async_wrappers.agents.reincarnation.teacher import Teacher
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -101,10 +101,10 @@ def test_the_conservative_term_is_of_the_offline_phase_alone() -> None:
     network, batch = spec.make_network(), batch_of()
     networks = Networks(network, network)
     td = DQN.loss(spec, networks, batch, RNG).loss
-    spec.teaching.phase = Phase.OFFLINE
+    spec.teaching.phase = TeachingPhase.OFFLINE
     cql = conservative(network(batch["observation"]), batch["action"], 0.1)
     assert torch.allclose(spec.loss(networks, batch, RNG).loss, 0.5 * td + 2.0 * cql)
-    spec.teaching.phase = Phase.ONLINE
+    spec.teaching.phase = TeachingPhase.ONLINE
     assert torch.equal(spec.loss(networks, batch, RNG).loss, td)
 
 
@@ -115,7 +115,7 @@ def test_the_conservative_term_falls_online_where_it_has_a_period(steps: int, le
     )
     network, batch = spec.make_network(), batch_of()
     networks = Networks(network, network)
-    spec.teaching.phase, spec.teaching.online_steps = Phase.ONLINE, steps
+    spec.teaching.phase, spec.teaching.online_steps = TeachingPhase.ONLINE, steps
     td = DQN.loss(spec, networks, batch, RNG).loss
     cql = conservative(network(batch["observation"]), batch["action"], 1.0)
     assert torch.allclose(spec.loss(networks, batch, RNG).loss, td + left * cql)
@@ -124,14 +124,14 @@ def test_the_conservative_term_falls_online_where_it_has_a_period(steps: int, le
 def test_fine_tuning_begins_with_a_new_optimiser_and_its_own_rate() -> None:
     env = TaughtEnv()
     agent = make_student(PretrainedDQN, env, pretraining_learning_rate=0.25)  # online 0.03
-    agent.begin_phase(Phase.COLLECT)
+    agent.begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    agent.begin_phase(Phase.OFFLINE)
+    agent.begin_phase(TeachingPhase.OFFLINE)
     for _ in range(3):
         agent.learn_offline()
     optimizer = agent.learner.state_dict()["optimizer"]
     assert optimizer["param_groups"][0]["lr"] == 0.25 and len(optimizer["state"]) > 0
-    agent.begin_phase(Phase.ONLINE)
+    agent.begin_phase(TeachingPhase.ONLINE)
     optimizer = agent.learner.state_dict()["optimizer"]
     assert optimizer["param_groups"][0]["lr"] == 0.03 and not optimizer["state"]
 
@@ -192,9 +192,9 @@ def test_rows_of_a_rehearsal_give_their_priorities_to_the_replay_that_they_come_
 def test_a_student_rehearses_online_and_keeps_the_teachers_replay() -> None:
     env = TaughtEnv()
     agent = make_student(PretrainedDQN, env, teacher_data_ratio=0.5)
-    agent.begin_phase(Phase.COLLECT)
+    agent.begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    agent.begin_phase(Phase.ONLINE)
+    agent.begin_phase(TeachingPhase.ONLINE)
     play(agent, env, range(8))
     assert agent.updates == agent.teaching.rehearsed > 0
     assert isinstance(agent.learner.source, Rehearsal)

@@ -21,7 +21,7 @@ from async_wrappers.agents.losses.teaching import distillation, policy_distillat
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.reincarnation.sequences import KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.reincarnation.student import LABEL, Phase
+from async_wrappers.agents.reincarnation.student import LABEL, TeachingPhase
 from async_wrappers.agents.schema import STATE
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
@@ -127,13 +127,13 @@ def test_a_label_is_of_the_decisions_observation_beside_what_the_policy_leaves(k
 def test_r2d2_is_taught_from_sequences_that_the_teacher_played() -> None:
     env = TaughtEnv()
     agent = student_of(QDaggerR2D2, env)
-    agent.begin_phase(Phase.COLLECT)
+    agent.begin_phase(TeachingPhase.COLLECT)
     actions = play(agent, env, range(8))
     for life, chosen in zip(env.lives, actions, strict=True):
         best = ScriptedTeacher().values(np.array(life.observations[:-1])[:, None]).argmax(1)
         assert chosen == best.tolist()
     assert not len(agent.learner.replay)
-    agent.begin_phase(Phase.OFFLINE)
+    agent.begin_phase(TeachingPhase.OFFLINE)
     for _ in range(3):
         agent.learn_offline()
     assert agent.updates == 3 and {"DistillLoss", "StudentLoss", "TeacherLoss"} <= agent.learner.scalars.keys()

@@ -25,7 +25,7 @@ from async_wrappers.agents.reincarnation.jsrl import JSRL
 from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
 from async_wrappers.agents.reincarnation.qdagger import QDagger, QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
-from async_wrappers.agents.reincarnation.student import LABEL, Phase, Student, Teaching, seed_of, with_teacher
+from async_wrappers.agents.reincarnation.student import LABEL, Student, Teaching, TeachingPhase, seed_of, with_teacher
 from async_wrappers.agents.spec import own_seed
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
@@ -78,8 +78,8 @@ def test_lambda_is_0_once_the_decay_period_is_reached(steps: int, period: int, w
     assert teaching.weight == weight
 
 
-@pytest.mark.parametrize("phase", [Phase.COLLECT, Phase.OFFLINE])
-def test_lambda_is_1_until_an_online_iteration_ends(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [TeachingPhase.COLLECT, TeachingPhase.OFFLINE])
+def test_lambda_is_1_until_an_online_iteration_ends(phase: TeachingPhase) -> None:
     teaching = Teaching(phase)
     teaching.record_score(0.5, 0)
     assert teaching.weight == 1
@@ -237,7 +237,7 @@ def test_augmentation_shifts_what_the_student_learns_from_and_is_for_images(kind
         for augments in (False, True)
     )
     for student in (plain, shifting):
-        student.teaching.phase = Phase.OFFLINE  # in which all terms are there
+        student.teaching.phase = TeachingPhase.OFFLINE  # in which all terms are there
     network, batch = plain.make_network(), batch_of()
     images = torch.randint(0, 256, (2, 4, 1, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     batch |= {"observation": images[0], "next_observation": images[1]}
@@ -298,7 +298,7 @@ def test_a_label_at_the_effect_needs_a_delay_that_reports_it() -> None:
 def test_the_teacher_collects_into_a_replay_of_its_own_and_nobody_learns() -> None:
     env = TaughtEnv()
     agent = make_student(QDaggerDQN, env)
-    agent.begin_phase(Phase.COLLECT)
+    agent.begin_phase(TeachingPhase.COLLECT)
     before = {name: weight.clone() for name, weight in agent.learner.weights().items()}
     actions = play(agent, env, range(8))
     for life, chosen in zip(env.lives, actions, strict=True):
@@ -312,15 +312,15 @@ def test_the_teacher_collects_into_a_replay_of_its_own_and_nobody_learns() -> No
 def test_offline_batches_are_the_teachers_and_play_begins_with_the_weights_as_target() -> None:
     env = TaughtEnv()
     agent = make_student(QDaggerDQN, env, target_update_period=10_000)
-    agent.begin_phase(Phase.COLLECT)
+    agent.begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    agent.begin_phase(Phase.OFFLINE)
+    agent.begin_phase(TeachingPhase.OFFLINE)
     for _ in range(5):
         agent.learn_offline()
     assert agent.updates == 5 and agent.learner.source is agent.teacher_replay
     learner = agent.learner
     assert not all(torch.equal(w, learner.target.state_dict()[n]) for n, w in learner.network.state_dict().items())
-    agent.begin_phase(Phase.ONLINE, last=True)
+    agent.begin_phase(TeachingPhase.ONLINE, last=True)
     assert all(torch.equal(w, learner.target.state_dict()[n]) for n, w in learner.network.state_dict().items())
     assert learner.source is learner.replay and agent.teacher_replay is None
     steps = agent.teaching.online_steps
@@ -333,11 +333,11 @@ def test_the_teachers_replay_may_be_drawn_from_by_priority(kind: Any) -> None:
     env = TaughtEnv()
     arguments = {"priority_exponent": 0.7, "importance_exponent": 0.3, "teacher_replay_scheme": "prioritized"}
     agent = make_student(kind, env, **arguments)
-    agent.begin_phase(Phase.COLLECT)
+    agent.begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
     replay: Any = agent.teacher_replay
     assert (replay.facts()["priority_exponent"], replay.sample()["weight"].tolist()) == (0.7, [1.0] * 8)
-    agent.begin_phase(Phase.OFFLINE)
+    agent.begin_phase(TeachingPhase.OFFLINE)
     for _ in range(3):
         agent.learn_offline()
     assert len({*selector_values(replay).values()}) > 3
@@ -354,7 +354,7 @@ def test_the_teachers_replay_may_be_drawn_from_by_priority(kind: Any) -> None:
 def test_an_offline_phase_without_data_is_refused() -> None:
     agent = make_student(QDaggerDQN, TaughtEnv())
     with pytest.raises(ValueError, match="needs the teacher's replay, which is empty: collect"):
-        agent.begin_phase(Phase.OFFLINE)
+        agent.begin_phase(TeachingPhase.OFFLINE)
 
 
 def test_a_student_without_a_teacher_plays_but_does_not_learn() -> None:
