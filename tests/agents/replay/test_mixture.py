@@ -261,7 +261,7 @@ class TestSourceOfAUsersOwn(SourceContract):
         ),
         (
             {partial(StandardReplay, replay_compression="zip"): 1.0},
-            "StandardReplay.replay_compression must be None or 'lz4', got 'zip'",
+            "StandardReplay.replay_compression must be 'lz4' or None, got 'zip'",
         ),
     ],
 )
