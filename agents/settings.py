@@ -33,7 +33,7 @@ import numbers
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import attrs
 import gin
@@ -333,6 +333,7 @@ def made_for(name: str, meaning: str) -> Callable[[Kind], Kind]:
     return decorate
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 def record(kind: Kind) -> Kind:
     """Make a class of immutable objects of settings that travel together: constructor and documentation."""
     made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)

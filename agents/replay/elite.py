@@ -409,7 +409,8 @@ class EliteReplay(UnrollReplay):
         attentive = self.sample_strategy == "attentive_sampling"
         by_distance = self.sample_strategy is not None and self.elite_sampling_strategy in _OF_DISTANCES
         self._stored = inserts or (by_distance and not attentive)
-        self._assembly, self._encoder, self._matrix = spec.assembly, spec.encoder, None
+        self._assembly, self._encoder = spec.assembly, spec.encoder
+        self._matrix: npt.NDArray[np.float32] | None = None
         further = {}
         if self._stored or by_distance:
             must(

@@ -362,7 +362,7 @@ def create_replay(
         ValueError: a space that cannot be stored, an unknown selector or eviction, another selector than "uniform" in a
             reservoir, or an argument out of its range.
     """
-    of_steps = {field.name for field in attrs.fields(NStep)}
+    of_steps = {field.name for field in attrs.fields(NStep)}  # type: ignore[arg-type]
     n_step = NStep(**{name: value for name, value in further.items() if name in of_steps})
     of_selector = {name: value for name, value in further.items() if name not in of_steps}
     if eviction not in ("oldest", "reservoir"):
