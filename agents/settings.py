@@ -333,7 +333,7 @@ def made_for(name: str, meaning: str) -> Callable[[Kind], Kind]:
     return decorate
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass_transform(kw_only_default=True)
 def record(kind: Kind) -> Kind:
     """Make a class of immutable objects of settings that travel together: constructor and documentation."""
     made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)
