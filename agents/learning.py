@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from async_wrappers.agents.settings import (
     POSITIVE,
     SHARE,
     Range,
+    choice,
     factory,
     flag,
     number,
@@ -25,7 +26,7 @@ from async_wrappers.agents.settings import (
     whole,
 )
 
-__all__ = ["Batch", "Learning", "Loss", "LossOutput", "Monitor", "Networks", "sequence_tensors"]
+__all__ = ["Batch", "Discounting", "Learning", "Loss", "LossOutput", "Monitor", "Networks", "sequence_tensors"]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
@@ -83,6 +84,21 @@ class Monitor(Protocol):
 def _check_path(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, str | Path):
         raise ValueError(f"{name} must be a path, or None for the run's base_dir, got {value!r}")
+
+
+@record
+class Discounting:
+    """How much less a later reward counts."""
+
+    gamma: float = number(0.99, "Discount.", SHARE)
+    discount_by: Literal["decision", "frame"] = choice(
+        "decision", '``"decision"``: gamma per decision, as in the papers; ``"frame"``: gamma ** interval.',
+        "decision", "frame",
+    )  # fmt: skip
+
+    def of(self, interval: Any) -> Any:
+        """Return the discount of a decision that takes `interval` frames, or of several `[B]`: one number may do."""
+        return self.gamma if self.discount_by == "decision" else self.gamma**interval
 
 
 @record

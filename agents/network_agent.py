@@ -14,15 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from async_wrappers.agents.learning import Batch, Learning, LossOutput, Monitor, Networks
+from async_wrappers.agents.learning import Batch, Discounting, Learning, LossOutput, Monitor, Networks
 from async_wrappers.agents.schema import Compute, Reader, batch_tensors, each_array, whole_stacks
 from async_wrappers.agents.settings import (
-    SHARE,
     again,
-    choice,
     flag,
     must,
-    number,
     setting,
     settings,
     shared,
@@ -57,11 +54,8 @@ class NetworkAgent(Spec):
     stack_size: int = whole(
         4, "Observations of the last k decisions that the network sees, k.", 1, "observation", most=1000
     )
-    gamma: float = number(0.99, "Discount.", SHARE)
-    discount_by: Literal["decision", "frame"] = choice(
-        "decision", '``"decision"``: gamma per decision, as in the papers; ``"frame"``: gamma ** interval.',
-        "decision", "frame",
-    )  # fmt: skip
+    gamma: float = again(Discounting, "gamma")
+    discount_by: Literal["decision", "frame"] = again(Discounting, "discount_by")
     optimizer: Callable[..., torch.optim.Optimizer] = again(Learning, "optimizer")
     learning_rate_decay: int | None = again(Learning, "learning_rate_decay")
     learning_rate_power: float = again(Learning, "learning_rate_power")

@@ -14,6 +14,7 @@ entry in the class's documentation, and the row on the reference page of gin par
 * `settings`: for a class that only others inherit from, which has no name in gin.
 * `runner`: the same as `agent` for a runner of experiments, whose constructor takes a directory.
 * `part`: for a small object that an agent is given, such as a term of its loss.
+* `made_for`: for a class whose objects are made for something, such as a source of unrolls for a mixture.
 * `record`: for settings that travel together, which gin does not bind. `shared`: takes them from an agent.
 * `again`: a setting of another class, such as one of a base with another default.
 * `must`: what has to hold between several settings.
@@ -30,9 +31,9 @@ import inspect
 import math
 import numbers
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import attrs
 import gin
@@ -50,6 +51,7 @@ __all__ = [
     "choice",
     "factory",
     "flag",
+    "made_for",
     "must",
     "number",
     "part",
@@ -293,10 +295,7 @@ def runner(kind: Kind) -> Kind:
         else:
             super(kind, self).__init__(base_dir)  # type: ignore[arg-type]
 
-    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(name, by_place) for name in ("self", "base_dir")]
-    parameters += [inspect.Parameter(each.name, by_place, default=each.default) for each in own]
-    kind.__init__ = _signed(__init__, kind, parameters)  # type: ignore[misc]
+    kind.__init__ = _signed(__init__, kind, ("self", "base_dir"), own, by_place=True)  # type: ignore[misc]
     entries = ["base_dir: Where checkpoints and metrics go; an experiment begun there is continued.", *map(_entry, own)]
     kind.__doc__ = _with_arguments(kind, entries)
     kind.gin_name, kind.is_part = kind.__name__, True  # type: ignore[attr-defined]
@@ -312,6 +311,29 @@ def part(kind: Kind) -> Kind:
     return configurable
 
 
+def made_for(name: str, meaning: str) -> Callable[[Kind], Kind]:
+    """Return a decorator that lets gin bind the settings of a class: its constructor, its documentation, its name.
+
+    Args:
+        name: The constructor's first argument, which a base of the class takes with the settings.
+        meaning: What that is, in one sentence.
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        fields = attrs.fields(settings(kind))
+
+        def __init__(self: Any, made_for: Any, **given: Any) -> None:
+            super(kind, self).__init__(made_for, **given)  # type: ignore[arg-type]
+
+        kind.__init__ = _signed(__init__, kind, ("self", name), fields)  # type: ignore[misc]
+        kind.__doc__ = _with_arguments(kind, [f"{name}: {meaning}", *map(_entry, fields)])
+        configurable: Kind = gin.configurable(kind.__name__, module="agents")(kind)
+        return configurable
+
+    return decorate
+
+
+@dataclass_transform(kw_only_default=True)
 def record(kind: Kind) -> Kind:
     """Make a class of immutable objects of settings that travel together: constructor and documentation."""
     made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)
@@ -362,18 +384,29 @@ def _constructor(
         )
 
     positional = ("self", "observation_space", "action_space")
+    return _signed(__init__, kind, positional, own, "shared" if _named_bases(kind) else None)
+
+
+def _signed(
+    constructor: Callable[..., None],
+    kind: type,
+    positional: tuple[str, ...],
+    fields: Iterable[Any],
+    rest: str | None = None,
+    by_place: bool = False,
+) -> Callable[..., None]:
+    """Give a constructor the name of a class's and a signature: positional arguments, settings, and the rest.
+
+    Settings are given by name, or, with `by_place`, by place too.
+    """
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
-    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
-    if _named_bases(kind):
-        parameters.append(inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD))
-    return _signed(__init__, kind, parameters)
-
-
-def _signed(function: Callable[..., None], kind: type, parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """Return a class's constructor with the parameters that it shows."""
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__qualname__, function.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
-    return function
+    named = inspect.Parameter.POSITIONAL_OR_KEYWORD if by_place else inspect.Parameter.KEYWORD_ONLY
+    parameters += [inspect.Parameter(field.name, named, default=field.default) for field in fields]
+    if rest is not None:
+        parameters.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
+    constructor.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    constructor.__qualname__, constructor.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
+    return constructor
 
 
 def _documented(kind: type, own: list[Any]) -> str:

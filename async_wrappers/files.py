@@ -9,11 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from async_wrappers.version import __version__ as VERSION
+from async_wrappers.version import __version__
 
 __all__ = [
     "FORMAT",
-    "VERSION",
     "OtherFormat",
     "check_format",
     "naming",
@@ -140,7 +139,7 @@ class OtherFormat(ValueError):
 
 def stamp() -> dict[str, Any]:
     """Return what a file states about its format."""
-    return {"format": FORMAT, "version": VERSION}
+    return {"format": FORMAT, "version": __version__}
 
 
 def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, ...] = (FORMAT,)) -> None:
@@ -157,6 +156,6 @@ def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, .
     there, version = stated.get("format", 1), stated.get("version", "0.1.0 or older")
     if there not in readable:
         raise OtherFormat(
-            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {VERSION} goes on from "
+            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {__version__} goes on from "
             f"format {FORMAT} alone: continue with that version, or choose another --base_dir"
         )

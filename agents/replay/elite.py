@@ -16,10 +16,10 @@ For the k-th update, counted from 0, from a replay that holds U unrolls and owes
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import gin
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -29,7 +29,7 @@ from async_wrappers.agents.learning import sequence_tensors
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.unrolls import SourceSpec, UnrollReplay, UnrollRing
 from async_wrappers.agents.schema import STATE, Arrays, Column, Compute, Reader, each_array, whole_stacks
-from async_wrappers.agents.spec import check_at_least, check_numbers
+from async_wrappers.agents.settings import Range, choice, made_for, must, number, whole
 
 __all__ = [
     "DISTANCES",
@@ -332,7 +332,7 @@ def _projection(inputs: int, outputs: int, seed: int) -> npt.NDArray[np.float32]
 # The source.
 
 
-@gin.configurable(module="agents")
+@made_for("spec", "What it is made for.")
 class EliteReplay(UnrollReplay):
     """Unrolls near to the present policy, or to the present state, come first; ``"elite"`` among an agent's sources.
 
@@ -342,111 +342,99 @@ class EliteReplay(UnrollReplay):
     drawn with, which are at most a few updates from those that acted. They take 4 T F bytes for each unroll, and are
     kept only where a distance to them is asked for.
 
-    Args:
-        spec: What it is made for.
-        capacity: As in `UnrollReplay`.
-        training_fill_in_factor: As in `UnrollReplay`.
-        sample_strategy: ``"elite_sampling"``: the distance of an unroll is that of its features now from those when it
-            was new. ``"attentive_sampling"``: it is the mean distance of its states from the present state of each
-            environment, all by the present network. None: unrolls are drawn uniformly, none twice in a batch.
-        elite_sampling_strategy: Which candidates are taken, see `chosen`: ``"strategy1"`` to ``"strategy4"``, or the
-            controls ``"count"`` and ``"newest"``.
-        lambda_batch_multiplier: lambda before the first update: candidates for each row, at least 1.
-        alfa_annealing_factor: Share of the run's updates after which lambda is 1, above 0.
-        run_updates: Updates of the run; None for `VTraceAgent.learning_rate_decay`.
-        dist_function: ``"ln_norm"``, ``"cos_dist"`` or ``"kl_div"``; see `distances`.
-        p: Of ``"ln_norm"``, at least 1.
-        features: ``"network"``: what the network's torso gives; ``"projection"``: a fixed random projection of that.
-        feature_out_layer_size: Features of a projection.
-        insert_strategy: ``"elite_insertion"``: once the replay is full, an unroll takes the place of the farthest of
-            `elite_batch_size` ones that are drawn uniformly, by the distance of ``"elite_sampling"``. None: that of the
-            oldest.
-        elite_batch_size: See `insert_strategy`.
-        replay_compression: As in `UnrollReplay`.
-
     Raises:
         ValueError: An argument is out of its range, or the agent's network has no features.
     """
 
-    def __init__(
-        self,
-        spec: SourceSpec,
-        capacity: int = 1000,
-        training_fill_in_factor: float = 0.2,
-        sample_strategy: Literal["elite_sampling", "attentive_sampling"] | None = "elite_sampling",
-        elite_sampling_strategy: str = "strategy3",
-        lambda_batch_multiplier: float = 6.0,
-        alfa_annealing_factor: float = 1.0,
-        run_updates: int | None = None,
-        dist_function: str = "ln_norm",
-        p: float = 2.0,
-        features: Literal["network", "projection"] = "network",
-        feature_out_layer_size: int = 512,
-        insert_strategy: Literal["elite_insertion"] | None = None,
-        elite_batch_size: int = 20,
-        replay_compression: Literal["lz4"] | None = None,
-    ) -> None:
-        """See the class."""
-        _check_choice("sample_strategy", sample_strategy, ("elite_sampling", "attentive_sampling", None))
-        _check_choice("elite_sampling_strategy", elite_sampling_strategy, STRATEGIES)
-        _check_choice("dist_function", dist_function, DISTANCES)
-        _check_choice("features", features, ("network", "projection"))
-        _check_choice("insert_strategy", insert_strategy, ("elite_insertion", None))
-        _check_least("lambda_batch_multiplier", lambda_batch_multiplier, "1 candidate for each row")
-        _check_least("p", p, "1")
-        check_at_least("EliteReplay.elite_batch_size", elite_batch_size, 1, "unroll")
-        check_at_least("EliteReplay.feature_out_layer_size", feature_out_layer_size, 1, "feature")
-        check_at_least("EliteReplay.capacity", capacity, spec.rows, "unrolls, those that a batch takes of it")
-        if run_updates is not None:
-            check_at_least("EliteReplay.run_updates", run_updates, 1, "update")
-        check_numbers(**{"EliteReplay.alfa_annealing_factor": alfa_annealing_factor})
-        if not alfa_annealing_factor > 0:
-            raise ValueError(f"EliteReplay.alfa_annealing_factor must be > 0, got {alfa_annealing_factor}")
-        if insert_strategy is not None and elite_batch_size > capacity:
-            raise ValueError(
-                f"EliteReplay.elite_batch_size must be <= EliteReplay.capacity = {capacity} unrolls, got "
-                f"{elite_batch_size}"
-            )
-        run_updates = spec.updates if run_updates is None else run_updates
-        if sample_strategy is not None and lambda_batch_multiplier > 1 and run_updates is None:
-            raise ValueError(
-                "EliteReplay.run_updates must be the updates of the run, over a share of which "
-                f"lambda_batch_multiplier = {lambda_batch_multiplier} falls to 1, got None: bind it, or "
-                "VTraceAgent.learning_rate_decay"
-            )
-        self._assembly, self._dist_function, self._p = spec.assembly, dist_function, float(p)
-        self._attentive = sample_strategy == "attentive_sampling"
-        self._elite_batch_size = elite_batch_size if insert_strategy else None
-        by_distance = sample_strategy is not None and elite_sampling_strategy in _OF_DISTANCES
-        self._stored = insert_strategy is not None or (by_distance and not self._attentive)
-        self._encoder, self._matrix = spec.encoder, None
+    sample_strategy: Literal["elite_sampling", "attentive_sampling"] | None = choice(
+        "elite_sampling",
+        '``"elite_sampling"``: the distance of an unroll is that of its features now from those when it was new. '
+        '``"attentive_sampling"``: it is the mean distance of its states from the present state of each environment, '
+        "all by the present network. None: unrolls are drawn uniformly, none twice in a batch.",
+        "elite_sampling",
+        "attentive_sampling",
+        none=True,
+    )
+    elite_sampling_strategy: str = choice(
+        "strategy3",
+        'Which candidates are taken, see `chosen`: ``"strategy1"`` to ``"strategy4"``, or the controls ``"count"`` and '
+        '``"newest"``.',
+        *STRATEGIES,
+    )
+    lambda_batch_multiplier: float = number(
+        6.0,
+        "lambda before the first update: candidates for each row.",
+        Range("be >= 1 candidate for each row", lambda value: 1 <= value < math.inf),
+    )
+    alfa_annealing_factor: float = number(
+        1.0,
+        "Share of the run's updates after which lambda is 1.",
+        Range("be > 0", lambda value: 0 < value < math.inf),
+    )
+    run_updates: int | None = whole(None, "Updates of the run.", 1, "update", none="`VTraceAgent.learning_rate_decay`")
+    dist_function: str = choice("ln_norm", "See `distances`.", *DISTANCES)
+    p: float = number(2.0, 'Of ``"ln_norm"``.', Range("be >= 1", lambda value: 1 <= value < math.inf))
+    features: Literal["network", "projection"] = choice(
+        "network",
+        '``"network"``: what the network\'s torso gives; ``"projection"``: a fixed random projection of that.',
+        "network",
+        "projection",
+    )
+    feature_out_layer_size: int = whole(512, "Features of a projection.", 1, "feature")
+    insert_strategy: Literal["elite_insertion"] | None = choice(
+        None,
+        '``"elite_insertion"``: once the replay is full, an unroll takes the place of the farthest of '
+        '`elite_batch_size` ones that are drawn uniformly, by the distance of ``"elite_sampling"``. None: that of the '
+        "oldest.",
+        "elite_insertion",
+        none=True,
+    )
+    elite_batch_size: int = whole(20, "See `insert_strategy`.", 1, "unroll")
+
+    def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
+        """See `UnrollReplay`; the further column holds features."""
+        inserts, capacity = self.insert_strategy is not None, self.capacity
+        must(
+            not inserts or self.elite_batch_size <= capacity,
+            f"EliteReplay.elite_batch_size must be <= EliteReplay.capacity = {capacity} unrolls, got "
+            f"{self.elite_batch_size}",
+        )
+        updates = spec.updates if self.run_updates is None else self.run_updates
+        must(
+            self.sample_strategy is None or self.lambda_batch_multiplier <= 1 or updates is not None,
+            "EliteReplay.run_updates must be the updates of the run, over a share of which "
+            f"lambda_batch_multiplier = {self.lambda_batch_multiplier} falls to 1, got None: bind it, or "
+            "VTraceAgent.learning_rate_decay",
+        )
+        attentive = self.sample_strategy == "attentive_sampling"
+        by_distance = self.sample_strategy is not None and self.elite_sampling_strategy in _OF_DISTANCES
+        self._stored = inserts or (by_distance and not attentive)
+        self._assembly, self._encoder = spec.assembly, spec.encoder
+        self._matrix: npt.NDArray[np.float32] | None = None
         further = {}
         if self._stored or by_distance:
-            if spec.encoder is None:
-                raise ValueError(
-                    "EliteReplay needs an agent that computes features, such as VTraceAgent: use 'standard'"
-                )
-            size = spec.encoder.size
-            if features == "projection":
-                self._matrix = _projection(size, feature_out_layer_size, spec.seed)
-                size = feature_out_layer_size
+            must(
+                spec.encoder is not None,
+                "EliteReplay needs an agent that computes features, such as VTraceAgent: use 'standard'",
+            )
+            size = self._size(spec)
             if self._stored:
                 further["features"] = Column((spec.assembly.length, size), np.dtype(np.float32))
-        annealing = None if run_updates is None else alfa_annealing_factor * run_updates
-        if sample_strategy is None:
-            lambda_batch_multiplier, annealing = 1.0, None
-        measure = self.distances_to_present if self._attentive else self.distances_to_stored
-        self._elite = Elite(measure, elite_sampling_strategy, float(lambda_batch_multiplier), annealing)
-        self._own_facts = {"sample_strategy": sample_strategy, "dist_function": dist_function, "p": self._p}
-        self._own_facts |= {"features": features, "elite_batch_size": self._elite_batch_size}
-        super().__init__(
-            spec,
-            self._elite,
-            capacity=capacity,
-            training_fill_in_factor=training_fill_in_factor,
-            replay_compression=replay_compression,
-            further=further,
-        )
+        multiplier, annealing = 1.0, None
+        if self.sample_strategy is not None:
+            multiplier = float(self.lambda_batch_multiplier)
+            annealing = None if updates is None else self.alfa_annealing_factor * updates
+        measure = self.distances_to_present if attentive else self.distances_to_stored
+        self._elite = Elite(measure, self.elite_sampling_strategy, multiplier, annealing)
+        return self._elite, further
+
+    def _size(self, spec: SourceSpec) -> int:
+        """Return how many features a state has, and draw their projection, if there is one."""
+        assert spec.encoder is not None
+        if self.features == "network":
+            return spec.encoder.size
+        self._matrix = _projection(spec.encoder.size, self.feature_out_layer_size, spec.seed)
+        return self.feature_out_layer_size
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
         """Take in unrolls, each in the place of the oldest one or of the farthest; see `UnrollSource.put`."""
@@ -461,11 +449,11 @@ class EliteReplay(UnrollReplay):
     def _place(self) -> int | None:
         """Return where the next unroll goes; None for the oldest one's place."""
         ring = self._storage
-        if self._elite_batch_size is None:
+        if self.insert_strategy is None:
             return None
         if ring.count < ring.capacity:
             return int(np.flatnonzero(ring.number < 0)[0])
-        candidates = self._elite.candidates(self._rng, self._elite_batch_size)
+        candidates = self._elite.candidates(self._rng, self.elite_batch_size)
         farthest = np.lexsort((ring.number[candidates], -self.distances_to_stored(candidates)))[0]
         return int(candidates[farthest])
 
@@ -477,7 +465,7 @@ class EliteReplay(UnrollReplay):
         now, then = self._of_batch(batch), self._storage.further("features", places)
         mask = torch.from_numpy(batch["mask"].swapaxes(0, 1))
         found = distances(
-            torch.from_numpy(now), torch.from_numpy(then), mask, dist_function=self._dist_function, p=self._p
+            torch.from_numpy(now), torch.from_numpy(then), mask, dist_function=self.dist_function, p=float(self.p)
         )
         return found.numpy()
 
@@ -487,7 +475,7 @@ class EliteReplay(UnrollReplay):
         states = torch.from_numpy(self._of_batch(batch))
         assert self._encoder is not None
         present = torch.from_numpy(self._projected(self._encoder.present()))
-        found = state_distances(states.flatten(0, 1), present, dist_function=self._dist_function, p=self._p)
+        found = state_distances(states.flatten(0, 1), present, dist_function=self.dist_function, p=float(self.p))
         mask = torch.from_numpy(batch["mask"].swapaxes(0, 1))
         mean = (found.mean(dim=1).view(mask.shape) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
         return mean.numpy()
@@ -501,15 +489,6 @@ class EliteReplay(UnrollReplay):
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the seed."""
-        return {**super().facts(), **self._own_facts}
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"EliteReplay.{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def _check_least(name: str, value: Any, least: str) -> None:
-    check_numbers(**{f"EliteReplay.{name}": value})
-    if not value >= 1:
-        raise ValueError(f"EliteReplay.{name} must be >= {least}, got {value!r}")
+        rows = self.elite_batch_size if self.insert_strategy else None
+        own = {"sample_strategy": self.sample_strategy, "dist_function": self.dist_function, "p": float(self.p)}
+        return {**super().facts(), **own, "features": self.features, "elite_batch_size": rows}

@@ -33,7 +33,7 @@ from async_wrappers.agents.replay.segments import (
     write_index,
     write_segment,
 )
-from async_wrappers.agents.replay.selectors import Positions, Selector
+from async_wrappers.agents.replay.selectors import Drawable, Positions, Selector
 from async_wrappers.agents.schema import Arrays, Column, TransitionSchema
 from async_wrappers.extras import extra
 
@@ -173,7 +173,7 @@ class Saved:
                 )
 
 
-class Log:
+class Log(Drawable):
     """What a `Replay` keeps its entries in; to the files a log of them, or several, as of a ring of environments.
 
     By default it is one log, and entry g lies at position g mod capacity of the columns. Of several logs each has a
@@ -189,7 +189,6 @@ class Log:
     """
 
     schema: TransitionSchema
-    capacity: int
     num_envs: int = 1
     selector: Selector
     head: int = 0
@@ -199,11 +198,6 @@ class Log:
     @property
     def add_count(self) -> int:
         """Transitions ever observed."""
-        raise NotImplementedError
-
-    @property
-    def count(self) -> int:
-        """Entries that can be drawn."""
         raise NotImplementedError
 
     @property
@@ -254,10 +248,6 @@ class Log:
     def live_positions(self) -> Positions:
         """Return the positions of the live entries, log by log, oldest entry first."""
         return np.arange(self.oldest, self.head) % self.capacity
-
-    def marks(self, positions: Positions) -> npt.NDArray[Any]:
-        """Return numbers `[B]`, not 0 where an entry can be drawn."""
-        raise NotImplementedError
 
     def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
         """Return the position of each entry by its number `[B]`, and whether it can be drawn."""

@@ -9,73 +9,50 @@ learner would do little else than look at each once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.learning import Discounting
 from async_wrappers.agents.replay.ring import TERMINAL, Ring
 from async_wrappers.agents.replay.selectors import Positions
+from async_wrappers.agents.replay.settings import ReplaySettings
+from async_wrappers.agents.settings import again, record, whole
 
 __all__ = ["ActorPriorities", "NStep"]
 
 Floats = npt.NDArray[np.floating]
 
 
-class NStep:
-    """Puts a batch together from the columns of a ring; it is its parameters and nothing else.
+@record
+class NStep(Discounting):
+    """Puts a batch together from the columns of a ring; it is its settings and nothing else.
 
-    It gives transitions of n decisions (Sutton 1988) between two stacks of k observations (Mnih et al. 2015).
-
-    With m <= n decisions, fewer than n only at the end of an episode, the transition at decision t has
+    It gives transitions of n decisions (Sutton 1988) between two stacks of k observations (Mnih et al. 2015). With
+    m <= n decisions, fewer than n only at the end of an episode, the transition at decision t has
 
         reward    R = sum_{i<m} gamma^{c_i} r_{t+i}
         discount  gamma^{c_m}, or 0 if the episode terminated within those m decisions
 
     so that its target is R + discount * V(o_{t+m}). The exponent c_i counts the decisions, c_i = i, or the frames, the
     sum of the first i intervals.
-
-    Args:
-        stack_size: observations in a stack, k.
-        update_horizon: decisions in a return, n.
-        gamma: discount of one decision or one frame, in [0, 1].
-        discount_by: what `gamma` discounts, a "decision" or a "frame".
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        *,
-        stack_size: int = 1,
-        update_horizon: int = 1,
-        gamma: float = 0.99,
-        discount_by: Literal["decision", "frame"] = "decision",
-    ) -> None:
-        """See the class."""
-        if stack_size < 1:
-            raise ValueError(f"stack_size must be >= 1 observation, got {stack_size}")
-        if update_horizon < 1:
-            raise ValueError(f"update_horizon must be >= 1 decision, got {update_horizon}")
-        if not 0.0 <= gamma <= 1.0:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
-        if discount_by not in ("decision", "frame"):
-            raise ValueError(f"discount_by must be 'decision' or 'frame', got {discount_by!r}")
-        self.stack_size, self.update_horizon = stack_size, update_horizon
-        self._gamma, self._discount_by = gamma, discount_by
+    stack_size: int = whole(1, "Observations in a stack, k.", 1, "observation")
+    update_horizon: int = again(ReplaySettings, "update_horizon")
+
+    @cached_property
+    def _window(self) -> Positions:
         # A batch reads each stack and its next stack in one go; one step apart, they share all but one observation.
-        stack = np.arange(1 - stack_size, 1)
-        self._window = np.append(stack, 1 if update_horizon == 1 else stack)
+        stack = np.arange(1 - self.stack_size, 1)
+        return np.append(stack, 1 if self.update_horizon == 1 else stack)
 
     def facts(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data."""
-        return {
-            "stack_size": self.stack_size,
-            "update_horizon": self.update_horizon,
-            "gamma": self._gamma,
-            "discount_by": self._discount_by,
-        }
+        """Return the settings as plain data."""
+        return attrs.asdict(self)  # type: ignore[arg-type]
 
     def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
         """See `Replay.sample` for what a batch holds."""
@@ -127,25 +104,21 @@ class NStep:
         self, ring: Ring, positions: Positions, steps: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return the discounted sums of rewards and the discounts of the bootstrap, summed in double precision."""
-        if self.update_horizon == 1 and self._discount_by == "decision":
+        if self.update_horizon == 1 and self.discount_by == "decision":
             terminal = ring.kind.take(positions) == TERMINAL
-            return ring.reward.take(positions), np.where(terminal, np.float32(0), np.float32(self._gamma))
+            return ring.reward.take(positions), np.where(terminal, np.float32(0), np.float32(self.gamma))
         reward = np.zeros(len(positions))
         discount = np.ones(len(positions))
         for step in range(self.update_horizon):
             at, taken = ring.reached(positions + step, positions), steps > step
             reward += np.where(taken, discount * ring.reward.take(at, mode="wrap"), 0.0)
-            discount *= np.where(taken, self._step_discount(ring, at), 1.0)
+            # Intervals are read only where they count.
+            by_frame = self.discount_by == "frame"
+            discount *= np.where(taken, self.of(ring.interval.take(at, mode="wrap")) if by_frame else self.gamma, 1.0)
         last = ring.reached(positions + steps - 1, positions)
         terminal = ring.kind.take(last, mode="wrap") == TERMINAL
         discount[terminal] = 0.0
         return reward.astype(np.float32), discount.astype(np.float32)
-
-    def _step_discount(self, ring: Ring, positions: Positions) -> npt.NDArray[np.floating[Any]] | float:
-        if self._discount_by == "decision":
-            return self._gamma
-        discount: npt.NDArray[np.floating[Any]] = self._gamma ** ring.interval.take(positions, mode="wrap")
-        return discount
 
 
 class ActorPriorities:
@@ -174,11 +147,11 @@ class ActorPriorities:
         *,
         update_horizon: int,
         gamma: float,
-        discount_by: str,
+        discount_by: Literal["decision", "frame"],
     ) -> None:
         """See the class."""
-        self._priority, self._horizon, self._gamma = priority, update_horizon, gamma
-        self._by_frame = discount_by == "frame"
+        self._priority, self._horizon = priority, update_horizon
+        self._discounting = Discounting(gamma=gamma, discount_by=discount_by)
         shape = (num_envs, update_horizon)  # the last n decisions, oldest first
         self._value, self._reward, self._discount = np.zeros(shape), np.zeros(shape), np.ones(shape)
         self._age = np.zeros(num_envs, np.int64)  # decisions of the running episode
@@ -214,8 +187,7 @@ class ActorPriorities:
         complete = self._age[env_ids] >= self._horizon
         priority = np.full(len(env_ids), np.nan)
         priority[complete] = self._priority((target - values[:, 0])[complete])
-        gamma = self._gamma**interval if self._by_frame else self._gamma
-        for history, newest in ((values, value), (rewards, reward), (discounts, gamma)):
+        for history, newest in ((values, value), (rewards, reward), (discounts, self._discounting.of(interval))):
             history[:, :-1] = history[:, 1:]
             history[:, -1] = newest
         self._value[env_ids], self._reward[env_ids], self._discount[env_ids] = values, rewards, discounts

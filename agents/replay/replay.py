@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import attrs
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
@@ -329,13 +330,9 @@ def create_replay(
     replay_bytes: int | None = None,
     num_envs: int = 1,
     compression: Literal["lz4"] | None = None,
-    stack_size: int = 1,
-    update_horizon: int = 1,
-    gamma: float = 0.99,
-    discount_by: Literal["decision", "frame"] = "decision",
     batch_size: int = 32,
     seed: int = 0,
-    **of_selector: Any,
+    **further: Any,
 ) -> Replay:
     """Make an empty replay of n-step transitions.
 
@@ -354,13 +351,10 @@ def create_replay(
         compression: "lz4" keeps observations of 256 bytes and more packed, which takes Atari's frames a ninth to a
             twenty-third of the memory and batches three times as long (benchmarks/README.md); batches, states and
             files are those of a replay without. None in a reservoir.
-        stack_size: observations in a stack, k; 1 in a reservoir.
-        update_horizon: decisions in a return, n.
-        gamma: discount of one decision or one frame, in [0, 1].
-        discount_by: what `gamma` discounts, a "decision" or a "frame".
         batch_size: transitions in a batch unless `sample` is given another number.
         seed: of the draws and, in a reservoir, of the eviction, each with a generator of its own.
-        of_selector: the arguments of the selector, such as those of `Prioritized`.
+        further: the settings of `NStep` (in a reservoir stacks are of 1), and the arguments of the selector, such as
+            those of `Prioritized`.
 
     Raises:
         DependencyNotInstalled: the library of the compression is missing.
@@ -368,12 +362,14 @@ def create_replay(
         ValueError: a space that cannot be stored, an unknown selector or eviction, another selector than "uniform" in a
             reservoir, or an argument out of its range.
     """
+    of_steps = {field.name for field in attrs.fields(NStep)}  # type: ignore[arg-type]
+    n_step = NStep(**{name: value for name, value in further.items() if name in of_steps})
+    of_selector = {name: value for name, value in further.items() if name not in of_steps}
     if eviction not in ("oldest", "reservoir"):
         raise ValueError(f"eviction must be 'oldest' or 'reservoir', got {eviction!r}")
     if selector == "uniform" and of_selector:
         raise TypeError(f"{', '.join(of_selector)} must not be given where selector='uniform'")
     schema = TransitionSchema(observation_space, extras)
-    n_step = NStep(stack_size=stack_size, update_horizon=update_horizon, gamma=gamma, discount_by=discount_by)
     made = make_selector(selector, of_selector) if eviction == "oldest" else Uniform()
     if replay_bytes is not None:
         if capacity is not None:
@@ -383,7 +379,7 @@ def create_replay(
                 "replay_bytes must be None where observations are packed, which have no fixed size, got "
                 f"{replay_bytes}: give capacity"
             )
-        kind, least = (Ring, stack_size + update_horizon) if eviction == "oldest" else (Reservoir, 1)
+        kind, least = (Ring, n_step.stack_size + n_step.update_horizon) if eviction == "oldest" else (Reservoir, 1)
         capacity = _capacity_of(replay_bytes, kind.slot_bytes(schema), made, num_envs, least)
     elif capacity is None:
         capacity = 1_000_000

@@ -60,6 +60,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
+from async_wrappers.agents.learning import Discounting
 from async_wrappers.agents.replay.log import Packed
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Arrays, Column, TransitionSchema, each_array
@@ -122,47 +123,20 @@ class Assembly:
                 raise ValueError(f"{name} must be >= 1, got {value}")
         if not 1 <= period <= length:
             raise ValueError(f"period must lie in [1, {length}] rows, the length of a sequence, got {period}")
-        if not 0.0 <= gamma <= 1.0:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
-        if discount_by not in ("decision", "frame"):
-            raise ValueError(f"discount_by must be 'decision' or 'frame', got {discount_by!r}")
         self.num_envs, self.length, self.stack_size = num_envs, length, stack_size
-        self._emit, self._period, self._gamma, self._discount_by = emit, period, gamma, discount_by
-        whole = TransitionSchema(observation_space, extras)
-        rest = without_state(extras)
-        self.schema = TransitionSchema(observation_space, rest)
-        self._facts = {**whole.as_dict(), "length": length, "period": period, "stack_size": stack_size}
-        self._facts |= {"gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
+        self._emit, self._period = emit, period
+        self._discounting = Discounting(gamma=gamma, discount_by=discount_by)
+        self.schema = TransitionSchema(observation_space, without_state(extras))
+        self._facts = {**TransitionSchema(observation_space, extras).as_dict(), "length": length, "period": period}
+        self._facts |= {"stack_size": stack_size, "gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
+        self._facts |= ({} if chunk is None else {"chunk": chunk}) | ({"with_values": True} if with_values else {})
         state = extras.spaces.get(STATE) if extras is not None else None
         self._state_size: int | None = None if state is None else int(state.shape[0])  # type: ignore[index]
-        steps, rows, frames = length, length + 1, length + stack_size
         self.observation_names = list(self.schema.observation.columns)
         self._extra_names = list(self.schema.extras.columns) if self.schema.extras else []
-        sizes: dict[str, tuple[int, Column]] = {
-            name: (frames, column) for name, column in self.schema.observation.columns.items()
-        }
-        action = Column(() if chunk is None else (chunk,), np.dtype(np.int64))
-        sizes["previous_action"] = rows, action
-        sizes["previous_reward"] = rows, Column((), np.dtype(np.float32))
-        sizes["age"] = rows, Column((), np.dtype(np.int64))
-        if self._state_size is not None:
-            sizes[STATE] = rows, Column((self._state_size,), np.dtype(np.float32))
-        sizes["action"] = steps, action
-        for name in ("reward", "discount", "mask"):
-            sizes[name] = steps, Column((), np.dtype(np.float32))
-        if self.schema.extras:
-            sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
         self._of_chunks = () if chunk is None else ("executed",)
-        if chunk is not None:
-            self._facts["chunk"] = chunk
-            sizes["executed"] = steps, Column((chunk,), np.dtype(np.bool_))
         self._with_values = with_values
-        if with_values:
-            self._facts["with_values"] = True
-            sizes |= {
-                VALUE: (steps, Column((), np.dtype(np.float32))),
-                MAX_VALUE: (rows, Column((), np.dtype(np.float32))),
-            }
+        rows, sizes = length + 1, self._sizes(() if chunk is None else (chunk,))
         self._buffers: dict[str, Rows] = {
             name: np.zeros((num_envs, size, *column.shape), column.dtype) for name, (size, column) in sizes.items()
         }
@@ -175,10 +149,29 @@ class Assembly:
             self.columns[STATE] = sizes[STATE][1]
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
         self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self._last_action = np.zeros((num_envs, *action.shape), np.int64)
+        self._last_action = np.zeros((num_envs, *sizes["action"][1].shape), np.int64)
         self._last_reward = np.zeros(num_envs, np.float32)
         self._last_state = np.zeros((num_envs, self._state_size or 0), np.float32)
         self.add_count = 0
+
+    def _sizes(self, action_shape: tuple[int, ...]) -> dict[str, tuple[int, Column]]:
+        """Return what is under construction: of each array, by name, its length, and the shape and dtype of a row."""
+        steps, rows, frames = self.length, self.length + 1, self.length + self.stack_size
+        number, action = Column((), np.dtype(np.float32)), Column(action_shape, np.dtype(np.int64))
+        sizes = {name: (frames, column) for name, column in self.schema.observation.columns.items()}
+        sizes |= {"previous_action": (rows, action), "previous_reward": (rows, number)}
+        sizes["age"] = rows, Column((), np.dtype(np.int64))
+        if self._state_size is not None:
+            sizes[STATE] = rows, Column((self._state_size,), np.dtype(np.float32))
+        sizes |= {"action": (steps, action), "reward": (steps, number), "discount": (steps, number)}
+        sizes["mask"] = steps, number
+        if self.schema.extras:
+            sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
+        for name in self._of_chunks:
+            sizes[name] = steps, Column(action_shape, np.dtype(np.bool_))
+        if self._with_values:
+            sizes |= {VALUE: (steps, number), MAX_VALUE: (rows, number)}
+        return sizes
 
     # Writing.
 
@@ -226,9 +219,7 @@ class Assembly:
             raise ValueError(f"final must hold the last observation of environment {missing[0]}, whose episode ended")
         finals = [self.schema.observation.check(block["final"][env_id]) for env_id in ended.tolist()]
         action, reward = np.asarray(block["action"], np.int64), np.asarray(block["reward"], np.float32)
-        discount = np.full(rows, self._gamma)
-        if self._discount_by == "frame":
-            discount **= np.asarray(block["interval"])
+        discount = self._discounting.of(np.asarray(block["interval"]))
         self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
         at = env_ids, self._position[env_ids]
         for name, array in values.items():

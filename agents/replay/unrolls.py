@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import gin
 import numpy as np
 import numpy.typing as npt
 
@@ -31,7 +30,7 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
 from async_wrappers.agents.schema import Arrays, Column
-from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, check_shares
+from async_wrappers.agents.settings import SHARE, choice, flag, made_for, must, number, settings, whole
 
 __all__ = [
     "Encoder",
@@ -271,45 +270,61 @@ class UnrollRing(PlacedLog):
         return kept if written <= 2 * self.capacity else []
 
 
+@settings
 class UnrollReplay(Replay):
     """A replay as a source of a mixture: a ring of unrolls, and a selector. Subclass it for a source of your own.
 
     Args:
         spec: What it is made for.
-        selector: Chooses places of the ring.
-        capacity: Unrolls kept, at least those of a batch.
-        training_fill_in_factor: Share of the capacity that is filled before learning begins, in [0, 1].
-        replay_compression: ``"lz4"`` keeps observations of 256 bytes and more packed; None keeps them as they are.
-        further: Columns of the ring beside those of an unroll, which `put` gives it.
+        selector: Chooses places of the ring; None for that of `settle`.
+        given: The settings below; a subclass may declare further ones.
 
     Raises:
-        ValueError: An argument is out of its range.
+        TypeError: A setting that the class does not declare.
+        ValueError: A setting is out of its range.
     """
 
     replayed = True
+    is_part = True  # its refusals name the class, too
+    gin_name = "UnrollReplay"
     _storage: UnrollRing  # what the mixture observes reaches it by `put`
 
-    def __init__(
-        self,
-        spec: SourceSpec,
-        selector: Selector,
-        *,
-        capacity: int = 1000,
-        training_fill_in_factor: float = 0.2,
-        replay_compression: Literal["lz4"] | None = None,
-        further: Mapping[str, Column] | None = None,
-    ) -> None:
+    capacity: int = whole(1000, "Unrolls kept, at least those of a batch.", 1, "unroll")
+    training_fill_in_factor: float = number(
+        0.2, "Share of the capacity that is filled before learning begins, in [0, 1].", SHARE
+    )
+    replay_compression: Literal["lz4"] | None = choice(
+        None,
+        '``"lz4"`` keeps observations of 256 bytes and more packed; None keeps them as they are.',
+        "lz4",
+        none=True,
+    )
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Collect the settings of a subclass."""
+        super().__init_subclass__(**arguments)
+        cls.gin_name = cls.__name__
+        settings(cls)
+
+    def __init__(self, spec: SourceSpec, selector: Selector | None = None, **given: Any) -> None:
         """See the class."""
-        kind = type(self).__name__
-        check_at_least(f"{kind}.capacity", capacity, spec.rows, "unrolls, those that a batch takes of it")
-        check_numbers(**{f"{kind}.training_fill_in_factor": training_fill_in_factor})
-        check_shares(**{f"{kind}.training_fill_in_factor": training_fill_in_factor})
-        if replay_compression not in (None, "lz4"):
-            raise ValueError(f"{kind}.replay_compression must be None or 'lz4', got {replay_compression!r}")
-        ring = UnrollRing(spec.assembly, capacity, replay_compression, further)
+        self.__attrs_init__(**given)  # type: ignore[attr-defined]
+        must(
+            self.capacity >= spec.rows,
+            f"{self.gin_name}.capacity must be >= {spec.rows} unrolls, those that a batch takes of it, got "
+            f"{self.capacity}",
+        )
+        further: Mapping[str, Column] = {}
+        if selector is None:
+            selector, further = self.settle(spec)
+        ring = UnrollRing(spec.assembly, self.capacity, self.replay_compression, further)
         super().__init__(ring, selector, batch_size=spec.rows, seed=spec.seed)
         # Rounded before it is rounded up, since 0.07 * 100 is a little more than 7.
-        self._least = max(spec.rows, math.ceil(round(training_fill_in_factor * capacity, 6)))
+        self._least = max(spec.rows, math.ceil(round(self.training_fill_in_factor * self.capacity, 6)))
+
+    def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
+        """Return what chooses places of the ring, and the columns beside an unroll's that `put` gives the ring."""
+        return Uniform(), {}
 
     @property
     def filled(self) -> bool:
@@ -334,35 +349,16 @@ class UnrollReplay(Replay):
         return {**super().facts(), "source": type(self).__name__, "least": self._least}
 
 
-@gin.configurable(module="agents")
+@made_for("spec", "What it is made for.")
 class StandardReplay(UnrollReplay):
     """The newest unrolls, drawn uniformly; ``"standard"`` among an agent's sources.
-
-    Args:
-        spec: As in `UnrollReplay`.
-        capacity: As in `UnrollReplay`.
-        training_fill_in_factor: As in `UnrollReplay`.
-        with_replacement: Whether an unroll may come twice in a batch.
-        replay_compression: As in `UnrollReplay`.
 
     Raises:
         ValueError: An argument is out of its range.
     """
 
-    def __init__(
-        self,
-        spec: SourceSpec,
-        capacity: int = 1000,
-        training_fill_in_factor: float = 0.2,
-        with_replacement: bool = True,
-        replay_compression: Literal["lz4"] | None = None,
-    ) -> None:
-        """See the class."""
-        check_flags(**{"StandardReplay.with_replacement": with_replacement})
-        super().__init__(
-            spec,
-            Uniform() if with_replacement else Distinct(),
-            capacity=capacity,
-            training_fill_in_factor=training_fill_in_factor,
-            replay_compression=replay_compression,
-        )
+    with_replacement: bool = flag(True, "Whether an unroll may come twice in a batch.")
+
+    def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
+        """See `UnrollReplay`."""
+        return (Uniform() if self.with_replacement else Distinct()), {}

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_wrappers.agents.making import make_replay
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.replay_contract import contract_settings
@@ -61,10 +62,10 @@ def test_a_prioritised_replay_of_large_images_has_the_bytes_too() -> None:
 def test_an_agent_takes_bytes_in_the_place_of_observations() -> None:
     spec = DQN(IMAGE, gym.spaces.Discrete(2), stack_size=1, replay_bytes=100_000)
     for num_envs in (1, 4):
-        replay = spec.make_replay(0, num_envs)
+        replay = make_replay(spec, 0, num_envs)
         assert 99_000 < replay.nbytes <= 100_000
         assert replay.num_envs == num_envs
-    assert DQN(IMAGE, gym.spaces.Discrete(2)).make_replay(0).facts()["capacity"] == 1_000_000
+    assert make_replay(DQN(IMAGE, gym.spaces.Discrete(2)), 0).facts()["capacity"] == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_an_agent_takes_bytes_in_the_place_of_observations() -> None:
 )
 def test_wrong_bytes_are_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}"):
-        DQN(IMAGE, gym.spaces.Discrete(2), **arguments).make_replay(0)
+        make_replay(DQN(IMAGE, gym.spaces.Discrete(2), **arguments), 0)
 
 
 @pytest.mark.parametrize(

@@ -371,7 +371,7 @@ def test_a_network_without_features_is_refused() -> None:
     [
         (
             {"sample_strategy": "elite"},
-            "EliteReplay.sample_strategy must be one of 'elite_sampling', 'attentive_sampling', None, got 'elite'",
+            "EliteReplay.sample_strategy must be 'elite_sampling' or 'attentive_sampling' or None, got 'elite'",
         ),
         (
             {"elite_sampling_strategy": "strategy5"},

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_wrappers.agents.making import make_replay
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import each_array
@@ -306,7 +307,7 @@ class TestPacked:
     def test_an_agents_replay_is_packed_where_its_gin_says_so(self) -> None:
         space = Box(0, 255, (84, 84), np.uint8)
         plain, packed = (
-            DQN(space, gym.spaces.Discrete(2), replay_compression=each, replay_capacity=100).make_replay(0, num_envs=2)
+            make_replay(DQN(space, gym.spaces.Discrete(2), replay_compression=each, replay_capacity=100), 0, num_envs=2)
             for each in (None, "lz4")
         )
         assert packed.nbytes < 0.1 * plain.nbytes

@@ -19,6 +19,7 @@ from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.replay.selectors import Uniform
 from async_wrappers.agents.replay.settings import SOURCE_NAMES
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
+from async_wrappers.agents.settings import whole
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World, trained
 from tests.worlds.plain_data import assert_identical
@@ -233,6 +234,20 @@ class TestSourceOfAUsersOwn(SourceContract):
         return make({QUEUE: 0.5, Newest: 0.5}, **arguments)
 
 
+def test_a_source_of_a_users_own_declares_its_settings_as_agents_do() -> None:
+    class Older(UnrollReplay):
+        left_out: int = whole(1, "Newest unrolls that are left out.", 0, "unrolls")
+
+    made: Any = make({partial(Older, capacity=9): 1.0}).sources[0]
+    assert (made.left_out, made.capacity, made.training_fill_in_factor) == (1, 9, 0.2)
+    with pytest.raises(ValueError, match=r"^Older\.left_out must be >= 0 unrolls, got -1$"):
+        make({partial(Older, left_out=-1): 1.0})
+    with pytest.raises(TypeError, match="'forth'"):
+        make({partial(Older, forth=1): 1.0})
+    with pytest.raises(TypeError, match="'left_out'"):
+        make({partial(StandardReplay, left_out=1): 1.0})
+
+
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
@@ -261,7 +276,7 @@ class TestSourceOfAUsersOwn(SourceContract):
         ),
         (
             {partial(StandardReplay, replay_compression="zip"): 1.0},
-            "StandardReplay.replay_compression must be None or 'lz4', got 'zip'",
+            "StandardReplay.replay_compression must be 'lz4' or None, got 'zip'",
         ),
     ],
 )
