@@ -1,7 +1,7 @@
 """Realtime reinforcement learning: any Gymnasium environment, made realtime.
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
-* `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
+* `VectorRealtimeDelay`: the same, with constants, on a vector environment that steps in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
@@ -12,7 +12,7 @@
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
-* `KeepEntries`: hides entries of a vector, so that they have to be remembered.
+* `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a

@@ -26,10 +26,10 @@ class Decision(NamedTuple):
     """All that a policy may depend on besides the observation and its weights.
 
     Attributes:
-        episode: Number of the episode in the run, from 0; agents asked in turn count training and evaluation apart.
+        episode: Number of the episode in the run, from 0; turn-based agents count training and evaluation apart.
         start: Frame of the episode whose observation is read.
-        frame: Frames played before the decision starts, over all episodes, of which agents asked in turn count
-            those of training; exploration schedules use it.
+        frame: Frames played before the decision starts, over all episodes; turn-based agents count those of training
+            alone. Exploration schedules use it.
         eval_mode: True in evaluation.
         env_id: Number of the environment among those that are played side by side; a runner has one.
     """

@@ -120,7 +120,7 @@ class Plan:
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
         slots: Forecasts for fewer workers, with whole and even slots, at playout p99; empty where one is enough.
-        learners: Number of learners that make one update per frame together; None if not asked for.
+        learners: Number of learners that make one update per frame together; None without `learn_ms`.
         cores: Cores of the machine.
         cores_needed: Busy workers, learners, and one for the environment loop.
         memory_mb: ``weights`` (two copies), ``workers_measured`` and ``workers_budget`` (13 and 300 MB per worker), in

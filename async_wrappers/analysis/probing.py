@@ -39,7 +39,7 @@ class ProbeResult:
         reward_lag: The same for the reward.
         period: One action in `period` has an effect; 1 means that every frame takes its action.
         phase: The first frame of an episode whose action has an effect, below `period`.
-        trials: Pairs of twins that were compared.
+        trials: Pairs of runs that were compared.
         differing: Trials whose observations differed.
         confidence: Share of `differing` that showed the change after exactly `lag` frames.
         deterministic: Whether the same seed and actions gave the same observations, rewards and ends each time.

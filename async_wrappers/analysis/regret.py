@@ -110,7 +110,7 @@ def decompose(
 
     Episode n has the same environment seed on every rung, and its decisions have the same keys (episode, start), so an
     exploring policy draws the same numbers. Two scores of one seed are a pair, and intervals of costs are of the
-    paired differences. They speak of the spread between seeds, for this policy.
+    paired differences. They show the spread between seeds, for this policy.
 
     Example:
         >>> import gymnasium as gym

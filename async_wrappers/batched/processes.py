@@ -52,15 +52,15 @@ class ProcessEnvs(VectorEnvs):
     """N environments in a few processes, as `BatchedEnvs`.
 
     For environments written in Python that do not exist as a vector. The processes step together: `send` wakes them,
-    and they work while this process does something else, until `recv`. Each environment follows from its seed and the
-    actions sent for it, for any number of processes. `RealtimeDelay` may be among its wrappers.
+    and they work while this process does something else, until `recv`. Each environment is a function of its seed
+    and of the actions sent for it, for any number of processes. `RealtimeDelay` may be among its wrappers.
 
     A process that dies (memory ran out, a library crashed) is replaced. The episodes of its environments are *cut*:
     their rows are truncated, with reward 0 and the observation that was shown last as final one, and a new episode
     begins, with a seed derived from the first one. A new process that dies before its first step is done is an error.
 
     Args:
-        make: A function that makes an environment; it travels to the processes by cloudpickle.
+        make: A function that makes an environment; cloudpickle sends it to the processes.
         num_envs: N; processes have equal shares, but for a remainder.
         processes: How many processes.
         timeout: Seconds for which a step or a reset of a process is waited for. One that takes longer, because it is
@@ -70,11 +70,11 @@ class ProcessEnvs(VectorEnvs):
     Attributes:
         pids: The processes' ids, in the order of their environments.
         restarts: Processes that died, or were ended by the timeout, and were replaced.
-        lost_episodes: Episodes that were cut by it.
+        lost_episodes: Episodes that were cut for that reason.
 
     Raises:
-        ValueError: Numbers that do not fit, a function that cannot travel, or environments whose spaces differ or whose
-            batches are no arrays.
+        ValueError: Numbers that do not fit, a function that cannot be pickled, or environments whose spaces differ or
+            whose batches are no arrays.
         RuntimeError: An environment raises an exception; the message holds its traceback.
         RunFailed: A process cannot start, or dies before its first step is done.
     """

@@ -27,7 +27,7 @@ class Shown(NamedTuple):
     ``env_ids`` may be read-only.
 
     Attributes:
-        env_ids: int64 [R], ascending: each environment's place among N, for ever.
+        env_ids: int64 [R], ascending: each environment's number, which never changes.
         observation: [R, *shape], or a dict or tuple of such arrays: the input of the next decision.
         reward: float32 [R], since the row was last shown, 0 after ``begin``. It belongs to the episode of the action
             that was sent, also where that one has ended.
@@ -64,8 +64,9 @@ class Shown(NamedTuple):
 class BatchedEnvs(Protocol):
     """N environments, played by turns of `recv` and `send`.
 
-    An environment is seeded by `begin` alone: later episodes go on with its generator, so that a row is a function of
-    its seed and of the actions sent for it. (A vector with one generator for all follows from all seeds and actions.)
+    An environment is seeded by `begin` alone: later episodes continue with its generator, so that a row is a function
+    of its seed and of the actions sent for it. (A vector with one generator for all is a function of all seeds and
+    actions.)
 
     Attributes:
         num_envs: N.
@@ -78,7 +79,7 @@ class BatchedEnvs(Protocol):
     action_space: Any
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Begin an episode in each environment; those that are running are forgotten (`cut` shows them).
+        """Begin an episode in each environment; those that are running are dropped (`cut` shows them).
 
         The rows that the next calls of `recv` return have ``first`` and reward 0; neither ``terminal`` nor
         ``truncated``.

@@ -141,8 +141,8 @@ def create_minatar_environment(
         game: ``"asterix"``, ``"breakout"``, ``"freeway"``, ``"seaquest"`` or ``"space_invaders"``.
         sticky_probability: Probability that a frame repeats the last action, the authors' 0.1.
         difficulty_ramping: Whether the games become faster, as the authors' do.
-        max_episode_steps: Frames after which an episode is truncated, 10,000 as no other limit is given (167 s; the
-            authors have none); None for none.
+        max_episode_steps: Frames after which an episode is truncated, 10,000 by default (167 s; the authors have
+            none); None for none.
         clip_rewards: Clip each frame's reward to [-1, 1], inside all `wrappers`; the authors do not.
         wrappers: Applied in this order, the first one innermost, such as ``[@AppliedActions, @RealtimeDelay]``.
         render_mode: ``"rgb_array"``, or ``"human"`` for a window.

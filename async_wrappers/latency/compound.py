@@ -286,8 +286,8 @@ class Correlated(Model):
     """A slow inference tends to be followed by a slow one; each by itself is distributed as `base`.
 
     A Gaussian copula: ``x_t = correlation x_{t-1} + sqrt(1 - correlation^2) e_t`` with normal e, and the latency is
-    ``base.quantile(Phi(x_t))``. The rank correlation of neighbours is ``6 / pi asin(correlation / 2)``. What order the
-    base's own draws come in does not matter.
+    ``base.quantile(Phi(x_t))``. The rank correlation of neighbours is ``6 / pi asin(correlation / 2)``. The order of
+    the base's own draws does not matter.
 
     Args:
         base: The distribution of a single latency: a model with quantiles, or a number of seconds.

@@ -278,7 +278,7 @@ class _OfMeanAndCv(Model):
 
 @dataclass(frozen=True)
 class LogNormal(_OfMeanAndCv):
-    """The logarithm of the latency is normal: a skewed bell, as a network on a shared machine.
+    """The logarithm of the latency is normal: a skewed bell, as of a network on a shared machine.
 
     With ``sigma^2 = ln(1 + cv^2)`` and a normal z, the latency is ``mean exp(sigma z - sigma^2 / 2)``.
 
@@ -308,7 +308,7 @@ class LogNormal(_OfMeanAndCv):
 
 @dataclass(frozen=True)
 class Gamma(_OfMeanAndCv):
-    """A gamma distribution of shape ``1 / cv^2``: less of a tail than `LogNormal`; cv = 1 is the exponential.
+    """A gamma distribution of shape ``1 / cv^2``: a lighter tail than `LogNormal`; cv = 1 is the exponential.
 
     numpy has no incomplete gamma function: quantiles are of the density integrated on a grid of 50,000 points. From the
     share 1e-9 to 1 - 1e-9 they are off by less than a part in 1000 (in 20,000 if cv <= 1).

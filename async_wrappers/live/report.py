@@ -264,7 +264,7 @@ class TimingReport:
         exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
             virtual clock.
         playout_frames: Frames from a decision's start until its action is due; 0 if it is due when it is ready.
-        lost: Inferences that gave no action, by their fate.
+        lost: Inferences that gave no action, by reason.
         updates: Updates of all learners.
         scalars: Scalars of the last update, by name.
         phase_state: The environment's attribute of that name, for the next phase; None if it has none.

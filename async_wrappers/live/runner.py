@@ -49,8 +49,8 @@ class AsyncRunner:
     Functions that make them, and the environment, may be lambdas or functions of a notebook. In a script, run under
     ``if __name__ == "__main__":``.
 
-    In a ``with`` block parts start with the first run and end with the block, and each run goes on with the episode
-    after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
+    In a ``with`` block parts start with the first run and end with the block, and each run continues with the
+    next episode; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
     parts are there from the start, until `close`, or until a run with learners is interrupted.)
 
     Raises:
@@ -210,26 +210,26 @@ class AsyncRunner:
         return report
 
     def pause(self) -> None:
-        """Pause from the next frame on, until `resume`; from any thread, while a run goes on or between two.
+        """Pause from the next frame on, until `resume`; from any thread, during a run or between two.
 
-        The environment goes on, frame by frame and on its deadlines, and receives `pause_action` (a function of it, and
-        a `RampDown`, count the frames of the pause as missed). No inference starts, and those that go on are dropped
+        The environment continues, frame by frame and on its deadlines, and receives `pause_action` (a function, or
+        a `RampDown`, counts the frames of the pause as missed). No inference starts, and those under way are dropped
         when they end. For the learners the episode is truncated where the pause begins and goes on as a new one after
         it: no transition spans a pause, and its rewards count in the episode's return alone. After the pause there is
         no last action, and default frames receive the same as in the beginning of an episode. An environment whose
-        episode has ended is not reset before `resume`, but on the virtual clock. Learners go on learning.
+        episode has ended is not reset before `resume`, but on the virtual clock. Learners continue to learn.
 
         An `on_frame` pauses with ``FrameStatus.pause``.
 
         Raises:
-            RuntimeError: The parts are not up: no run goes on, or the backend cannot pause.
+            RuntimeError: The parts are not up: no run is in progress, or the backend cannot pause.
         """
         if self._backend is None:
             raise RuntimeError("pause() needs a run that goes on, or a `with` block between two runs: there is none")
         self._set_pause(True)
 
     def resume(self) -> None:
-        """Go on after `pause`, from the next frame on. Without a pause, or after the run's end, nothing happens."""
+        """Continue after `pause`, from the next frame on. Without a pause, or after the run's end, nothing happens."""
         if self._backend is not None:
             self._set_pause(False)
 
@@ -245,7 +245,7 @@ class AsyncRunner:
         They first observe the rest of the journal, so that no transition is missing.
 
         Raises:
-            OSError: A file could not be written, as if the disk is full; the learners go on.
+            OSError: A file could not be written, such as on a full disk; the learners continue.
         """
         self._refuse_without_learners()
         self._with_learners().save(Path(directory), iteration)

@@ -112,7 +112,7 @@ class SimulatedSchedule:
     `async_wrappers.schedule.dispatch` has the rules: one frame applies one action, of those due the one with the newest
     start; an inference takes effect only if its start is later than that of every action applied before; a worker never
     infers the same frame twice. A reset discards all inferences in flight; the latencies and the strategy's estimates
-    go on.
+    continue.
 
     Args:
         latency: A model, or a number of seconds.
@@ -126,8 +126,8 @@ class SimulatedSchedule:
             default action; None for no limit.
 
     Raises:
-        ValueError: An argument out of range, a strategy that waits for a learner, which a simulated schedule has none
-            of, or a `max_age` that the playout exceeds; in an episode, 10,000 actions in a row that were too old.
+        ValueError: An argument out of range, a strategy that waits for a learner (a simulated schedule has
+            none), or a `max_age` that the playout exceeds; in an episode, 10,000 actions in a row that were too old.
     """
 
     def __init__(

@@ -137,9 +137,9 @@ class NoStagger(Stagger):
 class Sequential(Stagger):
     """One inference at a time: observe, think, act, and observe the result on the next frame.
 
-    The sequential interaction of arXiv 2412.14355, section 3.1: of a delay of d frames, d of every d + 1 frames receive
-    the default action. More workers change nothing. With `learn`, learning has its place in the cycle too, as in the
-    paper's baselines: nothing is observed while an update goes on.
+    The sequential interaction of arXiv 2412.14355, section 3.1: with a delay of d frames, d of every d + 1 frames
+    receive the default action. More workers change nothing. With `learn`, learning has its place in the cycle too, as
+    in the paper's baselines: nothing is observed during an update.
 
     Args:
         learn: ``"after"``: one update once an inference has ended, before the next observation is read ("inference
@@ -390,7 +390,7 @@ class Tickets(Stagger):
     """The environment loop offers tickets; any free worker takes one; actions wait in a playout buffer.
 
     At frame k, if a slot has passed since the last ticket was taken, ticket k is offered, until the next frame begins.
-    The worker that takes it reads frame k, and its action is due on frame k + playout, however late it was taken: as
+    The worker that takes it reads frame k, and its action is due on frame k + playout, however late it was taken: like
     packets in the jitter buffer of internet telephony. A late one is applied on arrival if it is newer than the last
     one applied, else dropped.
 

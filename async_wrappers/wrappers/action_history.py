@@ -144,9 +144,9 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     be overtaken.
 
     ``known=False`` shows pending actions too. No policy can know them while it computes these actions: for one whose
-    whole network is slow this is an **oracle**. It is known in two cases: where the delay comes from transport,
-    between a policy that is quick and a world that is far away; and to the light part of a policy that runs when its
-    action is due (*at release*), by when all actions before it have been applied. It shows only actions that are
+    whole network is slow this is an **oracle**. They are known in two cases: where the delay comes from transport
+    between a quick policy and a distant world; and to the light part of a policy that runs when its action is due (*at
+    release*), because all actions before it have been applied by then. The rows hold only actions that are
     applied in the end: with a latency that varies the rows then reveal which will be.
 
     Args:

@@ -48,7 +48,7 @@ class RampDown:
 
     Args:
         frames: How many frames the way down takes.
-        hold: For how many frames the last action goes on before.
+        hold: For how many frames the last action is held before that.
 
     Raises:
         ValueError: `frames` is no whole number above 0, or `hold` none from 0 on.

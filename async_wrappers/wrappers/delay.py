@@ -31,7 +31,7 @@ _Sight = tuple[int, Any, dict[str, Any]]
 
 
 class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Makes the environment go on while the policy thinks.
+    """Delays actions: the environment does not wait while the policy computes them.
 
     One ``step`` of this wrapper is one *decision*, which may span several *frames* (steps of the wrapped environment).
     Decision j is computed from the observation at the beginning of frame ``s_j`` and applied on frame

@@ -52,10 +52,10 @@ _NONE, _ONE, _TWO = np.array(0), np.array(1), np.array(2)
 
 
 class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
-    """Makes the sub-environments of a vector environment go on, in lockstep, while the policy thinks.
+    """Delays the actions of a vector environment, whose sub-environments step in lockstep and do not wait.
 
-    For environments that exist only as a vector (``ale_py.AtariVectorEnv``), or that are batched already. Where there
-    are functions that make single environments, wrap each in `RealtimeDelay` instead: ``SyncVectorEnv([lambda:
+    It suits environments that exist only as a vector (``ale_py.AtariVectorEnv``), or that are batched already. Where
+    there are functions that make single environments, wrap each in `RealtimeDelay` instead: ``SyncVectorEnv([lambda:
     RealtimeDelay(make(), delay=8)] * 4)``; then each has a schedule of its own, and no decision is ever left out.
 
     A *frame* is one ``step`` of the wrapped vector environment, of all sub-environments at once. Frames are counted
