@@ -1,4 +1,4 @@
-"""The interface of an agent that is asked in turn (Dopamine's, with the delay made explicit), and two baselines."""
+"""The interface of a turn-based agent (Dopamine's, with the delay made explicit), and two baselines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Report = Callable[[str, float, int], None]
 
 
 class Agent(Protocol):
-    """What `async_wrappers.agents.experiment.Runner` needs of an agent.
+    """The methods of an agent that `async_wrappers.agents.experiment.Runner` calls.
 
     ``realtime`` is the environment's ``info["realtime"]`` of the reset or step that returned the observation, or None
     from an environment that waits for the agent.
@@ -88,18 +88,18 @@ class Agent(Protocol):
         """Take only what acting needs from a bundle: for evaluation and for a warm start."""
 
     def keep_diverged_in(self, directory: Path) -> None:
-        """Put the batch of a loss that is not finite into a run's directory, if no other one was given."""
+        """Write the batch of a loss that is not finite into a run's directory, unless another one was given."""
 
     def set_report(self, report: Report) -> None:
         """Send training scalars to `report`."""
 
     def overlap_learning(self) -> None:
-        """Learn beside the environment from now on, as a function of the seed alone, if the agent learns at all."""
+        """Compute updates in parallel with the environment from now on; results still depend on the seed alone."""
 
 
 @runtime_checkable
 class Demonstrable(Protocol):
-    """An agent that learns from what somebody else did."""
+    """An agent that also learns from another player's transitions."""
 
     spec: Any
 
@@ -112,7 +112,7 @@ class Demonstrable(Protocol):
         """Transitions of an update."""
 
     def demonstrate(self, transition: Mapping[str, Any]) -> None:
-        """Store a transition of somebody else's."""
+        """Store another player's transition."""
 
     def pretrain(self) -> Mapping[str, Any]:
         """Do one update, whether or not there is enough history to begin with in training."""
@@ -184,8 +184,8 @@ class _Baseline:
 class RandomAgent(_Baseline):
     """Draws each action as a function of (seed, episode, start): uniformly of Discrete actions and of chunks of them.
 
-    In any other space an action is what ``space.sample()`` draws: uniform between bounds, and as Gymnasium says where a
-    Box has none.
+    In any other space an action is what ``space.sample()`` draws: uniform between bounds, and by Gymnasium's rules
+    where a Box has none.
 
     Args:
         environment: An environment with any action space.
@@ -212,7 +212,7 @@ class RandomAgent(_Baseline):
 
 
 class NoopAgent(_Baseline):
-    """Always chooses the environment's no-op, or a chunk of nothing else.
+    """Always chooses the environment's no-op, or a chunk of no-ops.
 
     Args:
         environment: An environment whose ``get_action_meanings`` names a ``"NOOP"`` among its Discrete actions.

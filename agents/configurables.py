@@ -1,4 +1,4 @@
-"""What gin files may name of this package. Import it for its effect."""
+"""Registers the names of this package with gin, as an effect of its import."""
 
 from __future__ import annotations
 

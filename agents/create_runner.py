@@ -1,4 +1,4 @@
-"""The runner of a schedule, as gin binds it: the top floor, which knows all runners and all families of agents."""
+"""The runner of a schedule, as gin binds it: the top layer, which imports all runners and all families of agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a run before its weights are spoilt: a loss, a weight or an observation that is not finite."""
+"""Checks that end a run before its weights are spoilt: of losses, weights and observations that are not finite."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["DivergedError", "check_loss", "check_weights"]
 class DivergedError(RuntimeError):
     """The loss is not finite, and the message names the file that holds the batch; or a weight is not.
 
-    Where the environment's own reward or observation is not, the message says so.
+    If the environment's own reward or observation is not finite, the message names it.
     """
 
-    ends_run = True  # live too: a learner that is started again would lose its replay, and diverge again
+    ends_run = True  # live too: a restarted learner would lose its replay, and diverge again
 
 
 def check_loss(

@@ -35,14 +35,14 @@ _LARGEST_FILE = 2**31 - 2**20  # bytes, what a file of this format holds
 
 
 class ActsDifferently(Exception):
-    """The exported graph does not act as the agent does; nothing is written."""
+    """The exported graph acts differently from the agent; nothing is written."""
 
 
 class Agreement(NamedTuple):
-    """How the files act beside the agent.
+    """The comparison of the files' actions and values with the agent's.
 
     Attributes:
-        files: What was written.
+        files: The files written.
         random: Random observations that both were shown.
         real: Observations of the environment's that both were shown.
         ties: Decisions whose best two actions are nearer than rounding, where either may be chosen.
@@ -70,7 +70,7 @@ def export(agent: Any, output: Path, real: Sequence[Any] = (), observations: int
     Raises:
         DependencyNotInstalled: The extra ``onnx`` is missing.
         ValueError: The agent's network cannot be exported.
-        ActsDifferently: The files act otherwise than the agent; they are not written.
+        ActsDifferently: The files act differently from the agent; they are not written.
     """
     with extra("the export of an agent", "onnx"):
         import onnx  # noqa: F401
@@ -123,11 +123,11 @@ class _Graph(nn.Module):
         self.output_names: list[str] = []
 
     def example(self, stacks: Any, before: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """Return inputs of the check: of stacks [N, k, *shape], and what the graph before this one gave."""
+        """Return inputs of the check: from stacks [N, k, *shape], and the outputs of the previous graph."""
         return tuple(torch.from_numpy(array) for array in self._tree.flatten(stacks))
 
     def read(self, observations: tuple[Tensor, ...]) -> Any:
-        """Return what the network reads."""
+        """Return the network's input."""
         return self._spec.reader.read_tensors(self._tree.nest(observations))
 
     def greedy(self, values: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class _Graph(nn.Module):
         return best
 
     def named(self, outputs: Any) -> tuple[Tensor, ...]:
-        """Return the greedy action and what it is chosen by."""
+        """Return the greedy action and the values or logits that it is chosen by."""
         return (self.greedy(outputs[0]), *outputs) if isinstance(outputs, tuple) else (self.greedy(outputs), outputs)
 
 
@@ -155,7 +155,7 @@ class _Values(_Graph):
 
 
 class _Sequence(_Graph):
-    """What the graphs of a network over sequences share."""
+    """Base class of the graphs of a network over sequences."""
 
     def __init__(self, agent: Any) -> None:
         super().__init__(agent)
@@ -171,7 +171,7 @@ class _Sequence(_Graph):
 
 
 class _Memoryless(_Sequence):
-    """Observations to actions and what they are chosen by, of a network over sequences that remembers nothing."""
+    """Observations to actions and their values or logits, for a network over sequences without memory."""
 
     def forward(self, *observations: Tensor) -> tuple[Tensor, ...]:
         outputs, _ = self.network(*self._blank(len(observations[0]), self.read(observations)))
@@ -190,7 +190,7 @@ class _Encode(_Graph):
 
 
 class _Decide(_Sequence):
-    """The light half: features and what is remembered to actions."""
+    """The light half: features and memory to actions."""
 
     def __init__(self, agent: Any) -> None:
         super().__init__(agent)
@@ -200,7 +200,7 @@ class _Decide(_Sequence):
             self.output_names.append("next_state")
 
     def example(self, stacks: Any, before: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """See `_Graph.example`; what is remembered is drawn, and some episodes begin."""
+        """See `_Graph.example`; the memory is drawn at random, and some episodes begin."""
         assert before is not None
         rows, rng, spec = len(before[0]), torch.Generator().manual_seed(0), self._spec
         chunk = getattr(spec, "chunk", None)
@@ -296,7 +296,7 @@ def _to_onnx(graph: _Graph, example: tuple[Tensor, ...]) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what the exporter says of libraries that are not installed, and of its own parts."""
+    """Suppress the exporter's warnings of missing libraries and of its own parts."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -309,7 +309,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _describe(model: Any, agent: Any, kind: str) -> None:
-    """Write into a model's metadata what it is made for."""
+    """Write the agent and its spaces into a model's metadata."""
     spec, network = agent.spec, agent.learner.network
     tree = ArrayTree("observation", spec.observation_space)
     facts = {
@@ -346,10 +346,10 @@ def _random_stack(space: gym.Space[Any], size: int, rng: np.random.Generator) ->
 def _compare(
     graph: _Graph, text: bytes, example: tuple[Tensor, ...], given_by_agent: tuple[Tensor, ...]
 ) -> tuple[int, float, tuple[Tensor, ...]]:
-    """Return the ties, the largest difference, and what the agent gives.
+    """Return the ties, the largest difference, and the agent's outputs.
 
     Raises:
-        ActsDifferently: An action or a value is another one.
+        ActsDifferently: An action or a value differs.
     """
     import onnxruntime
 

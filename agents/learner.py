@@ -1,15 +1,14 @@
 """From transitions to weights, by gradient descent on a loss that the agent gives.
 
-An update has three steps, so that another thread may do the second one beside the game::
+An update has three steps, so that another thread may do the second one in parallel with the environment::
 
     draw            learn                                        finish_update
     replay.sample   networks, loss, gradient, optimiser          replay.set_priorities
     (the replay)    (the learner's own tensors, nothing else)    (the replay)
 
-Whether a loss is finite, and what its transitions are worth, is known when the loss is on the host. Where the CPU
-computes that is at once. On another device nobody waits for it: it is looked at before the next batch is drawn, and
-before anybody is given weights or state. By then a loss that is not finite has moved no weight but by the optimiser's
-momentum, since its gradient was replaced by zero.
+Finiteness and priorities are read from the loss on the host. On the CPU that is at once. On another device nothing
+waits for it: the loss is checked before the next batch is drawn, and before weights or state are read. Until then a
+loss that is not finite moves weights by the optimiser's momentum alone, since its gradient is replaced by zero.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = ["Learner", "SampledBatch", "Source", "Store"]
 
 
 class Source(Protocol):
-    """Where a learner's batches come from: a `Replay`, or a mixture of several."""
+    """The source of a learner's batches: a `Replay`, or a mixture of several."""
 
     def sample(self) -> Mapping[str, Any]:
         """Return a batch; see `Replay.sample`."""
@@ -48,11 +47,11 @@ class Source(Protocol):
         """Return given transitions; see `Replay.transitions`."""
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Give transitions of a batch that has weights their priorities; see `Replay.set_priorities`."""
+        """Set the priorities of a weighted batch's transitions; see `Replay.set_priorities`."""
 
 
 class Store(Source, Protocol):
-    """Where a learner's transitions go, and its batches come from if no other source is given.
+    """The store of a learner's transitions, and the source of its batches unless another one is given.
 
     A `Replay`, or a queue (`UnrollQueue`), whose methods are those of `Replay` of the same names.
     """
@@ -132,24 +131,24 @@ class Learner:
         settings: Of the updates.
         kind: Names the loss; a state of another kind is refused.
         compute: Where updates run; the network must have been placed there.
-        tensors: Turns a batch's arrays into what the loss reads; None is for batches of transitions whose observations
-            the network reads as they are.
+        tensors: Turns a batch's arrays into the loss's input; None for transitions whose observations the network reads
+            unchanged.
         first_action: Number of the first action.
         seed: Of what a loss draws: noise, quantiles.
-        monitors: Watch what is observed, one for each environment; none if nobody watches.
+        monitors: Watch the observed transitions, one for each environment; may be empty.
 
     Attributes:
         settings: As given.
         tensors: As given.
-        diverged_dir: That of the settings, or what is put in its place.
-        source: Where batches are drawn, and priorities go: the replay, or another `Source` that is put in its place.
-        average: From a gradient, which it may write into, and what its loss is a mean over (`LossOutput.mean_over`), to
-            the average over several learners that keep in step; None for one.
+        diverged_dir: That of the settings, unless another one was set.
+        source: The source of batches, which receives priorities: the replay, unless another `Source` was set.
+        average: Maps a gradient, which it may overwrite, and its loss's number of items (`LossOutput.mean_over`) to the
+            average over several synchronous learners; None for one.
         updates: Updates done by this learner.
         updates_of_all: Updates done by all learners that share the weights.
-        scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
-        times: How long the parts of updates take, and what whoever plays adds to them.
-        networks: What the loss calls.
+        scalars: The last batch's scalars by name, as tensors: reading one waits for the device.
+        times: The times of an update's parts, to which the player adds its own.
+        networks: The networks that the loss calls.
         keeps_batch: Whether `batch` is the last one learnt from; otherwise it is None.
     """
 
@@ -172,7 +171,7 @@ class Learner:
         self.kind = kind
         self.compute = compute or Compute()
         self.network = network
-        # A loss that asks for no target gets none: of a billion weights it would be four gigabytes.
+        # A loss without a target gets none: for a billion weights it would take four gigabytes.
         self.target: nn.Module | None = None
         if self.settings.target_update_period is not None:
             self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
@@ -193,7 +192,7 @@ class Learner:
         self._mean_over: Tensor | int = 0
         self._batches = 0
         self._unfinished: _Unfinished | None = None
-        self._following: Any = None  # what the last transition led to, where that is known
+        self._following: Any = None  # the last transition's next observation, where that is known
         self.updates = self.updates_of_all = 0
         self.scalars: Mapping[str, Tensor] = {}
         self.times = PartTimes()
@@ -202,7 +201,7 @@ class Learner:
         self._gradient_norm: Tensor | None = None  # of the last gradient, where it is computed to clip it
 
     def _forward_of(self, network: nn.Module | None) -> Callable[..., Tensor]:
-        """Return what calls a network under the learner's precision."""
+        """Return a function that calls a network under the learner's precision."""
         if network is None:
             return _no_target
         if not self.compute.bf16 and not self.compute.automatic:
@@ -217,7 +216,7 @@ class Learner:
 
     @property
     def waits(self) -> bool:
-        """Whether further transitions are to wait until an update has made room for them."""
+        """Whether further transitions must wait until an update has made room for them."""
         return bool(getattr(self.replay, "waits", False))
 
     # Transitions.
@@ -226,10 +225,10 @@ class Learner:
         """Store a transition, whose action is the environment's.
 
         If the next transition does not continue this one (live runs drop some), the episode is truncated here. The
-        learner keeps `next_observation` until the next call: nobody may write into it.
+        learner keeps `next_observation` until the next call, so it must not be overwritten.
         """
         following, observation = self._following, transition["observation"]
-        # Where agents are asked in turn the two are one array, and nothing has to be compared.
+        # In turn-based play the two are one array, and need no comparison.
         if following is not None and following is not observation and not are_equal(following, observation):
             self._truncate_episode(following)
         ended = transition["terminal"] or transition["truncated"]
@@ -239,7 +238,7 @@ class Learner:
             self._monitors[0].observe(transition)
 
     def _truncate_episode(self, observation: Any) -> None:
-        """End the running episode with the observation that its last transition led to."""
+        """End the running episode with its last transition's next observation."""
         self.cut(0, observation)
 
     def extend(self, block: Mapping[str, Any]) -> None:
@@ -252,13 +251,13 @@ class Learner:
             self._monitors[env_id].observe({name: block[name][row] for name in _MONITORED})
 
     def cut(self, env_id: int, observation: Any) -> None:
-        """End the running episode of an environment, if one runs, with the observation that it led to."""
+        """End the running episode of an environment, if one runs, with its last observation."""
         self.replay.cut(observation, env_id)
         if self._monitors:
             self._monitors[env_id].cut()
 
     def end_running(self) -> None:
-        """End all episodes that are under way, where it is not known what followed."""
+        """End all running episodes, whose continuation is not known."""
         self.replay.end_running()
         for monitor in self._monitors:
             monitor.cut()
@@ -285,7 +284,7 @@ class Learner:
         return scalars
 
     def draw(self) -> SampledBatch:
-        """Return the next batch, drawn with the priorities that the last one left.
+        """Return the next batch, drawn with the priorities of the last update.
 
         Raises:
             DivergedError: The last batch's loss is not finite.
@@ -299,7 +298,7 @@ class Learner:
         return SampledBatch(self._batches - 1, arrays, first_steps)
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
-        """Step the weights; the thread that owns the replay is to call `finish_update` afterwards."""
+        """Step the weights; the thread that owns the replay must call `finish_update` afterwards."""
         gradients = self._gradients(sampled)
         return self.apply(gradients if self.average is None else self.average(gradients, self._mean_over))
 
@@ -347,7 +346,7 @@ class Learner:
         return gradients
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Step the weights by gradients, which may come from another learner; return what the last batch gave."""
+        """Step the weights by gradients, which may come from another learner; return the last batch's scalars."""
         begin = perf_counter()
         for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
@@ -364,11 +363,11 @@ class Learner:
         return self.scalars
 
     def summary(self) -> dict[str, float]:
-        """Return what is reported now and then beside the scalars of an update; reading it may wait for the device.
+        """Return the values that are reported beside the scalars of an update; reading them may wait for the device.
 
         Returns:
-            "LearningRate", of the last update; "GradientNorm", of its gradient before it was clipped; and how much
-            can be drawn: "ReplaySize" transitions or sequences, "QueueSize" unrolls.
+            "LearningRate", of the last update; "GradientNorm", of its gradient before it was clipped; and the size of
+            the store: "ReplaySize" in transitions or sequences, "QueueSize" in unrolls.
         """
         found = {"LearningRate": float(self._optimizer.param_groups[0]["lr"])}
         norm = self._gradient_norm
@@ -383,7 +382,7 @@ class Learner:
         return found
 
     def _send_losses_to_host(self, loss: Tensor, priority: Tensor | None, sampled: SampledBatch) -> None:
-        """Begin one transfer of the loss and the priorities; look at the loss at once if nothing has to wait."""
+        """Begin one transfer of the loss and the priorities; check the loss at once if `Compute.deferred` is False."""
         numbers = [loss.float().view(1)] if priority is None else [loss.float().view(1), priority.detach().float()]
         on_host = self.compute.fetch(torch.cat(numbers) if len(numbers) > 1 else numbers[0])
         unfinished = _Unfinished(sampled, self.updates, on_host)
@@ -416,9 +415,9 @@ class Learner:
     # The target network.
 
     def note_updates(self, own: int, of_all: int) -> None:
-        """Take note of how many updates this learner has made, and all learners that share the weights together.
+        """Set the numbers of updates of this learner, and of all learners that share the weights.
 
-        Where a copy into the target network has fallen due since, it is made now, of the weights as they are.
+        If a copy into the target network has become due since, it is made now, of the present weights.
         """
         self.updates = own
         self._count(of_all)
@@ -439,7 +438,7 @@ class Learner:
     # The optimiser, which may change between two phases of learning.
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Let updates have this step size from now on; the optimiser's moments stay."""
+        """Set the step size of further updates; the optimiser's moments stay."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
 
@@ -456,7 +455,7 @@ class Learner:
 
     @property
     def version(self) -> int:
-        """Updates that the weights have: all that were made."""
+        """The number of updates in the weights: all that were made."""
         return self.updates
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -473,32 +472,32 @@ class Learner:
         self.network.load_state_dict(weights)
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Take over the weights alone from what `state_dict` returned, for acting and as the target's."""
+        """Load the weights alone from what `state_dict` returned, into the network and its target."""
         self.load_weights(state["network"])
         self.synchronize_target()
 
     def load_optimizer(self, state: Mapping[str, Any]) -> None:
-        """Take over the optimiser's moments from what `state_dict` returned; its settings stay as they are."""
+        """Load the optimiser's moments from what `state_dict` returned; its settings stay."""
         settings = [{**group} for group in self._optimizer.param_groups]
         self._optimizer.load_state_dict(state["optimizer"])
         for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
             group.update(setting, params=group["params"])
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
-        """Go on from the weights of a learner that died: its target is not known, so they are the target too."""
+        """Continue from the weights of a learner that died: its target is not known, so they become the target too."""
         self.load_weights(weights)
         self.synchronize_target()
 
     @property
     def optimizer_name(self) -> str:
-        """Name of the optimiser's class: its state fits no other one."""
+        """Name of the optimiser's class, to which alone its state fits."""
         return type(self._optimizer).__name__
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, target, optimiser and counts; not the replay.
 
         Raises:
-            DivergedError: The last update's loss is not finite, or a weight, after a gradient that was not.
+            DivergedError: The last update's loss is not finite, or a weight is not finite after such a gradient.
         """
         self.finish_update()
         check_weights(self._parameters, self.updates)
@@ -534,7 +533,7 @@ class Learner:
         self._unfinished = None
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of another kind of learner or network in one sentence.
+        """Refuse the state of another kind of learner or network.
 
         Raises:
             ValueError: As said.
@@ -562,9 +561,9 @@ class Learner:
         check_snapshot(directory, iteration)
 
     def save_replay(self, directory: Path, iteration: int) -> None:
-        """Write the replay into `directory`, for `load_replay` of the same number.
+        """Write the replay into `directory`, for `load_replay` with the same iteration.
 
-        An episode that is under way ends here: the process that loads the replay does not play the rest of it.
+        A running episode ends here: the process that loads the replay does not play the rest of it.
 
         Raises:
             DivergedError: The last update's loss is not finite.

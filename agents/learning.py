@@ -1,4 +1,4 @@
-"""What an agent states of its learning: a loss, what it sees, and the settings of the learner that carries it out."""
+"""The interface of an agent's learning: the loss, its inputs, and the settings of the learner."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Networks(NamedTuple):
     """The networks that a loss may call, under the learner's precision.
 
     Attributes:
-        online: Whose weights are updated.
+        online: The network whose weights are updated.
         target: The same with older weights; without gradient.
         module: `online` as a module, for a term of a loss that has parameters of its own in it.
         updates: Updates made so far, by all learners that share the weights.
@@ -48,14 +48,14 @@ class Networks(NamedTuple):
 
 
 class LossOutput(NamedTuple):
-    """What a loss gives for the B transitions of a batch.
+    """A loss's result for the B transitions of a batch.
 
     Attributes:
         loss: [B], whose mean (weighted, where the batch has weights) is descended.
         priority: [B], how much each transition is worth, for a replay with priorities; None for one without.
         metrics: Scalars to report, by name.
-        mean_over: How many the mean of `loss` is a mean over, where they are not B: the gradients of several learners
-            are averaged by it.
+        mean_over: The number of items that the mean of `loss` averages, if it is not B: it weights the gradients of
+            several learners.
     """
 
     loss: Tensor
@@ -71,11 +71,11 @@ Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 class Monitor(Protocol):
     """Watches the transitions that a learner observes of one environment.
 
-    Where there are many environments a transition holds its reward, interval, terminal and truncated alone.
+    With many environments a transition holds its reward, interval, terminal and truncated alone.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Look at a transition; within an episode each follows the one before."""
+        """Observe a transition; within an episode each follows the previous one."""
 
     def cut(self) -> None:
         """Forget the running episode, the rest of which is missing."""
@@ -88,7 +88,7 @@ def _check_path(name: str, value: Any) -> None:
 
 @record
 class Discounting:
-    """How much less a later reward counts."""
+    """The discount of later rewards."""
 
     gamma: float = number(0.99, "Discount.", SHARE)
     discount_by: Literal["decision", "frame"] = choice(
@@ -97,7 +97,7 @@ class Discounting:
     )  # fmt: skip
 
     def of(self, interval: Any) -> Any:
-        """Return the discount of a decision that takes `interval` frames, or of several `[B]`: one number may do."""
+        """Return the discount of a decision that takes `interval` frames, or of several `[B]`; it may be one number."""
         return self.gamma if self.discount_by == "decision" else self.gamma**interval
 
 
@@ -145,7 +145,7 @@ class Learning:
     )
 
     def learning_rate_scale(self, updates: int) -> float:
-        """Return the factor of the optimiser's learning rate after so many updates."""
+        """Return the factor of the optimiser's learning rate after a number of updates."""
         over = self.learning_rate_decay
         return (
             1.0 if over is None else polynomial_decay(updates, over, self.learning_rate_power, self.learning_rate_end)
@@ -158,11 +158,11 @@ class Learning:
 def sequence_tensors(
     batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Any], Tensor], stack_size: int | None
 ) -> dict[str, Any]:
-    """Return what a loss reads of a batch of sequences.
+    """Return the tensors of a batch of sequences for a loss.
 
     Args:
-        batch: what a source has drawn, as `replay.sequences` says.
-        read: makes what a network reads from single observations `[N, 1, *shape]`, or from a dict of such.
+        batch: a batch of a source, see `replay.sequences`.
+        read: makes a network's input from single observations `[N, 1, *shape]`, or from a dict of such.
         tensor: makes a tensor from an array.
         stack_size: observations in a stack, k; None where an observation is a stack `[k, *shape]`.
 
@@ -199,7 +199,7 @@ def _stacked(frames: Tensor, first: Tensor, stack_size: int) -> Tensor:
     if stack_size == 1:
         return stacks
     number = torch.arange(rows, device=first.device).unsqueeze(1)
-    begun = torch.where(first, number, -stack_size).cummax(0).values  # what lies before row 0 is blank already
+    begun = torch.where(first, number, -stack_size).cummax(0).values  # rows before row 0 are blank already
     missing = stack_size - 1 - (number - begun)  # observations of a stack that are before the episode
     blank = torch.arange(stack_size, device=first.device) < missing.unsqueeze(2)
     return stacks.masked_fill_(blank.view(*blank.shape, *[1] * (frames.ndim - 2)), 0)

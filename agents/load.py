@@ -1,4 +1,4 @@
-"""What a run has trained, for use outside `train.py`: `load_agent` loads it, and `play_episode` lets it play."""
+"""The trained agent of a run, for use outside `train.py`: `load_agent` loads it, and `play_episode` lets it play."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load_agent(
 ) -> tuple[Agent, gym.Env[Any, Any]]:
     """Load the agent of a run of `train.py`, with the newest good checkpoint's weights, and its environment.
 
-    Neither depends on gin any more, whose configuration is the caller's again afterwards, as it was before.
+    Neither depends on gin afterwards, and gin's configuration is again the caller's.
 
     Example:
         >>> from async_wrappers.agents.load import load_agent, play_episode
@@ -29,20 +29,20 @@ def load_agent(
         >>> play_episode(agent, env, seed=0).score  # doctest: +SKIP
 
     Args:
-        base_dir: The run's directory, in which nothing is changed; or one of its checkpoints (``checkpoints/ckpt.N``),
-            for the weights of that one.
+        base_dir: The run's directory, in which nothing is changed, or one of its checkpoints (``checkpoints/ckpt.N``),
+            whose weights are loaded.
         gin_bindings: These win over the run's configuration, such as ``"RealtimeDelay.delay = 4"`` or
             ``"create_atari_environment.render_mode = 'rgb_array'"``.
         trust: Let the run's configuration import any module. A configuration is code: otherwise it may import this
             project's modules, those that the bindings import (``"import my_environments"``), and those that the caller
-            has imported already. What is imported is found where the run found it too: its directory is added at the
-            end of ``sys.path``.
+            has imported already. Modules are also searched in the directory where the run found them, which is added at
+            the end of ``sys.path``.
 
     Returns:
         The agent, in evaluation, and the environment in its wrappers. Those of a live run are turn-based.
 
     Raises:
         ValueError: There is no run, no good checkpoint, a binding that does not fit, or a configuration that imports
-            what nobody has named; nothing of it has run then.
+            unnamed modules, none of which has run then.
     """
     return trained_agent(Path(base_dir), gin_bindings, trust=trust)

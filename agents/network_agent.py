@@ -1,4 +1,4 @@
-"""What agents share that are a network, trained by gradient descent."""
+"""The base class of agents that are a network, trained by gradient descent."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _check_bf16(name: str, value: Any) -> None:
 class NetworkAgent(Spec):
     """An agent that is a network, trained by gradient descent.
 
-    It pickles (with cloudpickle where a callable is a lambda) with all values of gin written down, so that another
+    It pickles (with cloudpickle where a callable is a lambda) together with all values that gin binds, so that another
     process, whose gin is empty, makes the same policies and learners.
 
-    A subclass declares further settings, says with `settle` what must hold between them, and gives `build_network`,
+    A subclass declares further settings, checks conditions on several of them in `settle`, and writes `build_network`,
     `check_network` and the methods of `Spec`.
     """
 
@@ -89,7 +89,7 @@ class NetworkAgent(Spec):
     # From hyperparameters of earlier versions to the value that changed nothing, and what is bound in their place.
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = {}
 
-    # What a subclass declares, and what `settle` derives.
+    # Set by a subclass, or derived by `settle`.
     network: Callable[..., nn.Module]
     num_actions: int
     first_action: int
@@ -99,7 +99,7 @@ class NetworkAgent(Spec):
     learner_kind: str  # names the loss in a learner's state
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Collect the settings of a subclass, also of one that no decorator stands before."""
+        """Collect the settings of a subclass, also of one without a decorator."""
         super().__init_subclass__(**arguments)
         settings(cls)
 
@@ -116,7 +116,7 @@ class NetworkAgent(Spec):
         self.reader = reader_of(observation_space, self.stack_size, self.compute, self.name)
 
     def settle(self) -> None:
-        """Check what must hold between the settings, and derive what follows from them."""
+        """Check conditions on several settings, and derive further attributes from them."""
         power, end = self.learning_rate_power, self.learning_rate_end
         must(
             self.learning_rate_decay is not None or (power == 1 and end == 0),
@@ -125,13 +125,13 @@ class NetworkAgent(Spec):
         )
 
     def with_settings(self, **changed: Any) -> Self:
-        """Return the same agent with other values of some settings; they are taken as they are."""
+        """Return the same agent with other values of some settings, which are not checked."""
         other = object.__new__(type(self))
         other.__dict__ |= self.__dict__ | changed
         return other
 
     def seeds(self, number: int) -> list[int]:
-        """Return so many seeds that follow from the agent's."""
+        """Return a number of seeds that are derived from the agent's."""
         return [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(self.seed).spawn(number)]
 
     # The network.
@@ -141,14 +141,14 @@ class NetworkAgent(Spec):
         raise NotImplementedError
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
-        """Refuse a network that does not fit the observations, or gives what the agent cannot use: a ValueError."""
+        """Refuse a network that does not fit the observations or the agent, with a ValueError."""
         raise NotImplementedError
 
     def make_network(self) -> nn.Module:
-        """Make the network with its first weights, where it computes.
+        """Make the network with its first weights, on the agent's device.
 
         Raises:
-            ValueError: The network does not fit the observations, or gives what the agent cannot use.
+            ValueError: The network does not fit the observations, or the agent cannot use its output.
         """
         if isinstance(self.network, ReadyMade):
             return self.compute.place(self.network())
@@ -163,7 +163,7 @@ class NetworkAgent(Spec):
         Raises:
             ValueError: There is no such device.
         """
-        there = copy.copy(self)  # which leaves out what lies on a device, as pickling does
+        there = copy.copy(self)  # which leaves out tensors on a device, as pickling does
         there.device, there.compute = device, replace(self.compute, device=device)
         there.reader = reader_of(self.observation_space, self.stack_size, there.compute, self.name)
         return there
@@ -180,7 +180,7 @@ class NetworkAgent(Spec):
     # What the agent states of its learning, for `agents.making`.
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return the loss of a batch; what is drawn is drawn from `rng`."""
+        """Return the loss of a batch; all random numbers are drawn from `rng`."""
         raise NotImplementedError
 
     @property
@@ -189,19 +189,19 @@ class NetworkAgent(Spec):
         return shared(Learning, self)
 
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
-        """Return a batch's arrays as tensors; of transitions, unless a subclass says otherwise."""
+        """Return a batch's arrays as tensors; a batch of transitions, unless a subclass overrides this."""
         read = whole_stacks(self.reader) if self.whole_stacks else self.reader
         return batch_tensors(arrays, read, self.compute.tensor)
 
     def check_learning(self) -> None:
-        """Refuse settings that the agent cannot learn with, though it may act with them: a ValueError."""
+        """Refuse settings that the agent can act with but cannot learn with, with a ValueError."""
 
     def share_of(self, learners: int) -> Mapping[str, int]:
         """Return the settings of one of several learners, each with a part of a batch and of the replay."""
         raise NotImplementedError
 
     def make_monitor(self) -> Monitor | None:
-        """Make what watches the transitions of one environment."""
+        """Make the monitor of one environment's transitions."""
         return None
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Any:
@@ -212,11 +212,11 @@ class NetworkAgent(Spec):
         """Refuse: `agents.making.make_vector_learner` makes them."""
         raise TypeError(_stated(self, "make_vector_learner(spec, num_envs, number, learners)"))
 
-    # For the agent's surroundings: the runner, checkpoints, other processes.
+    # For the runner, checkpoints and other processes.
 
     @property
     def observation_shape(self) -> Any:
-        """Shape of what the network reads, [k, *shape], or a dict of such."""
+        """Shape of the network's input, [k, *shape], or a dict of such."""
         return self.reader.shape
 
     def identity(self, learner: Any) -> dict[str, Any]:
@@ -239,12 +239,12 @@ class NetworkAgent(Spec):
         return self.reader.without_tuples(observation)
 
     def keep_diverged_in(self, directory: str | Path) -> None:
-        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        """Let learners write batches with a loss that is not finite into a run's directory, unless one was given."""
         if self.diverged_dir is None:
             self.diverged_dir = str(directory)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
+        """Return the state for another process, where gin is empty: plain values, and the network as it was made."""
         return {**super().__getstate__(), "network": ReadyMade(self.make_network().cpu())}
 
 

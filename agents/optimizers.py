@@ -64,7 +64,7 @@ def create_optimizer(
 
 
 def linear_decay(updates: int, over: int) -> float:
-    """Return the factor of a learning rate that falls linearly to 0 over so many updates."""
+    """Return the factor of a learning rate that falls linearly to 0 over a number of updates."""
     return max(0.0, 1.0 - updates / over)
 
 
@@ -77,7 +77,7 @@ def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0
         updates: Done so far.
         over: Updates after which the factor is `end`.
         power: 1 for a line, 2 for a parabola.
-        end: What is left, in [0, 1].
+        end: The last factor, in [0, 1].
     """
     factor: float = end + (1.0 - end) * linear_decay(updates, over) ** power
     return factor

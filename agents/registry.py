@@ -1,4 +1,4 @@
-"""Agents by name, and agents of a user's own by a reference of gin."""
+"""Agents by name, and a user's own agents by a gin reference."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def create_agent(environment: gym.Env[Any, Any], agent_name: Any = "dqn", *, see
 def create_spec(observation_space: gym.Space[Any], action_space: gym.Space[Any], *, seed: int = 0) -> Spec:
     """Return the spec of the agent that gin binds to ``create_agent.agent_name``: it makes policies and learners.
 
-    It pickles (cloudpickle) with all of gin's values written down, for processes whose gin is empty.
+    It pickles (cloudpickle) together with all values that gin binds, for processes whose gin is empty.
 
     Args:
         observation_space: The environment's.
@@ -96,7 +96,7 @@ def spec_of(agent_name: Any) -> type[Spec]:
     """Return the spec's class by an agent's name; a class is returned as it is.
 
     Raises:
-        ValueError: An unknown name, or something that makes no policies and learners.
+        ValueError: An unknown name, or a class that makes no policies and learners.
     """
     if isinstance(agent_name, type) and issubclass(agent_name, Spec):
         return agent_name

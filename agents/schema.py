@@ -1,8 +1,9 @@
-"""What a transition is made of, declared once: a replay makes its columns from it, a learner its tensors.
+"""The fields of a transition: a replay makes its columns from them, a learner its tensors.
 
 The tensors are made by a `Reader`, on the device and in the formats of a `Compute`.
 
-A transition is a mapping of these fields. The last column of the table is what a replay keeps of each, per decision:
+A transition is a mapping of these fields. The table's last column names the columns in which a replay stores a field,
+per decision:
 
 =================  ==========================================================  =====================================
 field              meaning                                                     columns of a replay
@@ -19,7 +20,7 @@ extras             what the policy left for the learner beside its action,     "
                    a dict of arrays: a log-probability, a recurrent state
 =================  ==========================================================  =====================================
 
-Without extras a transition lacks the last field, and nothing anywhere takes a byte for it.
+Without extras a transition lacks the last field, and no memory is used for it.
 
 A *batch* is what a replay draws: a mapping of arrays [B, ...] of observation, next_observation (stacks), action,
 reward, discount, interval, index; weight and probability where transitions have priorities; extras, those of the
@@ -67,11 +68,11 @@ __all__ = [
     "whole_stacks",
 ]
 
-# Names of what a policy leaves beside its action, among the extras of a transition.
-STATE = "state"  # what a policy with memory remembers after its decision
-VERSION = "version"  # the number of updates that the policy's weights have
-TORSO_VERSION = "torso_version"  # that of the weights of its torso, which under delay are older than its core's
-VALUE, MAX_VALUE = "value", "max_value"  # of the chosen action, and the largest one, which the policy has computed
+# Names of extras: arrays that a policy returns beside its action.
+STATE = "state"  # the state of a policy with memory after its decision
+VERSION = "version"  # the number of updates of the policy's weights
+TORSO_VERSION = "torso_version"  # that of its torso's weights, which under delay are older than its core's
+VALUE, MAX_VALUE = "value", "max_value"  # the policy's value of the chosen action, and the largest value
 
 
 # Values in nested dicts, as those of a Gymnasium Dict space are; one value alone is the smallest such tree.
@@ -113,7 +114,7 @@ def nest(paths: Sequence[Path], values: Sequence[Any]) -> Any:
 
 
 def each_array(function: Callable[..., Any], *trees: Any) -> Any:
-    """Return what `function` makes of the arrays at the same path of each tree, in dicts like theirs."""
+    """Apply `function` to the arrays at the same path of each tree; return a tree of the results."""
     first = trees[0]
     if not isinstance(first, Mapping):
         return function(*trees)
@@ -161,11 +162,11 @@ class ArrayTree:
         self._plain = not isinstance(self._tree, dict)
 
     def nest(self, values: Sequence[Any]) -> Any:
-        """Put one thing per column where its array belongs: in nested dicts, or alone."""
+        """Return a tree of one item per column: nested dicts, or the item alone."""
         return values[0] if self._plain else nest(self._paths, values)
 
     def flatten(self, tree: Any) -> list[Any]:
-        """Return what lies at the place of each column: the reverse of `nest`."""
+        """Return a tree's items in the order of the columns: the reverse of `nest`."""
         return [at(tree, path) for path in self._paths]
 
     def check(self, value: Any, name: str | None = None) -> list[npt.NDArray[Any]]:
@@ -188,7 +189,7 @@ class ArrayTree:
         return found
 
     def check_rows(self, value: Any, rows: int) -> list[npt.NDArray[Any]]:
-        """Return the arrays `[rows, *shape]` of as many values, in the order of `columns`.
+        """Return the arrays `[rows, *shape]` of `rows` values, in the order of `columns`.
 
         Args:
             value: an array `[rows, *shape]`, or a dict or tuple of such.
@@ -208,12 +209,12 @@ class TransitionSchema:
 
     Args:
         observation_space: a space of arrays, or a Dict or Tuple of such.
-        extras: the space of what a policy leaves for the learner beside its action; None where it leaves nothing.
+        extras: the space of the arrays that a policy returns for the learner beside its action; None without any.
 
     Attributes:
         observation: the arrays of an observation.
         extras: the arrays of the extras, or None.
-        columns: every column that the fields need in a replay, without what is of the replay alone.
+        columns: every column that the fields need in a replay, without the replay's own columns.
 
     Raises:
         ValueError: a space cannot be stored in arrays, or the extras are no Dict.
@@ -241,7 +242,7 @@ class TransitionSchema:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the schema as plain data: two schemas are alike where this is."""
+        """Return the schema as plain data, which is equal for equal schemas."""
         return {**_plain_data(self.observation), **(_plain_data(self.extras) if self.extras else {})}
 
 
@@ -250,11 +251,11 @@ _NUMBERS = ("action", "reward", "discount", "weight")
 
 
 def batch_tensors(batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return what a loss reads of a batch.
+    """Return a batch's tensors for a loss.
 
     Args:
-        batch: what a replay has drawn. `interval`, `index` and `probability` are not for the loss.
-        read: makes what the network reads from stacks [B, k, *shape], or from a dict of such.
+        batch: a batch of a replay. `interval`, `index` and `probability` are left out.
+        read: makes the network's inputs from stacks [B, k, *shape], or from a dict of such.
         tensor: makes a tensor from an array: used for all that is not a stack, each array of the extras too.
 
     Returns:
@@ -342,12 +343,12 @@ def without_tuples(space: gym.Space[Any], observation: Any) -> Any:
 
 
 def first_array(observation: Any) -> Any:
-    """Return one of an observation's arrays or tensors, to ask for what all have in common."""
+    """Return one of an observation's arrays or tensors, for properties that all of them share."""
     return next(array for _, array in leaves(observation))
 
 
 def copied(observation: Any) -> Any:
-    """Return an observation in arrays of its own: the environment may reuse those that it gave."""
+    """Return a copy of an observation, since the environment may reuse its arrays."""
     return each_array(np.array, observation)
 
 
@@ -357,7 +358,7 @@ def stacked(observations: Iterable[Any]) -> Any:
 
 
 def whole_stacks(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what reads batches [B, 1, k, *shape] of observations that are stacks, with `read` for [B, k, *shape]."""
+    """Return a reader of batches [B, 1, k, *shape] of stacks, made of `read` for [B, k, *shape]."""
     return partial(_read_whole, read)
 
 
@@ -379,7 +380,7 @@ def are_equal(one: Any, other: Any) -> bool:
     return all(are_equal(one[key], other[key]) for key in one)
 
 
-# Tensors: where and how they are computed, and what a network reads of any space.
+# Tensors: their device and precision, and a network's inputs for any space.
 
 
 @dataclass(frozen=True)
@@ -393,9 +394,9 @@ class Compute:
             becomes True where the device computes in bfloat16 itself (`computes_bf16`), else False.
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
             it needs a C++ compiler. Results are the same within rounding.
-        wait: Whether an update waits to see its own loss. None: not on CUDA, where waiting would leave the device
-            idle, and where the loss is looked at before the next batch is drawn (`agents.learner.Learner`).
-        automatic: Whether bf16 was ``"auto"``: a run that goes on then keeps what its checkpoint holds.
+        wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
+            device idle; the loss is then checked before the next batch is drawn (`agents.learner.Learner`).
+        automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
     """
 
     device: str = "auto"
@@ -433,7 +434,7 @@ class Compute:
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """The device that the name stands for on this machine; asked for in every forward pass."""
+        """The device that the name stands for on this machine; read in every forward pass."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
@@ -444,11 +445,11 @@ class Compute:
 
     @property
     def deferred(self) -> bool:
-        """Whether an update's loss is looked at later, see `wait`."""
+        """Whether an update's loss is checked later, see `wait`."""
         return self.torch_device.type == "cuda" if self.wait is None else not self.wait
 
     def place(self, network: nn.Module) -> nn.Module:
-        """Move a network to the device and memory format, in place; it will be compiled where that is asked for."""
+        """Move a network to the device and memory format, in place; with `compile` it is compiled later."""
         if self.compile:
             network.compile()
         if self.channels_last:
@@ -466,7 +467,7 @@ class Compute:
         return tensor
 
     def fetch(self, tensor: Tensor) -> Callable[[], npt.NDArray[Any]]:
-        """Begin to copy a tensor to the host; the function returned waits for it, and gives it as an array."""
+        """Begin to copy a tensor to the host; return a function that waits for the copy and returns it as an array."""
         if self.torch_device.type == "cpu":
             return tensor.numpy
         host = torch.empty_like(tensor, device="cpu", pin_memory=True)
@@ -486,12 +487,12 @@ class Compute:
         return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, enabled=bool(self.bf16))
 
     def keep_precision(self, state: Mapping[str, Any]) -> None:
-        """Take over from a learner's state what ``bf16="auto"`` became when its run began, on whatever machine."""
+        """Load from a learner's state the value that ``bf16="auto"`` had when its run began."""
         if self.automatic and "bf16" in state:
             object.__setattr__(self, "bf16", bool(state["bf16"]))
 
     def precision_in_words(self) -> str:
-        """Say what ``bf16="auto"`` became, and why."""
+        """Return the value of ``bf16="auto"`` and its reason, in words."""
         own = computes_bf16(self.torch_device)
         device = "the GPU" if self.torch_device.type == "cuda" else "the CPU"
         does = "computes" if own else "does not compute"
@@ -504,7 +505,7 @@ class Compute:
 def computes_bf16(device: torch.device) -> bool:
     """Return whether a device multiplies in bfloat16 itself; one that does not imitates it, and is many times slower.
 
-    Of a CPU its flags say so: avx512_bf16 or amx_bf16, of an ARM CPU bf16. Where nobody can read them it does not.
+    A CPU is judged by its flags: avx512_bf16 or amx_bf16, on ARM bf16. If they cannot be read, the result is False.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -533,7 +534,7 @@ def _channels_last(images: Tensor) -> Tensor:
 
 
 class Reader:
-    """Turns stacks of a space's observations into what a network reads: a tensor, or a dict of tensors by key.
+    """Turns stacks of a space's observations into a network's input: a tensor, or a dict of tensors by key.
 
     A Box of uint8 (which a network scales to 0 to 1) or of floats is read as it is, a Box of other whole numbers or of
     booleans as the same numbers in float32; Discrete and each number of MultiDiscrete as one-hot floats, MultiBinary as
@@ -545,10 +546,10 @@ class Reader:
         compute: Where the tensors go.
 
     Attributes:
-        shape: What the network is built for: the shape of one stack [k, *shape], or a dict of such by key.
+        shape: The shape that the network is built for: that of one stack [k, *shape], or a dict of such by key.
 
     Raises:
-        ValueError: Another space; the sentence names its key.
+        ValueError: Another space; the message names its key.
     """
 
     def __init__(self, space: gym.Space[Any], stack_size: int, compute: Compute) -> None:
@@ -575,7 +576,7 @@ class Reader:
         return each_array(lambda array: np.stack([array] * self._stack_size)[None], self.blank())
 
     def read_tensors(self, stacks: Any) -> Any:
-        """Return what the network reads of stacks that are tensors already, in the dtypes of the space."""
+        """Return the network's input from stacks that are tensors already, in the dtypes of the space."""
         return each_array(_read, self._space, stacks)
 
     def _tensor(self, space: gym.Space[Any], stacks: npt.NDArray[Any]) -> Tensor:
@@ -617,7 +618,7 @@ def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
 
 
 def _remedy(space: gym.Space[Any]) -> str:
-    """Return what to do with a space that is not made of arrays; not all such spaces can be flattened."""
+    """Return advice for a space that is not made of arrays; not all such spaces can be flattened."""
     if space.is_np_flattenable:
         return (
             "flatten it with Gymnasium's FlattenObservation, in gin create_gym_environment.wrappers = "

@@ -16,12 +16,12 @@ entry in the class's documentation, and the row on the reference page of gin par
 * `part`: for a small object that an agent is given, such as a term of its loss.
 * `made_for`: for a class whose objects are made for something, such as a source of unrolls for a mixture.
 * `record`: for settings that travel together, which gin does not bind. `shared`: takes them from an agent.
-* `again`: a setting of another class, such as one of a base with another default.
-* `must`: what has to hold between several settings.
+* `again`: declares a setting of another class again, such as a base's with another default.
+* `must`: a condition on several settings.
 
 The constructors of agents form a chain, since gin binds the arguments of each. What is bound to ``DQNAgent`` holds for
 the classes below it, unless they bind it under their own name or declare it anew. So the constructor of an agent knows
-the settings that the agent itself declares, and hands on all others. The last one, of `NetworkAgent`, sets the
+the settings that the agent itself declares, and passes all others on. The last one, of `NetworkAgent`, sets the
 attributes and checks them.
 """
 
@@ -76,7 +76,7 @@ class Range(NamedTuple):
     """Where a number must lie.
 
     Attributes:
-        words: After "must", such as ``"be > 0"``.
+        words: The words after "must" in an error message, such as ``"be > 0"``.
         holds: Whether a number lies there; False for nan.
     """
 
@@ -105,7 +105,7 @@ def setting(default: Any, meaning: str, check: Check, allowed: str = "", qualifi
     """
 
     def validate(instance: Any, attribute: Any, value: Any) -> None:
-        named = qualified or getattr(instance, "is_part", False)  # whose names alone say little
+        named = qualified or getattr(instance, "is_part", False)  # names that need the agent's before them
         check(f"{instance.gin_name}.{attribute.name}" if named else attribute.name, value)
 
     return attrs.field(default=default, kw_only=True, validator=validate, metadata={"meaning": meaning, "is": allowed})
@@ -125,7 +125,7 @@ def number(default: float | None, meaning: str, range: Range | None = None, none
     def check(name: str, value: Any) -> None:
         if value is None and none is not None:
             return
-        # An infinite number passes: the range has the better sentence for it.
+        # Infinity passes: the check of the range has a clearer message.
         huge = isinstance(value, int | float) and _LARGEST < abs(value) < math.inf
         if huge or not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise ValueError(f"{name} must be a number, of at most {_LARGEST:g}{or_none}, got {value!r}")
@@ -219,19 +219,19 @@ def factory(default: Callable[..., Any] | None, meaning: str, example: str) -> A
 
 
 def again(kind: type, name: str, default: Any = attrs.NOTHING) -> Any:
-    """Declare a setting of another class again, such as one of a base with another default."""
+    """Declare a setting of another class again, such as a base's with another default."""
     field = getattr(attrs.fields(kind), name)
     default = field.default if default is attrs.NOTHING else default
     return attrs.field(default=default, kw_only=True, validator=field.validator, metadata=field.metadata)
 
 
 def must(holds: bool, sentence: str) -> None:
-    """Raise a ValueError with a sentence unless something holds, such as what two settings must have in common."""
+    """Raise a ValueError with `sentence` unless a condition on the settings holds."""
     if not holds:
         raise ValueError(sentence)
 
 
-# What is made of them.
+# Constructors and documentation, made from the declarations.
 
 Kind = TypeVar("Kind", bound=type)
 Record = TypeVar("Record")

@@ -1,4 +1,4 @@
-"""The seam between an agent and everything that plays it: what makes its policies and its learners.
+"""The interface of an agent: a `Spec` makes the agent's policies and its learners.
 
 An agent is a `Spec`: its hyperparameters, from which policies are made without a learner and learners without a policy.
 Turn-based play (`turn_based.TurnBasedAgent`), live runs and sweeps depend on `Spec` alone, so an agent of a
@@ -9,7 +9,7 @@ network (`network_agent.NetworkAgent`) states its learning in the place of the s
     import mine
     create_agent.agent_name = @mine.TableQ
 
-Policies and learners are pickled for other processes with their values of gin written down.
+Policies and learners are pickled for other processes, together with the values that gin binds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class LearnerInterface:
-    """A learner without defaults for learning itself: a subclass gives it the methods that raise here.
+    """The interface of a learner: a subclass writes the methods that raise here.
 
     They are `observe`, `update`, `weights`, `state_dict` and `load_state_dict`.
 
@@ -86,7 +86,7 @@ class LearnerInterface:
         raise NotImplementedError
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Take over from `state_dict` what acting needs; all of it, unless there is less."""
+        """Load the part of a `state_dict` that acting needs; by default all of it."""
         self.load_state_dict(state)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class LearnerInterface:
         """Refuse files that `load_replay` cannot use, with an OSError or a ValueError."""
 
     def save_replay(self, directory: Path, iteration: int) -> None:
-        """Write what `state_dict` leaves out, for `load_replay` of the same number."""
+        """Write the replay, which `state_dict` leaves out, for `load_replay` with the same iteration."""
 
     def load_replay(self, directory: Path, iteration: int, partial: bool = False) -> int:
         """Restore what `save_replay` wrote; return how many transitions are lost with damaged files."""
@@ -106,7 +106,7 @@ class LearnerInterface:
         """Delete the files that no iteration in `keep` needs."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release resources, such as threads and files."""
 
 
 class Spec:
@@ -119,21 +119,19 @@ class Spec:
         seed: Of the weights, the exploration and the replay.
 
     Attributes:
-        name: In error messages.
-        stack_size: Observations of the last k decisions that the policy reads; above 1 `make_policy_of` is to be
+        name: The agent's name in error messages.
+        stack_size: Observations of the last k decisions that the policy reads; above 1 `make_policy_of` must be
             overridden.
         whole_stacks: Whether observations are stacks [k, *shape] already, as `of_stacks` makes it.
         update_period: Decisions between two rounds of updates.
-        num_updates_per_train_step: Updates of a round; 1 live.
+        num_updates_per_train_step: Updates in a round; 1 in live runs.
         batch_size: Rows of an update's batch: transitions, or the sequences of an agent with memory.
         summary_writing_frequency: Updates between two reports of the scalars.
-        in_flight: Decisions of an environment under way at most when one more starts, as the environment says; None
-            where there is no limit.
-        learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
-        extras: What the policy leaves for the learner beside its action, a Dict space; None for nothing, which then
-            takes no byte anywhere.
-        features: Of an agent with memory, the space of what its policy's `encode` returns in a worker, for its
-            `release` (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
+        in_flight: Largest number of an environment's decisions in flight when another one starts; None without a limit.
+        learns_once: Whether the learner takes its batches from a queue, so that each step is learnt from once.
+        extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
+        features: Space of the features that a worker's `encode` passes to `release`, for an agent with memory
+            (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """
 
     name: ClassVar[str] = "agent"
@@ -212,7 +210,7 @@ class Spec:
         """Make a learner for `num_envs` environments.
 
         It is a `LearnerInterface` with two further methods. ``extend(block)`` stores transitions of several
-        environments, columns [R] by name as `Replay.extend` takes them, which are views and may be kept in copies only;
+        environments, columns [R] by name as `Replay.extend` takes them, which are views: keep copies only;
         ``cut(env_id, observation)`` ends an episode that is under way.
 
         For several learners of a run the method takes two further arguments, ``number`` and ``learners``: it then
@@ -256,13 +254,13 @@ class Spec:
         return {"agent": type(self).__name__, "network": shapes}
 
     def blank(self) -> Any:
-        """Return the observation that stands where there is none."""
+        """Return the observation that stands before an episode's first."""
         return blank_observation(self.observation_space)
 
     def without_tuples(self, observation: Any) -> Any:
         """Return an observation as the turn-based policy and the learner take it: by default as it is.
 
-        An agent that reads Tuple spaces overrides this, for a tuple is taken for one array.
+        An agent that reads Tuple spaces overrides this, since a tuple would be taken for one array.
         """
         return observation
 
@@ -337,12 +335,12 @@ def chunk_actions(space: gym.Space[Any], agent: str) -> tuple[int, int, int | No
     return int(first[0]), int(counts[0]), len(space.nvec)
 
 
-# What a spec makes its networks and readers with.
+# Helpers with which a spec makes networks and readers.
 
 
 @dataclass(frozen=True)
 class ReadyMade:
-    """A network that was made where gin had its values."""
+    """A network that was made while gin had its bindings."""
 
     network: nn.Module
 

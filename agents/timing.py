@@ -1,4 +1,4 @@
-"""How long the parts of training take: acting, stepping, drawing a batch, its loss, the gradient, priorities."""
+"""The times of the parts of training: acting, stepping, drawing a batch, its loss, the gradient, priorities."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PARTS = {
 
 
 class PartTimes:
-    """Seconds that each part has taken since the last `take`; two looks at the clock for each, and nothing else.
+    """Seconds that each part has taken since the last `take`, at the cost of two readings of the clock for each.
 
-    On a GPU they are those of the host, which waits for the device where it reads a result. What another thread
-    computes beside the environments counts too, so that the sum may be more than the time that has passed.
+    On a GPU they are those of the host, which waits for the device where it reads a result. The time of a parallel
+    thread counts too, so that the sum may exceed the elapsed time.
 
     Attributes:
         seconds: By the name of `PARTS`.
@@ -36,13 +36,13 @@ class PartTimes:
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
 
     def add(self, name: str, begin: float) -> float:
-        """Count what has passed since `begin`, as ``time.perf_counter()`` says, to a part; return the time now."""
+        """Add the time since `begin`, a value of ``time.perf_counter()``, to a part; return the present time."""
         now = perf_counter()
         self.seconds[name] += now - begin
         return now
 
     def take(self) -> dict[str, float]:
-        """Return the seconds of the parts that took any, and begin anew."""
+        """Return the seconds of the parts that took any, and reset them."""
         taken = {name: seconds for name, seconds in self.seconds.items() if seconds}
         self.seconds = dict.fromkeys(PARTS, 0.0)
         return taken

@@ -1,4 +1,4 @@
-"""Agents asked in turn: a policy and a learner put together, with Dopamine's interface, under any delay.
+"""Turn-based agents: a policy and a learner with Dopamine's interface, under any delay.
 
 The order of a training step under delay, of decision j that starts on frame s_j::
 
@@ -8,7 +8,7 @@ The order of a training step under delay, of decision j that starts on frame s_j
 
 At the end of an episode nothing is in flight, so everything that is complete is observed.
 
-An update may also be computed beside the game, by `Overlap`.
+`Overlap` computes an update in parallel with the environment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["LearningAgent", "Overlap", "TurnBasedAgent"]
 
 
 class LearningAgent:
-    """What an agent of one environment and one of many share: a learner, its updates, and what is reported of them.
+    """Base class of agents of one and of many environments: a learner, its updates and their reports.
 
     Args:
         spec: Of the agent.
@@ -63,23 +63,23 @@ class LearningAgent:
         return updates
 
     def summary(self) -> Mapping[str, Any]:
-        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
+        """Return the values that are reported beside the scalars of an update; see `Learner.summary`."""
         found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
         return found
 
     def finish_update(self) -> None:
-        """Let the update that is under way beside the game, if one is, come to its end."""
+        """Wait for the end of the parallel update, if one is under way."""
         if self._overlap is not None and (scalars := self._overlap.join()) is not None:
             self._write_scalars(scalars)
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
-        """Take over the weights alone, for acting and as the target's."""
+        """Load the weights alone, into the network and its target."""
         self.finish_update()
         self.learner.load_policy(bundle["learner"])
         self._publish()
 
     def keep_diverged_in(self, directory: str | Path) -> None:
-        """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        """Write the batch whose loss is not finite into a run's directory, unless another one was given."""
         if getattr(self.learner, "diverged_dir", directory) is None:
             self.learner.diverged_dir = directory
         self.spec.keep_diverged_in(directory)
@@ -89,7 +89,7 @@ class LearningAgent:
         self._report = report
 
     def overlap_learning(self) -> None:
-        """Compute updates beside the game from now on, one update behind (`Overlap`).
+        """Compute updates in parallel with the environment from now on, one update behind (`Overlap`).
 
         Raises:
             ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
@@ -124,10 +124,10 @@ class LearningAgent:
 
 
 class TurnBasedAgent(LearningAgent):
-    """Acts, learns and remembers in turn.
+    """An agent of one environment, which acts and learns in turn.
 
     The agent learns from a transition only when the decision being made starts at or after the frame on which the
-    transition was complete: under delay, what is known when inference begins.
+    transition was complete. So under delay it uses only what is known when inference begins.
 
     Args:
         spec: Makes the policy and the learner.
@@ -153,13 +153,13 @@ class TurnBasedAgent(LearningAgent):
         self._observation: Any = self._blank
         self._action: Any = np.zeros(shape, np.int64) if (shape := spec.action_space.shape) else 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
-        self._core: Any = None  # what a policy with memory remembers, [1, S]; None where an episode begins
+        self._core: Any = None  # state of a policy with memory, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
         self._demonstrated = 0
 
     @classmethod
     def playing(cls, kind: type[Spec], environment: gym.Env[Any, Any], **hyperparameters: Any) -> TurnBasedAgent:
-        """Make the agent of a kind for an environment, whose spaces and frames per decision are read.
+        """Make an agent of class `kind` for an environment, from its spaces and its frames per decision.
 
         Raises:
             ValueError: A space that the agent cannot use, or an argument out of range.
@@ -222,7 +222,7 @@ class TurnBasedAgent(LearningAgent):
         return self._action
 
     def _memory(self) -> Any:
-        """Return what a policy with memory is given as its state; () for one without."""
+        """Return the state argument of a policy with memory; () for one without."""
         if not getattr(self.policy, "remembers", False):
             return ()
         first = self._core is None
@@ -238,7 +238,7 @@ class TurnBasedAgent(LearningAgent):
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
     ) -> None:
-        """Complete the last decision's transition; `following` is what it led to."""
+        """Complete the last decision's transition; `following` is its next observation."""
         if self.eval_mode or not outcome.applied:
             return
         transition = {
@@ -267,7 +267,7 @@ class TurnBasedAgent(LearningAgent):
             for _ in range(self.spec.num_updates_per_train_step):
                 if self._overlap is None:
                     self._write_scalars(self._update())
-                else:  # of several, the last one is computed beside the game
+                else:  # of several, the last one is computed in parallel
                     self.finish_update()
                     self._overlap.start()
         self._training_steps += 1
@@ -277,7 +277,7 @@ class TurnBasedAgent(LearningAgent):
         return self.spec.identity(self.learner)
 
     def state(self) -> dict[str, Any]:
-        """Return all that decides how the agent goes on, as tensors, arrays and plain data; the replay too."""
+        """Return the whole state, with the replay, as tensors, arrays and plain data."""
         self.finish_update()
         replay = getattr(self.learner, "replay", None)
         return {
@@ -366,7 +366,7 @@ class TurnBasedAgent(LearningAgent):
         return self.spec.transitions_per_update
 
 
-# Learning beside the game: a thread computes an update while the environment steps on.
+# Parallel learning: a thread computes an update while the environment steps.
 
 
 class Overlap:
@@ -380,10 +380,10 @@ class Overlap:
         learner's thread  [update 0 ] [update 1 ] [update 2 ]
         acts on weights   first       after 0     after 1       after 2
 
-    So the weights that act are those of one update earlier than without overlap, whatever takes how long: results
-    differ from those without, and are the same from run to run. The main thread draws the batch
-    at the start and sets its priorities at the join: no other thread touches the replay. Nothing is under way between
-    two episodes, where evaluation and checkpoints fall.
+    So the weights that act are those of one update earlier than without overlap, however long each part takes. Results
+    differ from those without overlap, and are the same from run to run. The main thread draws the batch at the start
+    and sets its priorities at the join: no other thread touches the replay. Nothing is under way between two episodes,
+    where evaluation and checkpoints fall.
 
     Args:
         learner: Its network, target and optimiser are the thread's while an update is under way.

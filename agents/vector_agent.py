@@ -1,18 +1,17 @@
 """Agents of many environments: one forward pass for all rows that wait, one replay with a lane for each environment.
 
-The order of a round, of the rows of R <= N environments that have been shown::
+The order of a round on the rows of R <= N environments::
 
     observe      close the last decision of each row, and store what is known by now
-    update       as many times as R decisions owe
-    act          on all rows, on the weights that the updates left
+    update       as many times as R decisions require act          on all rows, on the weights that the updates left
 
 which for N = 1 is the order of `turn_based.TurnBasedAgent`. Espeholt et al., "SEED RL: scalable and efficient deep-RL
 with accelerated central inference", 2020, act in this way; Horgan et al., "Distributed prioritized experience replay"
 (Ape-X), 2018, learn in it, with an epsilon of its own for each environment (`policy.per_actor_epsilon`).
 
 Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
-``Decision.frame`` is N times the frames that this environment has played, which is what all have played where they go
-in step. So a row's result is independent of the other rows.
+``Decision.frame`` is N times the frames that this environment has played, which is the sum over all environments where
+they run in step. So a row's result is independent of the other rows.
 """
 
 from __future__ import annotations
@@ -83,14 +82,15 @@ class ShownRows(Protocol):
 
 
 class Ended(NamedTuple):
-    """An episode that is over; where an episode of the learner's is a life of a game, the whole game.
+    """An episode that is over; where the learner's episodes are lives of a game, the whole game.
 
     Attributes:
         env_id: The environment's number.
-        score: Unclipped return, where the environment says it in ``info["episode_return"]``; else the sum of rewards.
+        score: Unclipped return, where the environment reports it in ``info["episode_return"]``; else the sum of
+            rewards.
         frames: Frames stepped.
-        actions: Of the agent's that took effect.
-        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
+        actions: The agent's actions that took effect.
+        won: Whether it was won, where the environment's last ``info`` reports it (``"won"``), else None.
         terminal: Whether it terminated; otherwise it was truncated, or cut.
         training_frames: Frames of training when it was over; those of all learners, if they go in step.
         updates: Updates when it was over.
@@ -133,7 +133,7 @@ _BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
 
 
 def _with_priorities(block: _Block, priorities: ActorPriorities) -> _Block:
-    """Return a block with the priorities that its transitions enter with, in the place of the values they come from."""
+    """Return a block with its transitions' first priorities, in place of the values that they are computed from."""
     columns = dict(block.columns)
     extras = dict(columns.pop("extras"))
     columns["priority"], columns["final_priority"] = priorities.enter(
@@ -178,7 +178,7 @@ class Rows:
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
         )
         self._action: npt.NDArray[Any] | None = None
-        self._core: Any = None  # what a policy with memory remembers of each environment, [N, S]
+        self._core: Any = None  # state of a policy with memory for each environment, [N, S]
         self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
 
     @property
@@ -189,7 +189,7 @@ class Rows:
     def close(self, shown: ShownRows) -> _Block | None:
         """Return the transitions that the rows complete; None where they complete none.
 
-        Where no episode has ended the observations are views of the stacks, as they are until `decide`.
+        Where no episode has ended the observations are views of the stacks, valid until `decide`.
         """
         applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
         if not applied.any():
@@ -279,7 +279,7 @@ class Rows:
         return action
 
     def _memory(self, shown: ShownRows, at: Any, policy: RowsPolicy) -> Any:
-        """Return what a policy with memory is given as its state; () for one without."""
+        """Return the state argument of a policy with memory; () for one without."""
         if not getattr(policy, "remembers", False):
             return ()
         if self._core is None:
@@ -296,7 +296,7 @@ class Rows:
         }
 
     def state_dict(self) -> dict[str, list[int]]:
-        """Return the counts of whoever goes on from here, to whom the episodes that run are cut.
+        """Return the counts for a resumed run, in which the running episodes are cut.
 
         Returns:
             "episodes": the number of the next one of each environment, `[N]`, which is that of the running one where it
@@ -326,7 +326,7 @@ def _place(env_ids: npt.NDArray[np.int64]) -> Any:
 
 @dataclass
 class Meters:
-    """What has passed since a moment: counts, which divided by the time are rates.
+    """Counts since a moment, from which rates are computed.
 
     Attributes:
         acted: Decisions made.
@@ -345,7 +345,7 @@ class Meters:
     began: float = field(default_factory=time.perf_counter)
 
     def rates(self, seconds: float | None = None) -> dict[str, float]:
-        """Return the rates per second by name, the ratio of transitions learnt from to decisions lived, and the lag."""
+        """Return the rates per second by name, the ratio of transitions learnt from to decisions made, and the lag."""
         seconds = max(time.perf_counter() - self.began if seconds is None else seconds, 1e-9)
         return {
             "ActRate": self.acted / seconds,
@@ -366,7 +366,7 @@ class VectorAgent(LearningAgent):
     Args:
         spec: Makes the policy and the learner; see `Spec.make_vector_learner`.
         num_envs: N.
-        replay_ratio: Transitions learnt from for each one lived; None for `Spec.num_updates_per_train_step` updates
+        replay_ratio: Transitions learnt from per decision made; None for `Spec.num_updates_per_train_step` updates
             every `Spec.update_period` decisions of all environments together.
         act_devices: Devices with a copy of the policy each, among which the rows of a call are shared; None acts on the
             learner's network. rela, Facebook's Ape-X, has them as ``act_device``.
@@ -380,7 +380,7 @@ class VectorAgent(LearningAgent):
         learner: Whose weights the policy reads.
         policy: What acts.
         rows: The running episodes of training.
-        meters: What has passed; whoever reads it makes a new one.
+        meters: Counts since the last report; its reader replaces it by a new one.
         times: How long the parts of training take.
 
     Raises:
@@ -426,7 +426,7 @@ class VectorAgent(LearningAgent):
         self.meters = Meters()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
-        self._decisions = self._settled = 0  # the updates owed up to now that were made, or were not to be made
+        self._decisions = self._settled = 0  # updates due so far that were made or dropped
         self._begun_at = 0  # decisions before the last update
 
     # A round.
@@ -439,7 +439,7 @@ class VectorAgent(LearningAgent):
             block = _with_priorities(block, self._priorities)
         ended = self.rows.note(shown)
         over = shown.terminal | shown.truncated
-        # An episode's end is a barrier: nothing of it is on its way any more.
+        # An episode's end is a barrier: nothing of it is in flight any more.
         self._known[env_ids] = np.where(over, _EVER, shown.realtime["start"])
         self._store(block)
         if over.any():
@@ -453,19 +453,19 @@ class VectorAgent(LearningAgent):
         return [each._replace(training_frames=frames, updates=updates, when=time.time()) for each in ended]
 
     def act(self, shown: ShownRows) -> npt.NDArray[Any]:
-        """Make the updates that are owed, and return an action for each row."""
+        """Make the updates that are due, and return an action for each row."""
         while self.owes_update(len(shown.env_ids)):
             self.update()
         return self.decide(shown)
 
     def owes_update(self, decisions: int) -> bool:
-        """Return whether an update is to be made before so many further decisions."""
+        """Return whether an update is due before this number of further decisions."""
         # An agent may take its batches out of a queue.
         owed = self._owed(self._decisions + decisions) > self._settled
         return owed and self.learner.ready and not self._too_early()
 
     def update(self) -> None:
-        """Make an update, or begin one beside the environments."""
+        """Make an update, or begin one in parallel with the environments."""
         if self._overlap is None:
             self._write_scalars(self.learner.update())
         else:
@@ -478,7 +478,7 @@ class VectorAgent(LearningAgent):
         self.meters.sampled += self.spec.transitions_per_update // self._learners
 
     def decide(self, shown: ShownRows) -> npt.NDArray[Any]:
-        """Return an action for each row; updates that are owed and could not be made are not owed any more."""
+        """Return an action for each row; updates that are due and could not be made are dropped."""
         self._decisions += len(shown.env_ids)
         self._settled = self._owed(self._decisions)
         behind = under_way = int(self._overlap is not None and self._overlap.under_way)
@@ -499,12 +499,12 @@ class VectorAgent(LearningAgent):
         return self._begun > 0
 
     def cut_running(self) -> int:
-        """Cut the episodes that run, whose environments are gone, as a resumed run does; return their frames."""
+        """Cut the running episodes, whose environments are gone, as a resumed run does; return their frames."""
         running, state = self.rows.running(), self.rows.state_dict()
         if not running:
             return 0
         self.finish_update()
-        self._closed = []  # no decision will know them
+        self._closed = []  # no later decision observes them
         if isinstance(self.learner, Learner):
             self.learner.end_running()
         for env_id, last in running.items():
@@ -516,7 +516,7 @@ class VectorAgent(LearningAgent):
         return sum(state["cut"])
 
     def copy_weights(self) -> None:
-        """Let the copies of the policy, if there are any, take over the weights of the last update that is complete."""
+        """Copy the weights of the last complete update to the copies of the policy, if there are any."""
         if self._copies is None:
             return
         under_way = self._overlap is not None and self._overlap.under_way
@@ -543,11 +543,11 @@ class VectorAgent(LearningAgent):
         self.meters.added += len(block.closed)
 
     def _too_early(self) -> bool:
-        """Whether the next batch of a queue is to wait, so that updates beside the environments are spread over time.
+        """Whether to hold back the next batch of a queue, so that parallel updates are spread over time.
 
-        Environments that go in step complete the sequences of several batches in one round. Begun there, each update
-        would have to wait for the one before; so the next one begins three quarters of a batch's decisions later, or
-        as soon as the queue fills up.
+        Environments that run in step complete the sequences of several batches in one round. Begun there, each update
+        would have to wait for the one before; so the next one begins three quarters of a batch's decisions later, or as
+        soon as the queue fills up.
         """
         if self._overlap is None or not self.spec.learns_once:
             return False
@@ -555,7 +555,7 @@ class VectorAgent(LearningAgent):
         return spread and not getattr(self.learner.replay, "crowded", True)
 
     def _owed(self, decisions: int) -> int:
-        """Return the updates that fall due up to a decision: the first on decision 0, as in turn-based play."""
+        """Return the number of updates due up to a decision: the first on decision 0, as in turn-based play."""
         decisions *= self._learners
         if self._ratio is None:
             return -(-decisions // self.spec.update_period) * self.spec.num_updates_per_train_step
@@ -571,8 +571,8 @@ class VectorAgent(LearningAgent):
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state; the replay goes into files of its own in `checkpoint_dir`.
 
-        Episodes that run go on here. Whoever goes on from the files begins new ones, without the last decision of each
-        and what was not yet known of it.
+        The running episodes continue here. A run that resumes from the files begins new ones, without the last decision
+        of each and the transitions that were not yet stored.
         """
         self.finish_update()
         self.learner.save_replay(_of_replay(checkpoint_dir, self._number), iteration)

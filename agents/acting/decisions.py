@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
     """Return the frames from one decision's effect to the next one's; None if they vary.
 
-    The environment says so in an attribute ``decision_interval``, as `RealtimeDelay` does, or is turn-based.
+    The environment has an attribute ``decision_interval``, as `RealtimeDelay` does, or is turn-based.
     """
     if not environment.has_wrapper_attr("decision_interval"):
         return 1
@@ -139,12 +139,12 @@ class EpisodeClock:
 
 
 class Memories(NamedTuple):
-    """What a policy with memory is given as its state, for R rows: `async_wrappers.policy.Memory` in arrays.
+    """The state argument of a policy with memory, for R rows: `async_wrappers.policy.Memory` in arrays.
 
     Attributes:
-        core: What it returned as its state for these environments' last decisions, [R, S].
+        core: The state that it returned for these environments' last decisions, [R, S].
         previous_action: The environment's action of their last decisions, [R, ...].
-        previous_reward: What these decisions were paid, float32 [R].
+        previous_reward: The rewards of these decisions, float32 [R].
         first: Bool [R], True where an episode begins: nothing of the above is to be read there.
     """
 

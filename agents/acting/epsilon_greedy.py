@@ -131,7 +131,7 @@ class EpsilonGreedyPolicy:
         return self._q_values(one, self._coin(decision)[0], noisy=not decision.eval_mode)
 
     def _coin(self, decision: Decision) -> tuple[np.random.Generator, float, int]:
-        """Return a decision's coin, and before it its generator: noise and quantiles are drawn after the coin."""
+        """Return a decision's generator and coin: noise and quantiles are drawn after the coin."""
         rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode, decision.env_id)
         return rng, rng.random(), int(rng.integers(self._num_actions))
 

@@ -181,7 +181,7 @@ class Epsilon:
             return epsilons
         frames = decisions.frame[training]
         actors = decisions.env_id[training] if self.environments is not None else np.zeros_like(frames)
-        if (frames == frames[0]).all() and (actors == actors[0]).all():  # as where all go in step
+        if (frames == frames[0]).all() and (actors == actors[0]).all():  # as where all run in step
             epsilons[training] = self._in_training(int(frames[0]), int(actors[0]))
             return epsilons
         distinct, which = np.unique(np.stack([frames, actors]), axis=1, return_inverse=True)

@@ -42,14 +42,14 @@ class RecurrentPolicy:
 
     Args:
         network: Read in place; a `networks.sequence_network.SequenceNetwork`.
-        choose: Makes actions of what the network gives.
+        choose: Makes actions from the network's outputs.
         num_actions: A.
         seed: Of the exploration.
         compute: Where the forward pass runs; the network must have been placed there.
         first_action: Number of the first action.
         read: Turns batches of stacks into what the network reads.
-        version: Returns how many updates the weights have, which is left as ``version``, and where the network
-            remembers as ``torso_version`` too, which differs where `release` comes later; None leaves nothing.
+        version: Returns the weights' number of updates, for the extra ``version`` and, where the network remembers,
+            ``torso_version``, which is older where `release` comes later; None leaves both out.
         chunk: Actions that a decision gives at once, H, for which `choose` is given uniform numbers [R, H]; None for
             one action.
 
@@ -97,13 +97,13 @@ class RecurrentPolicy:
     def release(
         self, features: Tensor, memory: Memories, decisions: Sequence[Decision], torso_version: int | None = None
     ) -> PolicyOutput:
-        """Return what `act` does, of features [R, F] that `encode` gave then, perhaps in another process.
+        """Return what `act` returns, from features [R, F] that `encode` computed, perhaps in another process.
 
         Args:
             features: Of R rows.
-            memory: What is remembered now.
+            memory: The rows' present state.
             decisions: R of them.
-            torso_version: How many updates the weights had that made the features; those of now if not given.
+            torso_version: Updates of the weights that computed the features; by default those of the present weights.
         """
         outputs, core = self._forward(self.network.decide, features.unsqueeze(0), memory)
         version = self.version if torso_version is None else torso_version
@@ -134,7 +134,7 @@ class RecurrentPolicy:
 
     @torch.inference_mode()
     def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memories) -> tuple[Any, Tensor]:
-        """Call the network, or what of it decides by features, on one step of R sequences [1, R, ...]."""
+        """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
         first = memory.first
         action = memory.previous_action - self._first_action
         action = np.where(first if action.ndim == 1 else first[:, None], -1, action)
@@ -172,8 +172,8 @@ class RecurrentPolicy:
 class SplitWorkerPolicy(OfWorker):
     """A policy with memory as an asynchronous runner calls it: workers encode, the environment loop releases.
 
-    What goes from one to the other are the features of one observation, float32 [F], whatever the network computes in;
-    where versions are left, a dict of ``features`` and ``version``, how many updates the torso's weights have.
+    A worker sends the features of one observation, float32 [F] whatever the network's precision; with versions, a dict
+    of ``features`` and ``version``, how many updates the torso's weights have.
 
     Args:
         policy: Whose network has `encode` and `decide`, as a `networks.sequence_network.SequenceNetwork`.
@@ -253,7 +253,7 @@ def one_row(
 
 
 class Remembering(Spec):
-    """What agents with a `SequenceNetwork` share; a base to stand before `NetworkAgent`."""
+    """Base class of agents with a `SequenceNetwork`; it stands before `NetworkAgent`."""
 
     make_network: Callable[[], nn.Module]
     make_policy: Callable[..., Any]
@@ -273,7 +273,7 @@ class Remembering(Spec):
 
     @cached_property
     def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
-        """What a worker's policy hands on in the place of actions, where the network remembers."""
+        """Space of the features that a worker's policy returns in place of actions, where the network remembers."""
         return getattr(self.make_policy(), "features", None) if self.remembers else None
 
     def in_worker(self, policy: Any) -> Any:

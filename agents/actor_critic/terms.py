@@ -1,4 +1,4 @@
-"""What V-trace's loss may have besides: CLEAR's cloning, LASER's mask, SEED RL's target entropy and KL cost.
+"""Further terms of V-trace's loss: CLEAR's cloning, LASER's mask, SEED RL's target entropy and KL cost.
 
 Each is an object that gin binds, in the order in which the loss adds them::
 
@@ -37,7 +37,8 @@ _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
 
 @dataclass(frozen=True)
 class Rows:
-    """What V-trace's loss knows of a batch of B unrolls of T rows; mu is the policy that acted, pi the one that learns.
+    """The inputs of V-trace's loss: a batch of B unrolls of T rows; mu is the policy that acted, pi the one that
+    learns.
 
     Attributes:
         logits: Of pi, `[T, B, A]`; of chunks of H actions `[T, B, H, A]`, as those of mu.
@@ -47,12 +48,12 @@ class Rows:
         log_mu: log mu(a_s | x_s), `[T, B]`.
         entropies: Means of pi's entropy, `[B]`.
         mask: 1 where a decision was made, else 0, `[T, B]`.
-        replayed: 1 where it comes of a replay, else 0, `[T, B]`.
-        extras: What the policy left beside its actions, by name.
+        replayed: 1 where a row comes from a replay, else 0, `[T, B]`.
+        extras: The policy's extras, by name.
         executed: Which entries of chunks were executed, bool `[T, B, H]`; None without chunks.
         clip_rho: rho-bar.
-        network: What is learnt, with the parameters that terms have given it.
-        metrics: What is reported, by name; terms add theirs.
+        network: The learnt network, with the parameters that terms have added.
+        metrics: The reported scalars, by name; terms add theirs.
     """
 
     logits: Tensor
@@ -75,10 +76,10 @@ class Rows:
 
 
 class Term:
-    """What V-trace's loss asks of an addition; each method has a default that changes nothing.
+    """The interface of a further term of V-trace's loss; each method has a default without effect.
 
     Attributes:
-        needs_value: Whether the policy is to leave the value that it computed beside its action, as "value".
+        needs_value: Whether the policy must return its computed value as the extra "value".
     """
 
     needs_value: ClassVar[bool] = False
@@ -93,18 +94,18 @@ class Term:
         """
 
     def extend(self, network: nn.Module, entropy_cost: float) -> None:
-        """Give a new network the parameters that the term learns."""
+        """Add the parameters that the term learns to a new network."""
 
     def accepts(self, rows: Rows) -> Tensor | float:
         """Return 1 where policy and value may be learnt from a decision, else 0, `[T, B]`."""
         return 1.0
 
     def entropy_cost(self, cost: Any, rows: Rows) -> Any:
-        """Return the weight of the entropy, which would be `cost`."""
+        """Return the weight of the entropy; by default `cost`."""
         return cost
 
     def loss(self, rows: Rows) -> Tensor | float:
-        """Return what is added to the loss, `[B]` or a number."""
+        """Return the addition to the loss, `[B]` or a number."""
         return 0.0
 
 
@@ -122,7 +123,7 @@ class PolicyCloning(Term):
 
 @part
 class ValueCloning(Term):
-    """CLEAR's cloning of the value (Rolnick et al. 2018): replayed rows keep the value that mu's network gave."""
+    """CLEAR's cloning of the value (Rolnick et al. 2018): replayed rows keep the values of mu's network."""
 
     needs_value: ClassVar[bool] = True
 
@@ -136,7 +137,7 @@ class ValueCloning(Term):
 
 @part
 class KLMask(Term):
-    """LASER's trust region (Schmitt et al. 2020): neither policy nor value is learnt from a decision far off pi."""
+    """LASER's trust region (Schmitt et al. 2020): neither policy nor value is learnt from a decision far from pi."""
 
     threshold: float = number(0.3, "Divergence from which on a decision is left out.", POSITIVE)
     to: str = choice(
@@ -186,13 +187,13 @@ class TargetEntropy(Term):
         must(entropy_cost > 0, f"entropy_cost must be > 0 where TargetEntropy adjusts it, got {entropy_cost}")
 
     def extend(self, network: nn.Module, entropy_cost: float) -> None:
-        """Let the parameter lie in the network, to be in its checkpoints and under its optimiser."""
+        """Add the parameter to the network, so that checkpoints hold it and the optimiser steps it."""
         if not hasattr(network, "entropy_parameter"):
             first = torch.tensor(math.log(entropy_cost) / self.speed).to(next(network.parameters()).device)
             network.register_parameter("entropy_parameter", nn.Parameter(first))
 
     def entropy_cost(self, cost: Any, rows: Rows) -> Tensor:
-        """See `Term`; the policy's gradient takes the weight for a constant."""
+        """See `Term`; the policy's gradient treats the weight as a constant."""
         parameter, most = rows.network.entropy_parameter, _LARGEST_LOG_COST / self.speed
         with torch.no_grad():
             parameter.clamp_(-most, most)
@@ -217,7 +218,7 @@ class KLCost(Term):
 
 
 def check_terms(name: str, terms: Any) -> None:
-    """Refuse terms of V-trace's loss that are none, or two of one kind, with a ValueError."""
+    """Refuse objects that are not terms, or two terms of one kind, with a ValueError."""
     given = terms if isinstance(terms, list | tuple) else [terms]
     for term in given:
         if not isinstance(term, Term):

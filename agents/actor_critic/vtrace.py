@@ -50,17 +50,17 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
     """V-trace actor-critic (Espeholt et al. 2018), ``VTraceAgent`` in gin; the defaults are SEED RL's.
 
     Environments are played in unrolls of T rows, each of which is learnt from once. An update is due as soon as B
-    unrolls wait, so acting and learning go in step. What the behaviour policy was, a network of a few updates earlier,
-    lies beside each action, as its logits.
+    unrolls wait, so acting and learning alternate. The logits of the behaviour policy, a network of a few updates
+    earlier, are stored beside each action.
 
-    With `sources`, a batch is made of fresh unrolls and of ones that were learnt from before (`replay.mixture`). With
-    `terms`, the loss has CLEAR's, LASER's and SEED RL's additions (`actor_critic.terms`).
+    With `sources`, a batch has fresh unrolls and replayed ones (`replay.mixture`). With `terms`, the loss has CLEAR's,
+    LASER's and SEED RL's additions (`actor_critic.terms`).
 
     In training an action is drawn from the policy, in evaluation it is the likeliest.
 
     The actions are Discrete, or MultiDiscrete ``[A] * H``: chunks of H actions
-    (``RealtimeDelay(default_action="chunk")``). A decision then gives H of them, drawn independently. Which of them
-    were executed is known when its transition is complete, and part of it; the log-probabilities, the entropy and the
+    (``RealtimeDelay(default_action="chunk")``). A decision then gives H of them, drawn independently. The executed ones
+    are known when its transition is complete, which records them; the log-probabilities, the entropy and the
     divergences of a decision are sums over these.
     """
 
@@ -73,7 +73,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
     def choose(
         self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], *random_actions: Any
     ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """Return actions [R], and what the loss needs of mu.
+        """Return actions [R], and the extras of mu for the loss.
 
         Actions are drawn from the policy; in evaluation they are the likeliest, unless `drawn_evaluation`. The loss
         needs the logits [R, A] and, where a term asks for it, the value [R]. Chunks are [R, H], their logits [R, H, A].
@@ -95,7 +95,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         The terms add theirs.
 
         Args:
-            networks: The one that is learnt, also as a module, for terms that learn parameters of it.
+            networks: The learnt network, also as a module, for terms that learn parameters in it.
             batch: Tensors of a batch of sequences (`replay.sequences`).
             rng: Not needed.
         """
@@ -137,7 +137,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     def _rows(self, logits: Tensor, values: Tensor, batch: Batch, network: Any) -> Rows:
-        """Return what the loss and its terms know of a batch, with pi's logits [T, B, A] and values [T, B]."""
+        """Return a batch's rows for the loss and its terms, with pi's logits [T, B, A] and values [T, B]."""
         mask, mu, executed = batch["mask"], batch["extras"]["logits"], batch.get("executed")  # the last of chunks
         replayed = mask * batch["replayed"] if "replayed" in batch else torch.zeros_like(mask)
         return Rows(
@@ -159,7 +159,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
 
     @torch.no_grad()
     def _off_policyness(self, rows: Rows, log_rhos: Tensor) -> dict[str, Tensor]:
-        """Return how far the policy that acted is from that of now, in numbers to report."""
+        """Return the metrics of the difference between the acting policy and the present one."""
         ratios, mask = log_rhos.exp(), rows.mask
         return {
             "Rho": masked_mean(ratios, mask),
@@ -230,10 +230,10 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
 
     @property
     def extras(self) -> Dict:  # type: ignore[override]
-        """What the policy leaves beside its action: the logits [A], and what else is asked for.
+        """The extras of the policy: the logits [A], and others by the settings.
 
-        The core's state [S] if there is one, the value where a term needs it, and with `store_version` the updates that
-        the weights had; of a policy with memory those of its torso's weights, too. Of chunks the logits are [H, A].
+        These are the core's state [S] if there is one, the value where a term needs it, and with `store_version` the
+        weights' number of updates; with memory that of the torso's weights, too. The logits of chunks are [H, A].
         """
         spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
         if self.stores_value:
@@ -282,7 +282,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
 
     @property
     def learning(self) -> Learning:
-        """The settings of the agent's learners, who have no target network."""
+        """The settings of the agent's learners, which have no target network."""
         return shared(Learning, self, target_update_period=None)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
@@ -295,7 +295,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         check_sequence_fit(network, read(self.reader.blank_stacks()), shapes, self.name, self.chunk)
 
     def make_network(self) -> nn.Module:
-        """See `NetworkAgent`; terms that learn parameters give them to it."""
+        """See `NetworkAgent`; terms add the parameters that they learn."""
         network = super().make_network()
         for term in self.terms:
             term.extend(network, self.entropy_cost)
@@ -305,7 +305,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         """Return a batch of sequences as tensors."""
         return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)
 
-    # For the agent's surroundings: the runner, checkpoints, other processes.
+    # For the runner, checkpoints and other processes.
 
     def identity(self, learner: Any) -> dict[str, Any]:
         """See `NetworkAgent`; the actions of a chunk are a list."""

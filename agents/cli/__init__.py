@@ -1,1 +1,1 @@
-"""The command line of `train.py`, one file per command. The one room of `agents` that knows async_wrappers too."""
+"""The command line of `train.py`, one file per command; this package imports both agents and async_wrappers."""

@@ -1,4 +1,4 @@
-"""The first word of the command line names the command; its file has its flags and what it does."""
+"""The first word of the command line names the command; its file has its flags and its code."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
 
 
 def _warning(script: str, message: Any, category: type[Warning], filename: str, lineno: int, line: Any = None) -> str:
-    """Return a warning as a user reads it: those of this project are sentences, and where they arise says nothing."""
+    """Return a warning's text for a user: this project's warnings are sentences, shown without file and line."""
     if category not in (UserWarning, RuntimeWarning):
         return f"{filename}:{lineno}: {category.__name__}: {message}\n"
     return f"{script}: warning: {message}\n"
 
 
 def _split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the command's name and the words after it; no name where only the overview is wanted."""
+    """Return the command's name and the words after it; no name where only the overview was asked for."""
     first, rest = (words[0], words[1:]) if words else ("train", [])
     if first in ("--help", "-h"):
         return "", rest
@@ -148,7 +148,7 @@ def _parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
-    """Return the exit code and the sentence of an error; None where only a traceback helps.
+    """Return the exit code and the message of an error; None where only a traceback helps.
 
     Args:
         error: What ended the command.

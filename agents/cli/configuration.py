@@ -47,7 +47,7 @@ def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
 
     Args:
         parser: Of the command.
-        base_dir: What the command says of its directory.
+        base_dir: The help text of the command's directory.
         seed: Whether the command takes a seed.
     """
     files = "gin file, repeated for several; later ones win"
@@ -76,7 +76,7 @@ def find_modules(options: Namespace, *, always: bool = False) -> None:
         always: Whether another flag may name a module.
     """
     if not always and not options.trust:
-        with suppress(ConfigError):  # `load_gin` says what is wrong
+        with suppress(ConfigError):  # `load_gin` reports the mistake
             modules, missing = code_named(options.gin_files, options.gin_bindings, search_paths=[PACKAGE])
             if not missing and not strangers(modules, ()):
                 return
@@ -96,7 +96,7 @@ def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
         saved: The configuration that the run began with.
 
     Returns:
-        What the user has bound himself; the default configuration is not his.
+        The user's own bindings, without those of the default configuration.
 
     Raises:
         ConfigError: A file, binding, name or value is wrong.
@@ -129,10 +129,10 @@ def render_bindings(mode: str) -> list[str]:
 
 
 def refuse_without_display(flag: str, remedy: str) -> None:
-    """Refuse to open a window where there is no display: SDL would draw where nobody sees it, or fail in the middle.
+    """Refuse to open a window where there is no display: SDL would draw invisibly, or fail later.
 
     Args:
-        flag: What asks for the window.
+        flag: The flag that needs the window.
         remedy: What to do without one.
     """
     has_one = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"))
@@ -194,7 +194,7 @@ def _default_base_dir(gin_files: Sequence[str]) -> Path:
 
 
 def trusting(options: Namespace, base_dir: Path) -> str:
-    """Return what a command must add for this run's own configuration to be read: the modules that it imports."""
+    """Return the flags with which a command trusts this run's own configuration: the modules that it imports."""
     if options.trust:
         return " --trust"
     if not (base_dir / CONFIG).is_file():

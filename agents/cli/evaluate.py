@@ -96,7 +96,7 @@ def _tell_of_equal_ones(facts: dict[str, Any]) -> None:
 
 
 def _follow(runner: Runner, base_dir: Path, episodes: int, how: dict[str, str]) -> None:
-    """Evaluate the newest checkpoint whenever there is a new one, until no process trains here any more.
+    """Evaluate the newest checkpoint whenever there is a new one, until no process trains in the directory.
 
     All play the same episodes. Training does not wait: where it writes checkpoints faster, some are left out.
     """

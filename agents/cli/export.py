@@ -25,7 +25,7 @@ def add_flags(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> None:
-    """Export the weights of the newest checkpoint, and say how the files compare."""
+    """Export the weights of the newest checkpoint, and print how the files compare."""
     find_modules(options)
     base_dir = existing_run(options, "export")
     if not options.output:
@@ -51,10 +51,10 @@ def run(options: Namespace) -> None:
 
 
 def _played(runner: Runner, spec: Any, count: int) -> list[Any]:
-    """Return stacks of observations of the environment's under random actions; none where the agent sees others."""
+    """Return stacks of the environment's observations under random actions; none if the agent's have another form."""
     environment = runner.environment
     if (environment.observation_space, environment.action_space) != (spec.observation_space, spec.action_space):
-        return []  # live, what the policy sees of chunks and committed actions is made by the loop
+        return []  # live, the loop makes the policy's inputs of chunks and committed actions
     environment.action_space.seed(runner.seed)
     stacks: list[Any] = []
     stack: deque[Any] = deque(maxlen=spec.stack_size)

@@ -1,4 +1,4 @@
-"""The flags of a command, and its usage errors: every mistake of the user's is refused in one sentence."""
+"""The flags of a command, and its usage errors: each of a user's mistakes is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class UsageError(Exception):
     """The command line or the configuration is wrong; the message is one sentence.
 
     Attributes:
-        flag: What the command does not have, but another command may, such as ``"--grid"``; empty for other mistakes.
+        flag: The flag that the command does not have, but another command may, such as ``"--grid"``; empty for other
+            mistakes.
     """
 
     def __init__(self, message: str, flag: str = "") -> None:
@@ -43,7 +44,7 @@ class UsageError(Exception):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Raise what a wrong value of the user's makes the block raise as a `UsageError` of one line."""
+    """Raise an error of the block that a user's wrong value causes as a `UsageError` of one line."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError, gym.error.Error) as error:
@@ -59,7 +60,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the first line of a message; Python's own is given the name of the gin configurable it came from."""
+    """Return the first line of a message; one of Python's own gets the name of its gin configurable."""
     sentence = first_line(error)
     configurable = re.search(r"In call to configurable '(.+?)'", str(error))
     return f"{configurable[1]}: {sentence}" if isinstance(error, TypeError) and configurable else sentence
@@ -86,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         description: For ``--help``.
 
     Attributes:
-        refused: What is said of a flag that a user may expect here, by the flag.
+        refused: The message for each flag that a user may expect here, by the flag.
         flags: The command's flags.
     """
 
@@ -159,7 +160,7 @@ class Parser(argparse.ArgumentParser):
         return f"--{f'no-{bare}' if bare in self._switches and bare != name else name}{found[2]}{value}"
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse finds wrong."""
+        """Raise argparse's error as a `UsageError`."""
         raise UsageError(message.removeprefix("argument ").replace("expected one argument", "a value is missing"))
 
 

@@ -27,7 +27,7 @@ def run(options: Namespace) -> None:
 
 
 def dataset_summary(written: DatasetWriter, dataset: str) -> str:
-    """Return what was written, and the binding that learns from it."""
+    """Return a summary of the dataset, and the binding that learns from it."""
     count = f"{written.episodes} episodes, {written.frames} frames"
     if not written.episodes:
         return f"{count}: no episode has ended, and nothing is written"

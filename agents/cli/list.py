@@ -47,7 +47,7 @@ def run(options: Namespace) -> None:
 
 
 def _games() -> tuple[list[str], dict[str, list[str]]]:
-    """Return the games that can be played here, and the others by what they miss."""
+    """Return the games that can be played here, and the others by the missing file or package."""
     try:
         import ale_py
         from ale_py import roms
@@ -67,7 +67,7 @@ def _games() -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _others(registered: Mapping[str, gym.envs.registration.EnvSpec]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the ids that can be made here, and the others by what they miss."""
+    """Return the ids that can be made here, and the others by the missing package."""
     usable: list[str] = []
     missing: dict[str, list[str]] = {}
     for name in sorted(name for name, spec in registered.items() if not str(spec.entry_point).startswith("ale_py")):
@@ -79,7 +79,7 @@ def _others(registered: Mapping[str, gym.envs.registration.EnvSpec]) -> tuple[li
 
 
 def _missing(spec: gym.envs.registration.EnvSpec) -> str:
-    """Return what an environment misses, or nothing."""
+    """Return the name of an environment's missing package, or nothing."""
     entry = spec.entry_point
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
     if module.partition(".")[0] not in _MADE:

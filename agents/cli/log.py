@@ -1,4 +1,4 @@
-"""A run's ``log.txt``: what it prints and what absl logs, appended when the run goes on."""
+"""A run's ``log.txt``: its output and absl's log, appended when the run continues."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LOG = "log.txt"
 
 
 class RunLog:
-    """Keeps what is printed until `begin`, and writes it into a directory's ``log.txt`` from then on.
+    """Buffers the output until `begin`, and writes it into a directory's ``log.txt`` from then on.
 
-    A run that is refused leaves nothing in its directory. Where the disk is full the log ends: whatever the run itself
-    writes there says so.
+    A run that is refused leaves nothing in its directory. Where the disk is full the log ends; the run's own files
+    raise the error.
     """
 
     def __init__(self) -> None:
-        """Begin to keep."""
+        """Begin to buffer the output."""
         self._file: Any = io.BytesIO()
-        self._line = ""  # what was printed since the last end of a line
+        self._line = ""  # output since the last end of a line
 
     def begin(self, directory: Path) -> None:
         """Append to the log of a directory, which begins with the time and the command."""
@@ -44,7 +44,7 @@ class RunLog:
             self._file.write(f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {words}\n".encode() + kept)
 
     def write(self, text: str) -> None:
-        """Write whole lines; of a bar that is drawn again and again, as it was last."""
+        """Write whole lines; of a progress bar only its last state."""
         *lines, self._line = (self._line + text).split("\n")
         whole = "".join(f"{line.rpartition(chr(13))[2]}\n" for line in lines)
         self._line = self._line.rpartition("\r")[2]
@@ -52,7 +52,7 @@ class RunLog:
             self._file.write(whole.encode(errors="replace"))
 
     def close(self) -> None:
-        """Write what is left of a line, and close the file."""
+        """Write the rest of a line, and close the file."""
         if self._line:
             self.write("\n")
         with suppress(OSError):
@@ -60,7 +60,7 @@ class RunLog:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Return whether what the process prints goes to this file."""
+    """Return whether the process's standard output goes to this file."""
     try:
         return os.path.samestat(os.fstat(1), path.stat())
     except OSError:
@@ -68,7 +68,7 @@ def _is_standard_output(path: Path) -> bool:
 
 
 class _Copied:
-    """A stream whose text goes into a log too."""
+    """A stream whose text is also written to a log."""
 
     def __init__(self, stream: TextIO, log: RunLog) -> None:
         self._stream, self._log = stream, log
@@ -83,7 +83,7 @@ class _Copied:
 
 
 class _Handler(python_logging.Handler):
-    """Sends what absl logs to a log; it goes to standard error by a way of its own."""
+    """Sends absl's records to a log; absl itself writes them to standard error."""
 
     def __init__(self, log: RunLog) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class _Handler(python_logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[RunLog]:
-    """Copy what the block prints and logs, and the sentence of an error that ends it, into the log that it gives."""
+    """Copy the block's output and log, and the message of an error that ends it, into the log that it yields."""
     log = RunLog()
     streams, handler = (sys.stdout, sys.stderr), _Handler(log)
     absl = logging.get_absl_logger()

@@ -81,7 +81,7 @@ def run(options: Namespace) -> None:
 
 
 def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:
-    """Return what an interrupted sweep has come to, and the command that goes on with it."""
+    """Return an interrupted sweep's progress, and the command that continues it."""
     if not (base_dir / PLAN).is_file():
         return f"nothing had begun in {base_dir}; the same command begins again"
     trials = plan.trials()
@@ -95,7 +95,7 @@ def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:
 
 
 def _names_code(plan: SweepPlan) -> bool:
-    """Return whether a plan imports more than this project's modules, for which its user has to say --trust."""
+    """Return whether a plan imports other modules than this project's, which needs --trust."""
     files, bindings = _files_and_bindings(plan)
     keys = [f"{key} = {value}" for point in plan.points for key, value in point.bindings.items()]
     try:
@@ -157,10 +157,10 @@ def _settings(options: Namespace) -> Sweep:
 
 
 def _check_points(options: Namespace, plan: SweepPlan, *, new: bool) -> None:
-    """Refuse a sweep that cannot run as it is meant, before anything runs.
+    """Refuse a sweep that cannot run as intended, before anything runs.
 
-    The experiment of points that together have every value is built, so that a wrong value is refused at once. In a
-    new sweep each binding must be read by one of the points at least.
+    The experiments of some points, which together have every value, are built, so that a wrong value is refused at
+    once. In a new sweep each binding must be read by one of the points at least.
     """
     built: set[tuple[str, str]] = set()
     read: set[str] = set()

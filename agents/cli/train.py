@@ -62,7 +62,7 @@ _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
 
 
 def _what(runner: Runner) -> str:
-    """Return what a run is, a line for each fact."""
+    """Return a run's facts, a line for each."""
     facts = runner.facts()
     shown = {name: facts[name] for name in ("agent", "environment", "delay", "queue", "iterations") if name in facts}
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
@@ -102,7 +102,7 @@ def _run(runner: Runner, options: Namespace, base_dir: Path, log: RunLog) -> Non
 
 
 def _how_to_go_on(runner: Runner | None, options: Namespace, base_dir: Path) -> str:
-    """Return what an interrupted run has come to, and the command that goes on with it."""
+    """Return an interrupted run's progress, and the command that continues it."""
     if runner is None or not (base_dir / CONFIG).is_file():
         return f"nothing had begun in {base_dir}; the same command begins again"
     words = f"--base_dir {shlex.quote(str(base_dir))}{trusting(options, base_dir)}"

@@ -1,4 +1,4 @@
-"""Where demonstrations are kept: Minari datasets (https://minari.farama.org), which others read too, and pickles.
+"""The storage of demonstrations: Minari datasets (https://minari.farama.org), which others read too, and pickles.
 
 `DatasetWriter` adds one episode at a time to a Minari storage in a directory of the user's choice, and shows it
 only when the recording has ended. `minari.create_dataset_from_buffers` cannot do this: it wants all episodes in memory

@@ -1,9 +1,9 @@
 """Checkpoints of an experiment: one file per iteration, whole or absent, the newest good one found again.
 
 ``checkpoints/ckpt.N`` holds tensors and plain data, its format and its number. Beside it
-``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. One that was written in the
-midst of iteration N has this number too, until the iteration is done, and its sentinel says so. Nothing is loaded by
-unpickling code. What comes before iteration 0 is number -1.
+``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. A checkpoint that was written
+during iteration N has number N too, until the iteration is done, and its sentinel marks it. Nothing is loaded by
+unpickling code. The checkpoint before iteration 0 has number -1.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = [
 CHECKPOINTS = "checkpoints"
 _SENTINEL = "sentinel_checkpoint_complete"
 _STAMP = "stamp"  # where a bundle holds its format and number
-_READABLE = (1, FORMAT)  # formats whose weights can be taken
-_ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
+_READABLE = (1, FORMAT)  # formats whose weights can be loaded
+_ACTING = ("agent", "observation_shape", "actions", "network")  # facts that must be equal where only weights are loaded
 # Differences that are reported first, because they cause others.
 _SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")
 
@@ -68,7 +68,7 @@ class Checkpointer:
         return sorted(self._numbered(_SENTINEL), reverse=True)
 
     def is_amid(self, iteration: int) -> bool:
-        """Return whether a completed checkpoint was written in the midst of its iteration."""
+        """Return whether a completed checkpoint was written during its iteration."""
         return self._sentinel(iteration).read_bytes().startswith(b"amid")
 
     def save(self, iteration: int, bundle: Mapping[str, Any], amid: bool = False) -> set[int]:
@@ -79,7 +79,7 @@ class Checkpointer:
         Args:
             iteration: Its number; one of the same number is replaced, and one of both is good at any moment.
             bundle: Tensors and plain data.
-            amid: Whether the iteration goes on after it.
+            amid: Whether the iteration continues after it.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         path, sentinel = self._path(iteration), self._sentinel(iteration)
@@ -97,7 +97,7 @@ class Checkpointer:
         return set(kept)
 
     def _replace(self, path: Path, content: Mapping[str, Any], sentinel: Path, word: str) -> None:
-        """Write a checkpoint in the place of another, of which one or the other is good at any moment."""
+        """Replace a checkpoint by another, so that one of the two is good at any moment."""
         new = path.with_name(f"{path.name}.new")
         try:
             write_atomically(new, lambda file: torch.save(content, file))
@@ -116,10 +116,10 @@ class Checkpointer:
 
         Args:
             refused: Takes the reason for each bad one, by its number.
-            continues: Whether all of a bundle is wanted, not its weights alone.
+            continues: Whether the whole bundle is needed, not its weights alone.
 
         Raises:
-            OtherFormat: A good one has a format that will not do.
+            OtherFormat: A good one has an unusable format.
         """
         refused = {} if refused is None else refused
         complete = set(self.numbers())
@@ -137,7 +137,7 @@ class Checkpointer:
             yield number, bundle
 
     def refuse(self, number: int, error: Exception, refused: dict[int, str]) -> None:
-        """Warn that a checkpoint is not used, and note why."""
+        """Warn that a checkpoint is not used, and note the reason."""
         of_the_system = isinstance(error, OSError) and error.strerror
         why = f"{error.filename}: {error.strerror}" if of_the_system else str(error)  # type: ignore[attr-defined]
         refused[number] = why.splitlines()[0]
@@ -146,13 +146,13 @@ class Checkpointer:
     def check_beginning(self, refused: Mapping[int, str]) -> None:
         """Refuse to begin a run where there are checkpoints, all of them bad.
 
-        The very first checkpoint is none if it was never completed: the run was killed while it wrote it.
+        The very first checkpoint does not count if it was never completed: the run was killed while it wrote it.
 
         Args:
             refused: Why, by number.
 
         Raises:
-            NoCheckpointLoads: As said.
+            NoCheckpointLoads: All checkpoints are bad.
         """
         newest = max(refused, default=0)
         if not refused or (len(refused) == 1 and newest <= 0 and not self.numbers()):
@@ -191,7 +191,7 @@ def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
     if path.is_dir():
         checkpointer, found = Checkpointer(path), None
-        while found != (found := checkpointer.numbers()):  # a run that goes on there may have replaced all that were
+        while found != (found := checkpointer.numbers()):  # a run that continues there may have replaced all of them
             for number, bundle in checkpointer.load_each():
                 return path / CHECKPOINTS / f"ckpt.{number}", bundle
         raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
@@ -202,7 +202,7 @@ def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def compute_of(agent: Any) -> Any:
-    """Return how an agent computes (`schema.Compute`); None where it does not say so."""
+    """Return an agent's `schema.Compute`; None where it has none."""
     compute = getattr(getattr(agent, "spec", None), "compute", None)
     return compute if hasattr(compute, "precision_in_words") else None
 
@@ -218,7 +218,7 @@ def load_policy(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
 
 
 def load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
-    """Let an agent that has a checkpoint's weights go on with its optimiser's moments."""
+    """Load a checkpoint's optimiser moments into an agent that has its weights."""
     here, there = agent.identity().get("optimizer"), bundle["identity"].get("optimizer")
     load = getattr(getattr(agent, "learner", None), "load_optimizer", None)
     if load is None or here != there:
@@ -230,7 +230,7 @@ def load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
 
 
 def difference_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Say in a few words how two identities differ; empty where they do not."""
+    """Return the difference of two identities in a few words; empty where they are equal."""
     for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _SHOWN_FIRST), name)):
         old, new = there.get(name), here.get(name)
         if old == new:
@@ -242,7 +242,7 @@ def difference_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a checkpoint file states of itself, and its bundle."""
+    """Return the header of a checkpoint file, and its bundle."""
     sentinel = path.with_name(f"{_SENTINEL}{path.suffix}")
     if sentinel.is_file():
         text = sentinel.read_bytes()
@@ -254,7 +254,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         bundle = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # torch.load raises whatever its unpickler stumbles over
+    except Exception as error:  # torch.load passes on any error of its unpickler
         what = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         raise ValueError(f"{path} is not a checkpoint of tensors and plain data ({what})") from None
     if not isinstance(bundle, dict):

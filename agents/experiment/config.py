@@ -67,7 +67,7 @@ def load_config(
     search_paths: Sequence[Path] = (),
     trusted: Iterable[str] | None = (),
 ) -> LoadedConfig:
-    """Replace gin's configuration by what the files and bindings say.
+    """Replace gin's configuration by that of the files and bindings.
 
     Args:
         gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`. The
@@ -81,11 +81,11 @@ def load_config(
             None lets it import anything.
 
     Returns:
-        What the user has bound himself, and which of it nothing reads.
+        The user's own bindings, and those that nothing reads.
 
     Raises:
-        ConfigError: A file, binding, name or value is wrong, or `saved` asks for code that nobody has named; then
-            nothing of it has run.
+        ConfigError: A file, binding, name or value is wrong, or `saved` imports code that nobody has named; none of
+            that code has run.
     """
     known = {name: _parameters(thing) for name, thing in ours_by_name().items()}
     loaded = LoadedConfig()
@@ -166,14 +166,14 @@ def refuse_strangers(
     named: Iterable[str],
     places: Mapping[str, Path] | None = None,
 ) -> None:
-    """Refuse what comes with a directory and asks for code that is neither this project's nor named by the user.
+    """Refuse a directory's configuration that imports code neither of this project nor named by the user.
 
     Args:
-        source: What asks.
-        modules: What it would import.
+        source: The configuration's name in the message.
+        modules: The modules that it would import.
         includes: Gin files that it would read; a configuration that was saved has none.
         named: Modules that the user has named.
-        places: Where modules would be found that are named, as the source says; by module.
+        places: The directories of named modules according to the source, by module.
 
     Raises:
         ConfigError: Says which code, and the remedies.
@@ -225,7 +225,7 @@ def _unless_moved(binding: re.Match[str]) -> str:
     return "" if binding[2] in moved and binding[3] == repr(moved[binding[2]][0]) else binding[0]
 
 
-# Arguments beside the default action before there was `Chunk`. These values say nothing that "chunk" does not say.
+# Arguments beside the default action before there was `Chunk`. These values mean the same as "chunk".
 _OLD_CHUNK = re.compile(
     r"^(?:\S+[./])?(?:RealtimeDelay|VectorRealtimeDelay|AsyncRunner)"
     r"\.(?:(?:chunk_length|chunk_mean) = None|after_chunk = (?:None|'repeat'|'noop'))\n",
@@ -269,7 +269,7 @@ def empty_gin() -> Iterator[None]:
 
 
 def _check_parameters(known: dict[str, list[str]]) -> None:
-    """Refuse what gin lets pass: a wrong parameter of an agent that hands on those it does not know."""
+    """Refuse what gin lets pass: a wrong parameter of an agent that passes unknown ones on to its base."""
     for statement in _statements(gin.config_str()):
         owner, _, parameter = statement.rpartition(".")
         owner = owner.rpartition("/")[2].rpartition(".")[2]
@@ -305,7 +305,7 @@ def bound_settings(but: str) -> dict[str, str]:
 
 
 def _statements(config: str) -> dict[str, str]:
-    """Return the text of each binding by its name; a value may go on over indented lines."""
+    """Return the text of each binding by its name; a value may continue over indented lines."""
     found = re.finditer(r"^(\S+) =.*(?:\n[ \t]+.*)*", config, re.MULTILINE)
     return {statement[1]: statement[0] for statement in found}
 
@@ -403,7 +403,7 @@ def _hint(close: Sequence[str]) -> str:
 
 @cache  # a command line loads its configuration a few times, the tests a thousand
 def _parameters(thing: Callable[..., Any]) -> list[str]:
-    """Return what can be bound; a class that hands on what it does not know takes its bases' parameters too."""
+    """Return the parameters that can be bound; a class that passes unknown ones on takes its bases' too."""
     kinds = thing.__mro__[:-1] if isinstance(thing, type) else ()
     own = [inspect.signature(kind).parameters for kind in kinds if "__init__" in vars(kind)]
     found = dict(inspect.signature(thing).parameters)

@@ -1,4 +1,4 @@
-"""Demonstrations of a run: episodes recorded of a person, a script or an agent, and learnt from before iteration 0.
+"""Demonstrations of a run: recorded episodes of a person, a script or an agent, learnt from before iteration 0.
 
 Learning from them is offline, under the delay and spacing of the run. As in the code of Riemer, Subbaraj, Berseth, Rish
 (arXiv 2412.14355) the demonstrations are the first content of the agent's own replay memory, from which the updates
@@ -41,7 +41,7 @@ class Pretraining:
         updates: How many.
 
     Attributes:
-        pending: Whether the demonstrations have been loaded, and the updates are still to do.
+        pending: Whether the demonstrations have been loaded, and the updates have not been made.
         facts: What was loaded: episodes, frames, transitions, and the frames on which the player did something else
             than the default action between two decisions.
     """
@@ -96,7 +96,7 @@ class Pretraining:
         self.pending = True
 
     def run(self, agent: Agent, base_dir: Path) -> None:
-        """Do the updates, and write what they gave to ``metrics/pretraining.jsonl`` and to TensorBoard."""
+        """Make the updates, and write their scalars to ``metrics/pretraining.jsonl`` and to TensorBoard."""
         assert isinstance(agent, Demonstrable)
         path = base_dir / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def _record(
 ) -> DatasetWriter:
     """Let `play` play in the environment, whose frames below its delay are recorded.
 
-    What has ended is kept also where this is interrupted or fails.
+    Finished episodes are kept even if this is interrupted or fails.
     """
     with writer:
         play(*Recorder.inside(environment, writer.add))

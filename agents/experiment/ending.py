@@ -1,4 +1,4 @@
-"""Ctrl+C and SIGTERM: a run that is asked to end goes on to the next moment at which a checkpoint can be written."""
+"""Ctrl+C and SIGTERM: a run that is asked to end continues until a checkpoint can be written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 __all__ = ["Ending"]
 
-_PATIENCE = 5.0  # seconds to the next such moment; it is not waited for any longer
+_PATIENCE = 5.0  # seconds to wait for that moment at most
 _WORDS = f"\nthe run ends where it can be continued, in {_PATIENCE:g} s at the latest; once more, and it ends at once\n"
 
 
@@ -19,7 +19,7 @@ class Ending:
     """Whether a signal has asked the run to end.
 
     Attributes:
-        asked: As said.
+        asked: Whether a signal came.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Ending:
         whose block runs in another thread than the main one.
 
         Raises:
-            KeyboardInterrupt: As said, or the run was asked to end and the block has come to its end.
+            KeyboardInterrupt: At such an interrupt, or at the block's end if the run was asked to end.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -73,7 +73,7 @@ class Ending:
         if self.asked or not self._waits:
             raise KeyboardInterrupt
         self.asked = True
-        with suppress(OSError):  # nobody reads it; and what a handler interrupts may be a print
+        with suppress(OSError):  # nobody reads it, and a handler may interrupt a print
             os.write(2, _WORDS.encode())
         main = threading.get_ident()  # Python runs handlers in the main thread
         self._timer = threading.Timer(_PATIENCE, signal.pthread_kill, (main, number))

@@ -1,8 +1,8 @@
 """Playing episodes, and the statistics of a phase other than its returns.
 
 These are actions per frame, updates per action, wins, losses and encounters. As in the published runs of arXiv
-2412.14355, a win is an episode of which the environment says so (``info["won"]``), and in an environment that goes from
-encounter to encounter a win passes one (it has an attribute ``encounter``).
+2412.14355, a win is an episode that the environment reports as won (``info["won"]``). In an environment with a sequence
+of encounters (an attribute ``encounter``), a win passes one encounter.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Phase(IntEnum):
 
 
 class Episode(NamedTuple):
-    """The result of an episode; where an episode of the agent's is a life of a game, of the whole game.
+    """The result of an episode; where the agent's episodes are lives of a game, that of the whole game.
 
     Attributes:
         score: Unclipped return.
         frames: Frames stepped.
-        actions: Of the agent's that took effect.
-        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
-        digest: Checksum of all observations and actions, by which two episodes of an evaluation are known to be equal;
-            None where nobody asks.
+        actions: The agent's actions that took effect.
+        won: Whether it was won, where the environment's last ``info`` reports it (``"won"``), else None.
+        digest: Checksum of all observations and actions, by which two episodes of an evaluation are compared; None
+            where it is not computed.
     """
 
     score: float
@@ -93,9 +93,9 @@ def play_episode(
     max_frames: int | None = None,
     times: PartTimes | None = None,
 ) -> Episode:
-    """Play one episode; where ``info["game_over"]`` is False at its end, the game goes on and is played to its end.
+    """Play one episode; where ``info["game_over"]`` is False at its end, the rest of the game is played too.
 
-    Each life is then an episode of the agent's, and what is returned is of the game.
+    Each life is then an episode of the agent, and the result is that of the game.
 
     Args:
         agent: Asked for each action; it learns if its ``eval_mode`` is False.
@@ -125,7 +125,7 @@ def play_episode(
         if cut or is_game_over(info):
             break
         before = frames
-        observation, begun = environment.reset()  # without a seed: the game goes on
+        observation, begun = environment.reset()  # without a seed: the game continues
         action = agent.begin_episode(observation, begun.get("realtime"))
     return Episode(float(info.get("episode_return", score)), frames, actions, info.get("won"))
 
@@ -136,7 +136,7 @@ def is_game_over(info: Mapping[str, Any]) -> bool:
 
 
 class Length(NamedTuple):
-    """How long a phase is: so many episodes, or if that is None, at least so many frames."""
+    """The length of a phase: a number of episodes, or if that is None, at least a number of frames."""
 
     frames: int
     episodes: int | None
@@ -182,22 +182,22 @@ class Watched:
 
 
 def checksum(value: Any, before: int) -> int:
-    """Return the checksum of what has gone before and an observation or an action."""
+    """Return the checksum of the history and a further observation or action."""
     is_plain = isinstance(value, np.ndarray) and not value.dtype.hasobject
     return crc32(value.tobytes() if is_plain else pickle.dumps(value), before)
 
 
 def different_episodes(episodes: Sequence[Episode]) -> int | None:
-    """Return how many of the episodes are different; None where it is not known, as of live ones."""
+    """Return the number of different episodes; None where it is not known, as for live ones."""
     digests = {episode.digest for episode in episodes}
     return None if None in digests else len(digests)
 
 
 class Played(NamedTuple):
-    """A phase: its episodes, the actions of the agent's that took effect, updates, and the next encounter.
+    """A phase: its episodes, the agent's actions that took effect, updates, and the next encounter.
 
-    `frames` are the frames stepped, where they are others than those of the episodes that have ended. `timing` are
-    figures of a live phase, by name.
+    `frames` are the frames stepped, where they differ from those of the finished episodes. `timing` are figures of a
+    live phase, by name.
     """
 
     episodes: list[Episode]
@@ -214,7 +214,7 @@ def frames_of(played: Played) -> int:
 
 
 def note_standing(frame: int | None, status: Any) -> dict[str, Any] | None:
-    """Note how a live run stands as one frame begins, as the published runner does; see `AsyncRunner.run`.
+    """Record a live run's progress as one frame begins, as the published runner does; see `AsyncRunner.run`.
 
     Args:
         frame: Of training, all iterations counted.
@@ -230,18 +230,18 @@ def note_standing(frame: int | None, status: Any) -> dict[str, Any] | None:
 
 
 def encounter_of(environment: gym.Env[Any, Any]) -> int | None:
-    """Return the number of the next encounter; None where the environment has no order of them."""
+    """Return the number of the next encounter; None where the environment has no sequence of encounters."""
     return environment.get_wrapper_attr("encounter") if environment.has_wrapper_attr("encounter") else None
 
 
 def go_to_encounter(environment: gym.Env[Any, Any], encounter: int | None = None) -> None:
-    """Let an environment that has an order of encounters go on from one, or begin with its first."""
+    """Set the next encounter of an environment with a sequence of them, or begin with its first."""
     if encounter_of(environment) is not None:
         environment.set_wrapper_attr("encounter", encounter, force=False)
 
 
 def facts(played: Played) -> dict[str, Any]:
-    """Return what a phase came to, by name; wins and losses where an episode was one, an encounter where there is.
+    """Return a phase's statistics by name; wins and losses if there were any, the encounter where there is one.
 
     A ratio is left out where there is nothing to divide by: offline updates are made without frames and actions.
     """
@@ -263,7 +263,7 @@ def facts(played: Played) -> dict[str, Any]:
 
 
 def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
-    """Say in a line what the training phases of a run came to, from the statistics of its iterations."""
+    """Return a line on the training phases of a run, from the statistics of its iterations."""
     frames = max(_each(history, "frames"), default=sum(map(sum, _each(history, "train_episode_lengths"))))
     played = [line for line in history if line.get("phase") != "offline"]
     actions, updates = sum(_each(played, "train_actions")), sum(_each(played, "train_updates"))
@@ -314,7 +314,7 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
     ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
     episode is a function of the run's seed, the phase, n and l (`environment_seed`). Where ``info["game_over"]`` is
-    False at an end, a reset without a seed goes on with the same episode's next life.
+    False at an end, a reset without a seed begins the same episode's next life.
 
     Args:
         env: The environment.
@@ -364,7 +364,7 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class Seeds:
-    """From the numbers of episodes, one in each environment, to what the environments begin them with.
+    """Maps the numbers of episodes, one in each environment, to the seeds of the environments' resets.
 
     Attributes:
         seed: The run's.
@@ -381,7 +381,7 @@ class Seeds:
     of_all: int
 
     def __call__(self, numbers: Sequence[int]) -> list[int]:
-        """Return what each environment begins its episode with."""
+        """Return the seed of each environment's reset."""
         of_envs = enumerate(numbers, self.first)
         if self.whole:
             return [environment_seed(self.seed, self.phase, number, env_id) for env_id, number in of_envs]

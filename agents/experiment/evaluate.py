@@ -38,7 +38,7 @@ def evaluate(
 ) -> list[Episode]:
     """Play `episodes` evaluation episodes, whose environment seeds depend on `seed` and the episode's number alone.
 
-    An environment that goes from encounter to encounter begins with its first.
+    An environment with a sequence of encounters begins with its first.
 
     Args:
         agent: Its ``eval_mode`` is set.

@@ -1,9 +1,9 @@
-"""Gin text, read without running any of it: what it binds, and what code it asks for; and texts that are names alone.
+"""Gin text, read without running it: its bindings, the code that it imports, and names of simulations.
 
 Gin files import modules, and modules are programs.
 
-What comes with somebody else's directory may import this project's modules and what the user has named, nothing else.
-Gin's own parser reads it, so that nothing is seen here that gin would see otherwise.
+A configuration in somebody else's directory may import this project's modules and those that the user has named,
+nothing else. Gin's own parser reads it, so that it has the same meaning here as in gin.
 
 The simulations of arXiv 2412.14355's table have names: ``asynchronous_8`` or ``sequential_8``, with 8 frames of delay.
 A name stands for ``configs/paper/atari.gin`` with a delay of D frames and, for sequential interaction, D no-ops. It may
@@ -105,7 +105,7 @@ def bindings_in(text: str) -> Iterator[Any]:
 
 
 class Reference(str):
-    """The name of what ``@name`` or ``@scope/name()`` refers to."""
+    """The name of a reference, ``@name`` or ``@scope/name()``."""
 
     def __repr__(self) -> str:
         return f"@{self}"
@@ -126,7 +126,7 @@ class _Markers(config_parser.ParserDelegate):  # type: ignore[misc]
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yield what a value holds: the elements of lists, dicts and partial calls, however nested."""
+    """Yield the leaves of a value: the elements of lists, dicts and partial calls, however nested."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from leaves(key)
@@ -158,7 +158,7 @@ def code_in_all(
     modules: set[str] = set()
     missing: list[str] = []
     sources: list[str | Path] = [*texts, *paths]
-    for source in sources:  # which grow by what they include
+    for source in sources:  # which grow by the files that they include
         found, includes = code_in(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
         modules |= found
         for name in includes:
@@ -180,7 +180,7 @@ def strangers(modules: Iterable[str], named: Iterable[str]) -> list[str]:
 
 
 # Where the user's own modules lie. A configuration that is saved notes it for later commands, which may be given in
-# another working directory. What the note says is searched for the modules that the user names, and for nothing else.
+# another working directory. Its places are searched for the modules that the user names, and for nothing else.
 _NOTE = re.compile(r"^# Imported from (\".*\"): (\S+)$", re.MULTILINE)
 
 
@@ -235,9 +235,9 @@ def find_included(name: str, search_paths: Iterable[Path], beside: Path | None =
 
 
 def files_in_all(paths: Iterable[Path], search_paths: Sequence[Path]) -> list[Path]:
-    """Return gin files and all that they include, each once; what cannot be read is left out."""
+    """Return gin files and all that they include, each once; unreadable ones are left out."""
     found = [*paths]
-    for path in found:  # which grows by what they include
+    for path in found:  # which grows by the files that they include
         with suppress(SyntaxError, OSError, ValueError):
             named = [find_included(name, search_paths, path.parent) for name in code_in(path.read_text("utf-8"))[1]]
             found.extend(dict.fromkeys(there for there in named if there is not None and there not in found))
@@ -245,7 +245,7 @@ def files_in_all(paths: Iterable[Path], search_paths: Sequence[Path]) -> list[Pa
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a gin file, in which each include says which file it means, whoever reads it from where.
+    """Return the text of a gin file, in which each include is replaced by an absolute path.
 
     Gin itself looks for included files from the working directory, and does not say to its readers who includes them.
 

@@ -1,6 +1,6 @@
-"""Training and evaluation against a real clock: the runner's phases, played by workers and learners beside the game.
+"""Training and evaluation against a real clock: the runner's phases, played by workers and learners in parallel.
 
-`create_runner.create_runner` chooses between this runner and those that play in turn.
+`create_runner.create_runner` chooses between this runner and the turn-based ones.
 """
 
 from __future__ import annotations
@@ -90,15 +90,15 @@ class LiveRunner(Runner):
             f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose learner has no {', '.join(missing)}, got "
             f"{self._learner_count}",
         )
-        self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
+        self._learners: list[dict[str, Any]] = []  # their state in a checkpoint
         self._replays = 0  # the iteration whose replays belong to it
         self._saved = -1  # the newest iteration that was saved whole
-        self._summed_up: dict[str, float] = {}  # what the first learner has reported beside the scalars of updates
+        self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
-        self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # checkpoints that are left to go back to
+        self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # earlier checkpoints that are left
 
     def _refuse_what_is_of_turns(self) -> None:
-        """Refuse settings, agents and environments that are of turn-based play alone."""
+        """Refuse settings, agents and environments that only turn-based play can use."""
         must(self.agent.learns, f"{_SCHEDULE} needs an agent that learns, got {self.agent!r}")
         must(
             not self.report_episodes,
@@ -125,7 +125,7 @@ class LiveRunner(Runner):
     def resume(self) -> bool:
         """Continue from the newest good checkpoint; see `Runner.resume`.
 
-        Nothing is gained here by going back to a whole one: a live iteration is not played again alike.
+        Going back to a whole checkpoint gains nothing: a live iteration cannot be repeated exactly.
         """
         self._resumed = True
         self._refused, self._usable = {}, self._usable_checkpoints()
@@ -151,7 +151,7 @@ class LiveRunner(Runner):
             yield number, bundle
 
     def _take_next(self) -> bool:
-        """Take over the next usable checkpoint; return whether there is one, or raise if all of them are bad."""
+        """Load the next usable checkpoint; return whether there is one, or raise if all of them are bad."""
         for number, bundle in self._usable:
             self._take_counts(bundle)
             self._learners, self._replays = bundle["learners"], bundle["replays"]
@@ -164,17 +164,17 @@ class LiveRunner(Runner):
 
     @property
     def _saves_amid(self) -> bool:
-        """False: a live run ends at once, and leaves a checkpoint in a way of its own."""
+        """False: a live run ends at once, and writes a checkpoint in its own way."""
         return False
 
     def _run_iteration(self, iteration: int) -> None:
         """Run an iteration; one that is interrupted, or that the game ended, leaves a checkpoint too."""
-        self._play_seconds = 0.0  # of its phases that are over, without starting up and warm-up
+        self._play_seconds = 0.0  # of its finished phases, without starting up and warm-up
         try:
             super()._run_iteration(iteration)
         except (KeyboardInterrupt, RunStopped):
             if self._saved < iteration and self._live.is_open:  # not while the parts were being started
-                # What the learners have learnt is kept; the iteration will be begun again.
+                # The learners' state is kept; the iteration will be repeated.
                 self._write_checkpoint(iteration, iteration - 1)
             raise
 
@@ -182,7 +182,7 @@ class LiveRunner(Runner):
         """Return a new agent with the newest good checkpoint's weights; see `Runner.trained_agent`.
 
         Raises:
-            DifferentExperiment: It is a turn-based experiment's, whose learners cannot be restored beside the game.
+            DifferentExperiment: It is a turn-based experiment's, whose learners cannot be restored in a live run.
             ValueError: There is no good checkpoint.
         """
         self._check_live(newest_bundle(self.base_dir)[1])
@@ -207,7 +207,7 @@ class LiveRunner(Runner):
         """
         if videos is not None:
             self.check_recordable()
-        learner = newest_bundle(self.base_dir)[1]["learners"][0]  # their weights are alike when they are saved
+        learner = newest_bundle(self.base_dir)[1]["learners"][0]  # their weights are equal when they are saved
         # a directory of its own: a run may be writing to base_dir, or nobody may
         with tempfile.TemporaryDirectory() as directory, self._make_async_runner(learners=1) as live:
             live.put_states(directory, 0, [learner])
@@ -223,7 +223,7 @@ class LiveRunner(Runner):
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _new_agent(self) -> Agent:
-        """Return a new agent for what its policies see and answer live, which chunks and a committed prefix change."""
+        """Return a new agent for the spaces of a live policy, which chunks and a committed prefix change."""
         made: Any = with_gin_values(self.create_async_runner_fn)
         spaces = getattr(getattr(made, "function", made), "policy_spaces", None)
         if spaces is None:
@@ -252,15 +252,15 @@ class LiveRunner(Runner):
         )
 
     def _open(self) -> Any:
-        """Return the runner; where there is a checkpoint, its parts are up and its learners in the state of that.
+        """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it.
 
-        That may be an earlier checkpoint than the one that was taken.
+        That checkpoint may be an earlier one than the one loaded first.
         """
         self._live = runner = self._make_async_runner()
         if self._learners:
             runner.__enter__()
             try:
-                runner.start()  # what goes wrong here says nothing against a checkpoint
+                runner.start()  # a failure here does not mean a bad checkpoint
                 self._restore(runner)
             except BaseException:
                 runner.close()
@@ -270,7 +270,7 @@ class LiveRunner(Runner):
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         begin, began = time.perf_counter(), self.seconds
         notes_standing = self.standing_at is not None and phase == Phase.TRAIN
-        # Where the environment plays in a process of its own, nothing is heard of it until the phase is over.
+        # Where the environment plays in a process of its own, it reports nothing until the phase is over.
         with self._while_waiting(phase, length):
             report = self._live.run(
                 frames=length.frames if length.episodes is None else None,
@@ -285,7 +285,7 @@ class LiveRunner(Runner):
                 on_frame=partial(note_standing, self.standing_at) if notes_standing else None,
             )
         if report.stopped is not None:
-            self._note(report, phase, time.perf_counter() - begin)  # what happened is in its timing
+            self._note(report, phase, time.perf_counter() - begin)  # its timing has the details
         _check_whole(report, phase)
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
         self._write_rows(phase, report.episodes, began)
@@ -331,7 +331,7 @@ class LiveRunner(Runner):
         return self._play_seconds
 
     def _standing_line(self, standing: Mapping[str, Any]) -> str:
-        """Say how the run stands, the iterations before this one included."""
+        """Return a line on the run's progress, earlier iterations included."""
 
         def of_all(name: str) -> int:
             return int(standing[name]) + sum(int(line.get(f"train_{name}", 0)) for line in self._history)
@@ -406,12 +406,12 @@ class LiveRunner(Runner):
             )
 
     def _restore(self, runner: Any) -> None:
-        """Let the learners go on from the checkpoint that was taken, or from an earlier one if that fails."""
+        """Restore the learners from the loaded checkpoint, or from an earlier one if that fails."""
         directory = self._checkpointer.directory
         while True:
             number = self._replays
             try:
-                runner.put_states(directory, number, self._learners)  # a full disk says nothing against a checkpoint
+                runner.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
                 try:
                     lost = runner.restore(directory, number)
                 except (OSError, ValueError) as error:
@@ -426,7 +426,7 @@ class LiveRunner(Runner):
 
 
 def _check_whole(report: Any, phase: Phase) -> None:
-    """Refuse to count a phase that the game ended before its time: its last episode is a part of one."""
+    """Refuse to count a phase that the game ended before its time: its last episode is incomplete."""
     if report.stopped is not None:
         frames = report.frames["total"]
         raise RunStopped(f"the {phase.name.lower()} phase ended after {frames} frames: {report.stopped}")

@@ -1,7 +1,7 @@
 """One process at a time in a directory, by a lock that the kernel frees when its holder dies, however it dies.
 
-A second one is refused at once while the holder lives. What a killed holder has started may take a moment to end, and
-is waited for.
+A second one is refused at once while the holder lives. Processes that a killed holder started may take a moment to end,
+and are waited for.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def alone_in(directory: Path, name: str = LOCK, *, nested: bool = False) -> Iter
 
     The file holds the holder's process id while it is held. Forked processes do not share the lock; a child that is
     given the descriptor does, so that it is free only once the child too is gone. Where the file system has no locks,
-    or the directory cannot be written, a warning is all.
+    or the directory cannot be written, there is only a warning.
 
     Args:
-        directory: Made if it is missing; made for nothing, it is removed again.
+        directory: Made if it is missing, and removed again if nothing was written into it.
         name: Of the lock's file.
         nested: Whether the caller may hold it already.
 
@@ -179,7 +179,7 @@ def _lives(holder: list[str]) -> bool:
         return True  # another user's
     except (OSError, OverflowError):
         return False
-    # Dead too is one that has ended, and whose parent has not yet asked how; known on Linux alone.
+    # A zombie, which has ended but was not waited for, counts as dead; known on Linux alone.
     with suppress(OSError, IndexError):
         return Path(f"/proc/{holder[0]}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return True

@@ -1,4 +1,4 @@
-"""What a run writes about itself: TensorBoard scalars, one JSON line per iteration, one row of a table per episode."""
+"""The metrics of a run: TensorBoard scalars, one JSON line per iteration, one row of a table per episode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 _FILE = Path("metrics") / "iterations.jsonl"
 _EVALUATIONS = Path("metrics") / "evaluations.jsonl"
 _FACTS = Path("metrics") / "run.json"
-# What learners report beside the scalars of updates, in words.
+# Values that learners report beside the scalars of updates, in words.
 SUMMED_UP = {
     "LearningRate": "learning rate",
     "GradientNorm": "norm of the last gradient",
@@ -59,7 +59,7 @@ class Metrics:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.history = [dict(statistics) for statistics in history]
         frames = self.history[-1]["frames"] + 1 if self.history else 0
-        # What an interrupted iteration wrote after the checkpoint is hidden by TensorBoard when it reads the purge.
+        # By the purge TensorBoard hides the scalars that an interrupted iteration wrote after the checkpoint.
         self._writer = EventWriter(self._path.parent / "tensorboard", purge_step=frames)
 
     def scalar(self, tag: str, value: float, frames: int) -> None:
@@ -79,7 +79,7 @@ class Metrics:
         self._writer.close()
 
 
-_FLUSH = 120.0  # seconds after which what was written can be seen, as with TensorBoard's writer
+_FLUSH = 120.0  # seconds between two flushes, as with TensorBoard's writer
 _numbers = count()  # of the files of this process, which TensorBoard reads in the order of their names
 
 
@@ -150,9 +150,9 @@ class EpisodeRow(NamedTuple):
         score: Its unclipped return.
         length: Its frames.
         frames: Frames of training when it was over.
-        updates: Updates when it was over; None where the learner is another process, which counts for itself.
+        updates: Updates when it was over; None where the learner is another process with its own count.
         seconds: Wall time since the run began, pauses between two sessions left out.
-        won: Whether it was won; None where the environment does not say so.
+        won: Whether it was won; None where the environment does not report it.
     """
 
     phase: str
@@ -169,7 +169,7 @@ class EpisodeRow(NamedTuple):
 class EpisodeTable:
     """Writes ``base_dir/episodes.csv``, whole lines at a time.
 
-    When a run goes on, rows of episodes that its checkpoint does not hold are dropped: it plays them again.
+    When a run is resumed, rows of episodes that its checkpoint does not hold are dropped: it plays them again.
 
     Args:
         base_dir: The run's directory.
@@ -240,12 +240,12 @@ def read_iterations(base_dir: Path) -> list[dict[str, Any]]:
 
 
 def add_evaluation(base_dir: Path, evaluation: Mapping[str, Any]) -> None:
-    """Add an evaluation of a checkpoint to those that were made beside training."""
+    """Add an evaluation of a checkpoint to those made in parallel with training."""
     _write(Path(base_dir) / _EVALUATIONS, [*read_evaluations(base_dir), evaluation])
 
 
 def read_evaluations(base_dir: Path) -> list[dict[str, Any]]:
-    """Return the evaluations that were made beside training, in order; empty where there are none.
+    """Return the evaluations made in parallel with training, in order; empty where there are none.
 
     Raises:
         ValueError: The file is damaged.
@@ -254,14 +254,14 @@ def read_evaluations(base_dir: Path) -> list[dict[str, Any]]:
 
 
 def write_facts(base_dir: Path, facts: Mapping[str, str]) -> None:
-    """Write what a run is, in words by name, so that figures can say it."""
+    """Write a run's facts, in words by name, for the figures."""
     path = Path(base_dir) / _FACTS
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomically(path, json.dumps(facts, indent=1) + "\n")
 
 
 def read_facts(base_dir: Path) -> dict[str, str]:
-    """Return what a run is, in words by name; empty where it has not said so.
+    """Return a run's facts, in words by name; empty where it has written none.
 
     Raises:
         ValueError: The file is damaged.

@@ -1,4 +1,4 @@
-"""A run elsewhere: with a gin of its own, as one that is loaded or a teacher that is trained; in other processes."""
+"""Another run, with its own gin configuration: one that is loaded, or a teacher that is trained."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def other_run(
     own_bindings: Sequence[str] = (),
     trust: bool = False,
 ) -> Iterator[Any]:
-    """Make the runner of a directory, while gin holds the configuration of its run; the caller's comes back afterwards.
+    """Make the runner of a directory, while gin holds the configuration of its run; the caller's is restored
+    afterwards.
 
     Args:
         base_dir: The run's directory, whose configuration is taken if it has one.
@@ -81,7 +82,7 @@ def trained_agent(
 
 
 def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what makes environments in another process too, whose gin is empty and which has imported nothing."""
+    """Return a factory of environments that also works in a process with an empty gin and without imports."""
     return _AfterImports(with_gin_values(make_env), own_modules())
 
 

@@ -1,4 +1,4 @@
-"""How far a run is and how long it still takes: a bar on a terminal, lines in a log."""
+"""The progress of a run and its remaining time: a bar on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ EVERY = 30.0
 
 
 class Progress:
-    """Says how far a run is: a bar where standard error is a terminal, otherwise a line there about every 30 s.
+    """Shows a run's progress: a bar where standard error is a terminal, otherwise a line there about every 30 s.
 
-    The work of an iteration is 1. What is left takes as long, for its share of the work, as what is done took.
+    The work of an iteration is 1. The remaining time is estimated from the time per work so far.
 
     Args:
         first: Number of the first iteration that is still to do.
@@ -60,12 +60,12 @@ class Progress:
         self._bar, self._share = None, 1.0
 
     def update(self, share: float, frames: int, last: str = "", seconds: float | None = None) -> None:
-        """Say how far the iteration is.
+        """Show the iteration's progress.
 
         Args:
             share: Of the iteration's work that is done.
             frames: Of the iteration that are played.
-            last: The newest result in words, such as ``"last return 12"``; none says as before.
+            last: The newest result in words, such as ``"last return 12"``; empty keeps the previous one.
             seconds: How long those frames took; None for as long as the iteration has taken.
         """
         self._seconds = seconds
@@ -79,7 +79,7 @@ class Progress:
 
     @contextmanager
     def while_waiting(self, progress_after: Callable[[float], tuple[float, int, float]]) -> Iterator[None]:
-        """Go on saying how far the iteration is during a block that reports nothing until its end.
+        """Keep showing the iteration's progress during a block that reports nothing until its end.
 
         Args:
             progress_after: Returns the share and the frames of the iteration after so many seconds of the block, and

@@ -71,7 +71,7 @@ def compare_with_baselines(runner: Runner) -> list[Row]:
 
 
 def write_report(runner: Runner, rows: Sequence[Row]) -> None:
-    """Write ``report.json``: a closing table's rows, and what training came to in the last one.
+    """Write ``report.json``: a closing table's rows, and the facts of training in the last one.
 
     Without a closing table the one row is of the last episodes of training, 100 at most, as agent ``"training"``.
     """
@@ -96,11 +96,11 @@ def _returns(runner: Runner) -> list[float]:
 
 
 def training_facts(runner: Runner) -> dict[str, float | None]:
-    """Return what training came to, as plain data.
+    """Return the facts of training, as plain data.
 
     Returns:
-        "best_score", of an episode of training; "best_mean_of_100", of so many that follow one another, None where
-        there are fewer; "seconds" of wall time, without pauses between two sessions.
+        "best_score", of an episode of training; "best_mean_of_100", of 100 consecutive episodes, None where there are
+        fewer; "seconds" of wall time, without pauses between two sessions.
     """
     returns = np.array(_returns(runner), np.float64)
     means = np.convolve(returns, np.full(_LAST, 1 / _LAST), "valid") if len(returns) >= _LAST else None
@@ -131,7 +131,7 @@ def why_no_noop(environment: gym.Env[Any, Any]) -> str:
 def table(rows: list[Row]) -> str:
     """Return the comparison as text: means with 95 % intervals, and the trained agent's lead over each other.
 
-    Below it stands whose episodes are not all different.
+    A note below it names the agents whose episodes are not all different.
     """
     trained = rows[-1]
     heads = f"{'agent':<10}{'mean return':>12}  {'95 % interval':<22}{'episodes':>8}{'frames/s':>10}"
@@ -199,7 +199,7 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
 
 
 def _title(facts: Mapping[str, str]) -> str:
-    """Return what a run is in one line; empty where nothing is known of it."""
+    """Return a run's facts in one line; empty where none are known."""
     if not facts:
         return ""
     agent = facts["agent"].partition(",")[0]

@@ -1,13 +1,13 @@
 """The training loop on many environments, round by round (`Share.train`): of one learner, or of several of a machine.
 
 Several learners are a process each (`VectorRunner.learners`). Each has the weights, a share of the environments and
-what was stored of them. An update is made when every learner owes one: each computes the gradient of its own batch, the
+their transitions. An update is made when one is due for every learner: each computes the gradient of its own batch, the
 gradients are averaged by `torch.distributed` (gloo), and each steps its own copy of the weights with the same average,
-so that the copies stay the same bit for bit. Learners wait for one another at updates alone. A learner that owes an
-update does not play on until it is made.
+so that the copies stay the same bit for bit. Learners wait for one another at updates alone. A learner whose update is
+due does not play until it is made.
 
 So a run follows from its seed and the number of learners. The first learner is the process of the run, which evaluates
-and writes checkpoints; the others do as it says::
+and writes checkpoints; the others run its commands::
 
     first       train            evaluate      train            save
     others      train            (wait)        train            save
@@ -43,17 +43,17 @@ from async_wrappers.agents.vector_agent import Ended, Meters, ShownRows, VectorA
 
 __all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
 
-_PATIENCE = 600.0  # seconds that a learner waits for the others in an update
+_PATIENCE = 600.0  # seconds that a learner waits for the others in an update, at most
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
-_REPORT = 30.0  # seconds to hear of a process that has died, which on a busy machine takes it a while
+_REPORT = 30.0  # seconds until the death of a process is reported, which takes a while on a busy machine
 
 
 class LearnerFailed(RuntimeError):
     """A learner's process has died, or raised an exception; the message is one sentence."""
 
 
-# What learners do together.
+# Communication of learners.
 
 
 class Group:
@@ -78,15 +78,15 @@ class Group:
             )
 
     def sum(self, *numbers: float) -> list[float]:
-        """Return the sums of what all learners pass."""
+        """Return the sums over all learners of the arguments."""
         sums = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(sums)
         return sums.tolist()
 
     def average(self, gradients: Mapping[str, Tensor], count: Tensor | int) -> Mapping[str, Tensor]:
-        """Average the gradients of all learners in place, each weighted by what its loss is a mean over.
+        """Average the gradients of all learners in place, each weighted by the number of items that its loss averages.
 
-        That is the gradient of the mean over all of it. Every learner gets the same numbers, bit for bit.
+        The result is the gradient of the mean over all items. Every learner gets the same numbers, bit for bit.
         """
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients.values()]) * count
         on_host = torch.cat([flat.cpu(), torch.as_tensor(count, dtype=flat.dtype).cpu().view(1)])
@@ -120,14 +120,14 @@ def _on_loopback() -> Iterator[None]:
 
 
 class Trained(NamedTuple):
-    """What a learner's share of a training phase has come to, at its end or at a checkpoint in its midst.
+    """The result of a learner's share of a training phase, at its end or at a checkpoint during it.
 
     Attributes:
         over: The episodes that ended, those that were cut left out.
-        actions: That took effect.
+        actions: Actions that took effect.
         cut_frames: Frames of episodes that were cut.
         frames: Of training so far, in all of this learner's environments.
-        meters: What passed in the phase.
+        meters: Counts of the phase.
     """
 
     over: list[Ended]
@@ -159,7 +159,7 @@ class Share:
             agent.learner.average = group.average
 
     def begin(self) -> None:
-        """Begin an episode in each environment; what ran in others, which are gone, is cut."""
+        """Begin an episode in each environment; episodes of earlier environments, which are gone, are cut."""
         if not self._running:
             self._lost += self.agent.cut_running()
             self._envs.begin(self._seeds((self.agent.rows.episode + 1).tolist()))
@@ -174,16 +174,16 @@ class Share:
         due: Callable[[bool], int] | None = None,
         save: Callable[[int, Trained], None] | None = None,
     ) -> Trained:
-        """Play until all learners together have played so many frames, or episodes if they are given.
+        """Play until all learners together have played `frames`, or `episodes` if they are given.
 
-        A checkpoint in the midst is written before an update, where all learners meet and what the update before has
-        left would be settled anyway: so it changes nothing of how the run goes on.
+        A checkpoint during the phase is written before an update, where all learners meet and the update before is
+        finished anyway. So it does not change the run's results.
 
         Args:
             frames: As said.
             episodes: As said.
             cuts: Whether all environments are cut at the end.
-            show: Is shown from time to time how far the phase is.
+            show: Called from time to time with the phase's progress.
             due: Of the first learner: returns the number of the replay of a checkpoint that is to be written now, or 0
                 for none. It is told whether that changes nothing of how the run goes on.
             save: Is given that number and what this share has come to; it may end the phase with an exception.
@@ -214,7 +214,7 @@ class Share:
                 if reached(played_by_all, ended_by_all):
                     break
                 if number_of_all and save is not None:
-                    agent.finish_update()  # what the update that follows would begin with
+                    agent.finish_update()  # the next update would begin with the same call
                     save(int(number_of_all), Trained(over, actions, 0, agent.rows.frames_of_all, meters))
                 while wanting == learners:
                     agent.update()
@@ -249,7 +249,7 @@ class Share:
     def _sum(self, *numbers: float) -> Sequence[float]:
         return self._group.sum(*numbers) if self._group else numbers
 
-    # What the first learner asks of the others.
+    # Commands of the first learner to the others.
 
     def train_along(
         self,
@@ -259,7 +259,7 @@ class Share:
         directory: Path,
         answer: Callable[[Any], None],
     ) -> Trained:
-        """Train as another learner than the first; answer what this one has come to at each checkpoint in the midst."""
+        """Train as a learner other than the first; send this one's result at each checkpoint during the phase."""
 
         def save(number: int, trained: Trained) -> None:
             answer((self.save(directory, number), trained))
@@ -267,13 +267,13 @@ class Share:
         return self.train(frames, episodes, cuts, save=save)
 
     def save(self, directory: Path, number: int) -> dict[str, Any]:
-        """Write this learner's replay, and return what the first learner's state lacks of it."""
+        """Write this learner's replay, and return the part of its state that the first learner's lacks."""
         state = self.agent.bundle_and_checkpoint(directory, number)
         del state["learner"]  # the same in all
         return state
 
     def restore(self, learner: bytes, state: Mapping[str, Any] | None, directory: Path, number: int) -> int:
-        """Go on from the first learner's state, and from what `save` returned and wrote if there is a checkpoint.
+        """Load the first learner's state, and what `save` returned and wrote if there is a checkpoint.
 
         Returns:
             How many transitions are lost with damaged files.
@@ -330,7 +330,7 @@ class OtherLearners:
             raise
 
     def tell(self, what: str, *arguments: Any, each: Sequence[Sequence[Any]] | None = None) -> None:
-        """Let all call a method of their share; `answers` has what it returns.
+        """Let all call a method of their share; `answers` returns the results.
 
         Args:
             what: The method's name.
@@ -343,7 +343,7 @@ class OtherLearners:
                 pipe.send((what, *arguments, *more))
 
     def answers(self) -> list[Any]:
-        """Return what all have answered, in the order of the learners.
+        """Return the results of all, in the order of the learners.
 
         Raises:
             LearnerFailed: One has died, or raised an exception.
@@ -359,7 +359,7 @@ class OtherLearners:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Raise what has happened to another learner, where waiting for it fails.
+        """Raise another learner's error, where waiting for it fails.
 
         Raises:
             LearnerFailed: One has died, or raised an exception.
@@ -372,7 +372,7 @@ class OtherLearners:
             raise (self._blamed() or _silent()) from None
 
     def _blamed(self) -> Exception | None:
-        """Return what has happened to the learner that failed first; the others fail because they wait for it."""
+        """Return the error of the learner that failed first; the others fail because they wait for it."""
         failures: dict[int, Any] = {}
         deadline = time.monotonic() + _REPORT  # a process that ends takes a moment to be reported
         while (left := deadline - time.monotonic()) > 0 and all(map(_by_another, failures.values())):
@@ -424,7 +424,7 @@ def _silent() -> LearnerFailed:
 
 
 def _received(pipe: connection.Connection) -> Any:
-    """Return what a learner has sent, or None if it has died without a word."""
+    """Return a learner's message, or None if it died without one."""
     try:
         return pipe.recv() if pipe.poll(0) else None
     except (EOFError, OSError):
@@ -447,7 +447,7 @@ def _learn(
 ) -> None:
     """Run the commands of the first learner until its pipe closes."""
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # whoever presses Ctrl+C ends the first one, which ends this one
+        signal.signal(each, signal.SIG_IGN)  # Ctrl+C ends the first one, which ends this one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

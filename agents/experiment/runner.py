@@ -162,7 +162,7 @@ class Runner:
         self.set_up()
 
     def set_up(self) -> None:
-        """Make what the runner consists of, when all settings are there."""
+        """Make the runner's parts, when all settings are known."""
         must(
             self.initial_checkpoint is not None or not self.initial_optimizer,
             "Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True",
@@ -171,7 +171,7 @@ class Runner:
         evaluation = Length(self.evaluation_steps, self.evaluation_episodes)
         self._lengths = {
             Phase.TRAIN: Length(self.training_steps, self.training_episodes),
-            # Files bind one of the two, and a user who binds the other one to 0 means the same.
+            # Files bind one of the two, and binding the other one to 0 has the same meaning.
             Phase.EVAL: Length(0, None) if 0 in evaluation else evaluation,
         }
         self._checkpointer = Checkpointer(self.base_dir, self.checkpoint_duration)
@@ -190,19 +190,19 @@ class Runner:
         self._begin_counts()
 
     def _begin_counts(self) -> None:
-        """Begin with what a run has come to before its first iteration."""
+        """Set the counts of a run before its first iteration."""
         self.episodes = dict.fromkeys(Phase, 0)
         # Each phase follows the order by itself.
         self._encounters: dict[Phase, int | None] = dict.fromkeys(Phase, encounter_of(self.environment))
         self.frames = 0
-        self._lost = 0  # transitions of the replay that damaged files have cost, not yet in an iteration's line
+        self._lost = 0  # transitions lost with damaged replay files, not yet in an iteration's line
         self._history: list[dict[str, Any]] = []
         self._progress: Progress | None = None
         self._played = dict.fromkeys(Phase, (0, 0))  # episodes and frames of the running iteration
         self._ending = Ending()
-        self._amid: dict[str, Any] | None = None  # how far the iteration is with which a resumed run begins
-        self._iteration: dict[str, Any] = {}  # how far the running one is, at its last phase's beginning
-        self._replay_of: dict[int, int] = {}  # numbers of the replays of checkpoints in the midst of an iteration
+        self._amid: dict[str, Any] | None = None  # progress in the iteration at which a resumed run begins
+        self._iteration: dict[str, Any] = {}  # progress in the running iteration, at its last phase's beginning
+        self._replay_of: dict[int, int] = {}  # numbers of the replays of checkpoints during an iteration
         self._amid_count = 0  # such checkpoints ever written
         self._replay_number = -1  # of the checkpoint that was loaded or written last
         self._saved_at = time.monotonic()
@@ -217,7 +217,7 @@ class Runner:
         """Continue from the newest good checkpoint, or begin.
 
         A checkpoint of which only old segments of the replay are damaged is good where no whole one is left: the run
-        then goes on without their transitions, and says so.
+        then continues without their transitions, and warns.
 
         A run begins with the initial checkpoint's weights, if one is named, and with the demonstrations in its replay.
 
@@ -226,7 +226,7 @@ class Runner:
 
         Raises:
             DifferentExperiment: The checkpoints are of another agent, network or seed; nothing has been changed.
-            OtherFormat: The checkpoints are of another version, which writes them otherwise.
+            OtherFormat: The checkpoints are of another version, with another format.
             NoCheckpointLoads: There are checkpoints, and none loads; nothing has been changed.
             ValueError: The initial checkpoint or the demonstrations cannot be used.
             gymnasium.error.DependencyNotInstalled: Demonstrations need Minari, and it is missing.
@@ -234,7 +234,7 @@ class Runner:
         self._resumed = True
         checkpointer, refused = self._checkpointer, dict[int, str]()
         whole = ((iteration, bundle, False) for iteration, bundle in checkpointer.load_each(refused, continues=True))
-        # Those that lack a part of their replay: found on the way through the whole ones, and tried after them.
+        # Those that lack a part of their replay are tried after the whole ones.
         damaged: list[tuple[int, dict[str, Any], bool]] = []
         for iteration, bundle, partial in chain(whole, damaged):
             self._check_identity(bundle.get("identity", {}))
@@ -262,12 +262,12 @@ class Runner:
         return False
 
     def _warn_of_earlier(self, number: int, refused: Mapping[int, str]) -> None:
-        """Say that the run goes on from an earlier checkpoint than the newest one."""
+        """Warn that the run continues from an earlier checkpoint than the newest one."""
         if max(refused, default=number) > number:
             logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
 
     def _warn_of_lost(self, number: int, lost: int) -> None:
-        """Say, now and in the line of the next iteration, how many transitions the replay has lost."""
+        """Report, now and in the next iteration's line, how many transitions the replay has lost."""
         self._lost += lost
         logging.warning(
             "checkpoint %d is used though files of its replay are damaged: %d transitions are lost, and from here on "
@@ -289,12 +289,12 @@ class Runner:
 
     @property
     def one_more(self) -> str:
-        """The binding that lets a run that is finished go on for an iteration."""
+        """The binding that continues a finished run for one iteration."""
         return f"Runner.num_iterations = {self.num_iterations + 1}"
 
     @property
     def iterations_done(self) -> int:
-        """How many iterations the newest checkpoint holds, also where a signal came just after it was written."""
+        """The number of iterations in the newest checkpoint, even if a signal came just after it was written."""
         newest = max(self._checkpointer.numbers(), default=-1)
         return newest + 1 - (newest >= 0 and self._checkpointer.is_amid(newest))
 
@@ -321,7 +321,7 @@ class Runner:
                     self.start_iteration = iteration + 1
 
     def _open(self) -> AbstractContextManager[Any]:
-        """Return the context of processes that play beside this one; a turn-based run has none."""
+        """Return the context of parallel processes; a turn-based run has none."""
         return nullcontext()
 
     def _run_iteration(self, iteration: int) -> None:
@@ -330,7 +330,7 @@ class Runner:
 
     @property
     def _saves_amid(self) -> bool:
-        """Whether a run that is asked to end leaves a checkpoint in the midst of an iteration."""
+        """Whether a run that is asked to end writes a checkpoint during an iteration."""
         return True
 
     def _run_phases(self, iteration: int) -> None:
@@ -364,12 +364,12 @@ class Runner:
         print(f"{iteration_line(line)}; {self._progress.done()}", flush=True)
 
     def _carried(self, phase: Phase) -> dict[str, Any]:
-        """Return what the phase had come to where a resumed run was stopped in its midst; empty elsewhere."""
+        """Return the phase's results up to where a resumed run was stopped during it; empty elsewhere."""
         carried: dict[str, Any] = self._iteration.get("carried") or {}
         return carried if carried.get("phase") == phase.name else {}
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
-        """Play whole episodes: so many, or until at least so many frames have passed."""
+        """Play whole episodes: a number of them, or until at least a number of frames have passed."""
         self.agent.eval_mode = phase != Phase.TRAIN
         go_to_encounter(self.environment, self._encounters[phase])
         carried = self._carried(phase)
@@ -395,12 +395,12 @@ class Runner:
         return self._seconds_before + max(when - self._session_began, 0.0)
 
     def _open_table(self) -> EpisodeTable:
-        """Return the table of episodes, with those alone that this run has played."""
+        """Return the table of episodes, with only those that this run has played."""
         return EpisodeTable(self.base_dir, {phase.name.lower(): count for phase, count in self.episodes.items()})
 
     @property
     def _part_times(self) -> PartTimes:
-        """Where the agent counts how long parts take; another place where it does not."""
+        """The agent's times of the parts of training; an empty object if it has none."""
         return getattr(self.agent, "times", None) or PartTimes()
 
     def _play(self, phase: Phase) -> Episode:
@@ -421,7 +421,7 @@ class Runner:
         return episode
 
     def _tell(self, phase: Phase, episodes: int, frames: int, last: str = "") -> None:
-        """Show that so much more of a phase has been played."""
+        """Show that further episodes and frames of a phase have been played."""
         assert self._progress is not None
         before = self._played[phase]
         self._played[phase] = before[0] + episodes, before[1] + frames
@@ -459,7 +459,7 @@ class Runner:
         self._take_times(phase, self._part_times.take(), seconds, scalars)
 
     def _take_times(self, phase: Phase, times: Mapping[str, float], seconds: float, scalars: dict[str, float]) -> None:
-        """Count how long the parts of a training phase took; those of an evaluation are not looked at."""
+        """Add up the times of a training phase's parts; those of an evaluation are ignored."""
         if phase != Phase.TRAIN:
             return
         self._training_seconds += seconds
@@ -468,7 +468,7 @@ class Runner:
             self._times[name] = self._times.get(name, 0.0) + each
 
     def closing_table(self) -> str:
-        """Return how long each part of training in this process took, with its share, and what updates last gave."""
+        """Return the time of each part of training in this process, with its share, and the last update's scalars."""
         whole = max(self._training_seconds, 1e-9)
         lines = [
             f"{f'time of {PARTS[name]}':<38}{self._times[name]:>12,.1f} s{self._times[name] / whole:>9.1%}"
@@ -478,27 +478,27 @@ class Runner:
         return "\n".join(lines + [f"{SUMMED_UP.get(name, name):<38}{value:>12,.6g}" for name, value in self._newest()])
 
     def _newest(self) -> Iterable[tuple[str, float]]:
-        """Return what is reported beside the scalars of updates, as it is after the last one."""
+        """Return the values reported beside the scalars of updates, after the last update."""
         summary = getattr(self.agent, "summary", None)
         return summary().items() if summary is not None and self.agent.updates else ()
 
     def _is_due(self) -> bool:
-        """Return whether a checkpoint is to be written in the midst of the iteration."""
+        """Return whether a checkpoint is due during the iteration."""
         minutes = self.checkpoint_minutes
         return self._ending.asked or (minutes is not None and time.monotonic() - self._saved_at >= 60.0 * minutes)
 
     @property
     def _next_replay(self) -> int:
-        """The number of the replay of the next checkpoint in the midst of an iteration; -1 is that of pretraining."""
+        """The number of the replay of the next checkpoint during an iteration; -1 is that of pretraining."""
         return -2 - self._amid_count
 
     def _save_amid(self, carried: Mapping[str, Any] | None) -> None:
-        """Write a checkpoint in the midst of an iteration.
+        """Write a checkpoint during an iteration.
 
-        It holds how far the iteration is, so that nothing is played, learnt or counted twice by whoever goes on.
+        It holds the iteration's progress, so that a resumed run plays, learns and counts nothing twice.
 
         Args:
-            carried: What the running phase has come to, as plain data; None between two phases.
+            carried: The running phase's results so far, as plain data; None between two phases.
 
         Raises:
             KeyboardInterrupt: The run was asked to end.
@@ -530,7 +530,7 @@ class Runner:
         self._saved_at = time.monotonic()
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
-        """Return what a checkpoint holds: the agent's state, and the counts of a run with iteration `done` done."""
+        """Return a checkpoint's content: the agent's state, and the counts of a run with iteration `done` done."""
         return {
             "identity": self._identity(),
             "agent": agent,
@@ -556,7 +556,7 @@ class Runner:
             )
 
     def facts(self) -> dict[str, str]:
-        """Return what the run is, in words: environment, agent, delay, seed and iterations."""
+        """Return the run's facts, in words: environment, agent, delay, seed and iterations."""
         identity, spec = self.agent.identity(), self.environment.unwrapped.spec
         shapes = identity.get("network") or {}
         weights = sum(math.prod(shape) for shape in shapes.values())
@@ -578,7 +578,7 @@ class Runner:
         return self._history
 
     def _chosen_in_words(self) -> dict[str, str]:
-        """Return what the run has chosen by itself, in words: the room of a queue, the precision if it is automatic."""
+        """Return the run's automatic choices, in words: the capacity of a queue, the precision if it is automatic."""
         compute, words = compute_of(self.agent), dict[str, str]()
         queue = getattr(getattr(getattr(self.agent, "learner", None), "replay", None), "queue_in_words", None)
         if queue is not None and (room := queue()) is not None:
@@ -588,7 +588,7 @@ class Runner:
         return words
 
     def closing_line(self) -> str:
-        """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
+        """Return a line on training: episodes, frames, wins and losses, actions per frame, updates per action."""
         return closing_line(self._history)
 
     def _new_agent(self) -> Agent:
@@ -598,7 +598,7 @@ class Runner:
     def trained_agent(self, checkpoint: Path | None = None) -> Agent:
         """Return a new agent with the weights of a checkpoint, as if it had never played.
 
-        It gives the same evaluation whenever and wherever it is asked for.
+        Its evaluation is the same at any time and on any machine.
 
         Args:
             checkpoint: The checkpoint; None for the newest good one of this run.
@@ -614,10 +614,10 @@ class Runner:
         return agent
 
     def check_recordable(self) -> None:
-        """Refuse to record videos where that cannot be done.
+        """Refuse to record videos where none can be recorded.
 
         Raises:
-            ValueError: Says why not.
+            ValueError: No video can be recorded; the message gives the reason.
         """
         check_recordable(self.environment)
 

@@ -15,7 +15,7 @@ So what can be read is found as a graph search. A configurable is *reached*
 6. if a text that is bound to a class which is reached names it in that class's table, such as ``VTraceAgent.sources``.
    Code that names such a table reaches none of its entries.
 
-Whatever is reached counts as read, in all scopes and with all of its parameters, but for one case: a class hands a
+Whatever is reached counts as read, in all scopes and with all of its parameters, but for one case: a class passes a
 parameter on to its base, with a default of its own, so that the binding of the base is without effect
 (``DQNAgent.update_horizon`` where Rainbow is chosen). Code of the user's own that is reached may call anything, so
 nothing is refused then. In doubt a binding counts as read: a binding that is refused wrongly would stop a good run.
@@ -53,7 +53,7 @@ TABLES = {("VTraceAgent", "sources"): ("async_wrappers.agents.replay.mixture", "
 
 @dataclass(frozen=True)
 class Given:
-    """A binding that the user has given himself, not by way of an include.
+    """A binding that the user has given directly, not through an include.
 
     Attributes:
         source: Where, such as ``"--gin_files mine.gin"``.
@@ -87,7 +87,7 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """What a command line has made of gin's configuration.
+    """Gin's configuration after a command line.
 
     Attributes:
         given: The bindings that the user has given himself.
@@ -125,7 +125,7 @@ def given_in(text: str, source: str, *, from_file: bool) -> Iterator[Given]:
 
 
 def _owner(statement: Any) -> str:
-    """Return what a statement binds, without scope and module; a macro's name is kept whole."""
+    """Return the configurable of a statement, without scope and module; a macro's name is kept whole."""
     selector: str = statement.selector
     if not statement.arg_name:
         return f"{statement.scope}/{selector}" if statement.scope else selector
@@ -137,7 +137,7 @@ class _Configurables:
 
     def __init__(self, known: Mapping[str, Callable[..., Any]]) -> None:
         self._known = {**known}
-        # What a reference of gin means is another function, or a subclass of another package's class.
+        # A gin reference means another function, or a subclass of another package's class.
         self._things = {
             name: known_to_gin(f"agents.{name}") or known_to_gin(f"async_wrappers.{name}") for name in known
         }
@@ -154,7 +154,7 @@ class _Configurables:
         return thing.__name__ if isinstance(thing, ByName) else self._names.get(id(thing))
 
     def referred_to(self, selector: str) -> str | None:
-        """Return the name of what a gin reference means; None where it is not this project's."""
+        """Return the configurable's name of a gin reference; None where it is not this project's."""
         return self.name_of(known_to_gin(selector))
 
     def _family(self, name: str) -> list[str]:
@@ -177,7 +177,7 @@ class _Configurables:
         """Return the configurables that a function's code names, itself or by the functions and classes that it uses.
 
         Args:
-            name: The function's; a class is not looked into, but for what it is given.
+            name: The function's; of a class only its arguments are searched.
             choices: Which entries are taken of the table that has such a default; of any other table, all are.
         """
         thing = self._things[name]
@@ -204,7 +204,7 @@ class _Configurables:
 
 
 def ours_by_name() -> dict[str, Callable[..., Any]]:
-    """Return what gin files may bind of this project, in the order of the alphabet; `DQN` has the name ``DQNAgent``.
+    """Return this project's configurables in alphabetical order; `DQN` has the name ``DQNAgent``.
 
     A class of a user's own may be registered as one of agents: it is his, by its module.
     """
@@ -216,7 +216,7 @@ def ours_by_name() -> dict[str, Callable[..., Any]]:
 
 
 def known_to_gin(selector: str) -> Any:
-    """Return what gin knows by a name; None if that is nothing, or not one thing alone."""
+    """Return the configurable that gin knows by a name; None if there is none, or several."""
     try:
         return gin.get_configurable(selector)
     except ValueError:  # which gin refuses in its own words where it is used
@@ -224,7 +224,7 @@ def known_to_gin(selector: str) -> Any:
 
 
 class ByName:
-    """A function of a floor above, which gin finds by its name when it is called.
+    """A function of a higher layer, which gin finds by its name when it is called.
 
     So `Runner` makes an agent by default, and imports none.
 
@@ -297,7 +297,7 @@ class _Graph:
         self._reached = self._with_bases(self._leaves)
 
     def why_unread(self, owner: str, parameter: str) -> str:
-        """Return why nothing reads a binding, and the remedy; empty where something does."""
+        """Return the reason why nothing reads a binding, and the remedy; empty where something does."""
         if not parameter:
             return "" if self._is_used(owner) else _UNUSED_MACRO.format(owner)
         if owner not in self._ours or self._foreign:
@@ -332,7 +332,7 @@ class _Graph:
 
     @cached_property
     def _reached_by_others(self) -> dict[tuple[str, str], set[str]]:
-        """What the entries of each table reach together."""
+        """The configurables that the entries of each table reach together."""
         return {choice: self._with_bases(self._search([choice[0]], choice)) for choice in CHOICES}
 
     def _is_used(self, macro: str) -> bool:
@@ -343,7 +343,7 @@ class _Graph:
         )
 
     def _values(self, owner: str, parameter: str) -> list[Any]:
-        """Return what a parameter may be: what is bound to it, macros looked up, or its default."""
+        """Return a parameter's possible values: those bound to it, macros resolved, or its default."""
         values = [*self._bound.get((owner, parameter), [])]
         if (owner, parameter) not in self._unscoped:
             values.append(self._ours.defaults(owner).get(parameter))
@@ -357,11 +357,12 @@ class _Graph:
                 yield from self._looked_up(self._macros[each], {*seen, each})
 
     def _search(self, roots: Iterable[str], opened: tuple[str, str] | None = None) -> set[str]:
-        """Return what is reached from `roots`, without the bases of classes.
+        """Return the configurables reached from `roots`, without the bases of classes.
 
         Args:
             roots: Where the search begins.
-            opened: One of `CHOICES`, which takes all entries instead of what it is bound to: what another choice reads.
+            opened: One of `CHOICES`, which takes all entries instead of its bound value, to find what other choices
+                read.
         """
         found: set[str] = set()
         left = [name for name in roots if name in self._ours]
@@ -376,7 +377,7 @@ class _Graph:
         return {name for each in found for name in self._ours.family(each)}
 
     def _next(self, family: list[str], opened: tuple[str, str] | None) -> Iterator[str]:
-        """Yield what is reached from a class and its bases, or from a function, in one step."""
+        """Yield the configurables reached from a class and its bases, or from a function, in one step."""
         bound = {parameter for owner, parameter in self._unscoped if owner in family}
         for name in family:
             values = [values for (owner, _), values in self._bound.items() if owner == name]

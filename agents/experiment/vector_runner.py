@@ -1,10 +1,9 @@
 """Training on many environments at once: the runner's phases, played by `VectorAgent` on batched environments.
 
-N environments share no moment between two episodes, and nothing of an environment's state is ever saved. So games go on
-over a checkpoint, and whoever goes on from it begins an episode in each environment: there those that ran are *cut*,
-which do not count as returns, and the run differs from one that was not interrupted. With ``Runner.exact_resume`` all
-are cut where a checkpoint is written, truncated and bootstrapped, in the run that is not interrupted too; both then go
-on alike.
+The episodes of N environments end at different moments, and the state of an environment is never saved. So games
+continue across a checkpoint, while a resumed run begins an episode in each environment. The episodes that ran are then
+*cut*: they do not count as returns, and the run differs from an uninterrupted one. With ``Runner.exact_resume`` all are
+cut, truncated and bootstrapped, where a checkpoint is written, in an uninterrupted run too; both then continue alike.
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ __all__ = ["VectorRunner"]
 
 
 def _by_the_agent(name: str, value: Any) -> None:
-    """Check nothing: `VectorAgent` knows what it takes."""
+    """Check nothing: `VectorAgent` checks it."""
 
 
 @runner
 class VectorRunner(Runner):
-    """The iterations of `Runner` on many environments at once, with one forward pass for all rows that wait.
+    """The iterations of `Runner` on many environments at once, with one forward pass for all waiting rows.
 
     Its other parameters are bound as ``Runner``'s. A training phase ends with the call that completes its frames or
-    episodes, not with an episode; environments go on from one iteration to the next. In an evaluation phase each
+    episodes, not with an episode; environments keep playing from one iteration to the next. In an evaluation phase each
     environment plays the same share of the episodes (or of the frames, in whole episodes), so that short ones are not
     preferred. ``Runner.create_environment_fn`` makes the environment of final evaluations, and those that are played
     unless `create_vector_fn` is given.
 
     Refused with a ValueError are an agent that plays one environment at a time, a vector whose delay is not that of
-    ``Runner.create_environment_fn``, and what cannot be shared out among `learners`.
+    ``Runner.create_environment_fn``, and numbers that cannot be shared out among `learners`.
 
     Attributes:
         cut_frames: Frames of episodes that were cut, of all training.
@@ -162,14 +161,14 @@ class VectorRunner(Runner):
         )
         if self.overlap:
             agent.overlap_learning()
-        # Agents do not import environments: what makes them is found by its name in gin.
+        # Agents do not import environments: their factory is found by its name in gin.
         self._create_envs = self.create_batched_envs_fn or gin.get_configurable("create_batched_envs")
         self.agent = agent
         self._evaluating = self._number_of_evaluation_envs(self.evaluation_envs)
         self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
         self._others: OtherLearners | None = None
-        self._shares: list[dict[str, Any]] = []  # what a checkpoint holds of the other learners
-        self._gathered: list[dict[str, Any]] = []  # what they have answered for the one that is being written
+        self._shares: list[dict[str, Any]] = []  # the other learners' state in a checkpoint
+        self._gathered: list[dict[str, Any]] = []  # their state for the checkpoint that is being written
         self.cut_frames = 0  # of all training
         self._first_number = 0  # of the running phase's episodes
         self._writes = False  # whether the running iteration ends with a checkpoint
@@ -266,7 +265,7 @@ class VectorRunner(Runner):
             yield
 
     def _start_learners(self) -> OtherLearners:
-        """Start the other learners, and let them go on from the checkpoint that this one has taken, if it has."""
+        """Start the other learners, and restore them from the checkpoint that this one has loaded, if any."""
         make_share = partial(
             _make_share,
             self._make_agent,
@@ -302,7 +301,7 @@ class VectorRunner(Runner):
         return envs
 
     def _of_envs(self, phase: Phase, portable_too: bool = False) -> dict[str, Any]:
-        """Return what environments are made with, for another process too if that is wanted."""
+        """Return the factory of environments, on demand one that works in another process too."""
         create_environment, create_vector = self.create_environment_fn, self.create_vector_fn
         if self.processes or portable_too:
             create_environment = portable(create_environment)
@@ -329,7 +328,7 @@ class VectorRunner(Runner):
 
     @property
     def _saves_amid(self) -> bool:
-        """Whether games may go on over a checkpoint, as they do over one that comes when the clock or a user says."""
+        """Whether games may continue across a checkpoint, as across one at a time or by a signal of the user."""
         return not self.exact_resume
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
@@ -348,7 +347,7 @@ class VectorRunner(Runner):
             self._show(Phase.TRAIN, [*so_far.over, *over], frames_done + frames, meters)
 
         def count(trained: Sequence[Trained]) -> _SoFar:
-            """Return what the phase has come to, and count it in the run."""
+            """Return the phase's results, and add them to the run's counts."""
             self.frames = sum(each.frames for each in trained)
             now = so_far.and_then(trained)
             self.episodes[Phase.TRAIN] = episodes_before + len(now.over)
@@ -379,7 +378,7 @@ class VectorRunner(Runner):
         return Played(_episodes(now.over), now.actions, agent.updates - now.updates_before, None, frames)
 
     def _evaluate(self, phase: Phase, length: Length) -> Played:
-        """Let each environment play its share, in episodes that no other phase knows of."""
+        """Let each environment play its share, in episodes that no other phase counts."""
         agent, envs, count = self.agent, self._evaluation_envs, self._evaluating
         rows = Rows(agent.spec, count, eval_mode=True)
         rows.episode[:] = self._evaluated - 1
@@ -431,7 +430,7 @@ class VectorRunner(Runner):
         written = max(self._table.count(name) - first, 0)
         rows = []
         for place, each in enumerate(over[written:], first + written):
-            # An evaluation's episodes are played on weights that stand still.
+            # An evaluation's episodes are played on constant weights.
             frames, updates = (each.training_frames, each.updates) if each.when else (self.frames, self.agent.updates)
             seconds = self._seconds_at(each.when or now)
             row = (name, place, self.start_iteration, each.score, each.frames, frames, updates, seconds, each.won)
@@ -439,7 +438,7 @@ class VectorRunner(Runner):
         self._table.add(rows)
 
     def _show(self, phase: Phase, over: Sequence[Ended], frames: int, meters: Meters | None = None) -> None:
-        """Show how far a phase is, the newest return and, in training, the rates."""
+        """Show a phase's progress, the newest return and, in training, the rates."""
         self._write_rows(phase, over)
         if self._progress is None:
             return
@@ -511,11 +510,11 @@ class VectorRunner(Runner):
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         super()._take_counts(bundle)
         self._shares = bundle["vector"].get("shares", [])
-        # What ran where the checkpoint was written goes on nowhere.
+        # Episodes that ran when the checkpoint was written are not continued.
         all_rows = [each["rows"] for each in (bundle["agent"], *self._shares)]
         self.cut_frames = bundle["vector"]["cut_frames"] + sum(sum(rows.get("cut", ())) for rows in all_rows)
         evaluated = bundle["vector"]["evaluated"]
-        # Another number of evaluation environments goes on after the longest.
+        # Another number of evaluation environments continues after the longest.
         same = len(evaluated) == self._evaluating
         self._evaluated = np.array(evaluated if same else [max(evaluated)] * self._evaluating, np.int64)
 
@@ -528,7 +527,7 @@ class VectorRunner(Runner):
         super()._check_identity(saved)
 
     def facts(self) -> dict[str, str]:
-        """Return what the run is, in words; the environments are counted."""
+        """Return the run's facts, in words, with the number of environments."""
         facts = super().facts()
         learners = f", {self.learners} learners" if self.learners > 1 else ""
         return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once{learners}"}
@@ -539,14 +538,14 @@ _COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Me
 
 @dataclass(frozen=True)
 class _SoFar:
-    """What a training phase has come to: plain data, which a checkpoint in its midst holds.
+    """A training phase's results so far: plain data for a checkpoint during it.
 
     Attributes:
         updates_before: Updates before the phase.
         frames_before: Frames of training before it.
         over: The episodes that ended, those that were cut left out.
         actions: That took effect.
-        acted: As in `Meters`, and so are the others.
+        acted: As in `Meters`, like the others.
     """
 
     updates_before: int
@@ -567,7 +566,7 @@ class _SoFar:
         return {**vars(self), "over": [[*episode] for episode in self.over]}
 
     def and_then(self, trained: Sequence[Trained]) -> _SoFar:
-        """Return what it has come to with what the learners' shares have come to since."""
+        """Return these results with those of the learners' shares since."""
         counts = {name: getattr(self, name) for name in _COUNTED}
         for learner, each in enumerate(trained):
             for name in _COUNTED:

@@ -39,13 +39,14 @@ def check_recordable(environment: gym.Env[Any, Any]) -> None:
 def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.Env[Any, Any]]:
     """Record every episode that is played in the context, by Gymnasium's ``RecordVideo``.
 
-    It is put beneath all wrappers: frames that a delay or a frame skip passes over are seen too, and frames per second
-    are those of the innermost environment (``metadata["render_fps"]``). The images of an episode are held in memory
-    until its end; the last one is shown twice.
+    It is put beneath all wrappers: frames that a delay or a frame skip passes over are recorded too, and frames per
+    second are those of the innermost environment (``metadata["render_fps"]``). The images of an episode are held in
+    memory until its end; the last one is shown twice.
 
     Args:
-        environment: Made with ``render_mode="rgb_array"``; it plays as it would without a video.
-        directory: Receives ``evaluation-episode-N.mp4`` when the context ends, and only then, instead of what it held.
+        environment: Made with ``render_mode="rgb_array"``; recording does not change its play.
+        directory: Receives ``evaluation-episode-N.mp4`` when the context ends, and only then; older videos there are
+            replaced.
 
     Yields:
         The environment that is to be played; `environment` itself where it has wrappers.
@@ -67,7 +68,7 @@ def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.En
         if recorder.recording:
             recorder.stop_recording()
     except BaseException:
-        recorder.recorded_frames.clear()  # nobody waits for this video
+        recorder.recorded_frames.clear()  # the unfinished video is dropped
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     finally:

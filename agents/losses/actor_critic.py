@@ -69,14 +69,14 @@ def vtrace(
     et al. 2020, LASER). On-policy, v_s is the n-step return.
 
     Args:
-        values: V(x_s), with that of the row after the last step, `[T + 1, B]`.
+        values: V(x_s), with the value of the row after the last step, `[T + 1, B]`.
         rewards: r_s, `[T, B]`.
         discounts: gamma_s, `[T, B]`.
-        log_rhos: log pi(a_s | x_s) - log mu(a_s | x_s), `[T, B]`; pi is learnt, mu has acted.
+        log_rhos: log pi(a_s | x_s) - log mu(a_s | x_s), `[T, B]`; pi is the learnt policy, mu the acting one.
         mask: 1 where a decision was made that may be learnt from, else 0, `[T, B]`.
         lambda_: How far corrections are carried, in [0, 1].
-        clip_rho: rho-bar, which decides whose value is learnt.
-        clip_c: c-bar, which decides how fast.
+        clip_rho: rho-bar, which decides which policy's value is learnt.
+        clip_c: c-bar, which decides the speed of convergence.
         clip_pg_rho: Clips the ratio of the policy gradient; None for rho-bar.
 
     Returns:
@@ -121,7 +121,7 @@ def kl_divergence(logits: Tensor, other_logits: Tensor) -> Tensor:
 
 
 def over_executed(entries: Tensor, executed: Tensor | None) -> Tensor:
-    """Return the sums `[...]` of what the entries of chunks have `[..., H]` over the executed ones.
+    """Return the sums `[...]` of values of chunks' entries `[..., H]` over the executed entries.
 
     Args:
         entries: Log-probabilities, entropies or divergences.
@@ -146,7 +146,8 @@ def implied_policy(logits: Tensor, behaviour_logits: Tensor, clip_rho: float = 1
 def effective_sample_size(log_rhos: Tensor, mask: Tensor) -> Tensor:
     """Return (sum w)^2 / (n sum w^2) of the n ratios w where the mask is 1: the share of the sample that counts.
 
-    1 where all ratios are equal, 1 / n where one outweighs all others (Kong 1992); a scalar, 0 where the mask is 0.
+    1 where all ratios are equal, 1 / n where one outweighs all others (Kong 1992); a scalar, 0 if the mask is 0
+    everywhere.
     """
     # The ratios' scale has no effect, and with the largest at 1 no square overflows.
     log_rhos = torch.where(mask > 0, log_rhos, -torch.inf)

@@ -117,7 +117,7 @@ def acting_priority(
     """Return the priority of a sequence from the values that acting has computed (Horgan et al. 2018, section 3).
 
     It is `sequence_priority` over the decisions whose errors are known: those of `td_errors_n_step_double`, with the
-    acting network in the place of both.
+    acting network in place of both networks.
 
     Args:
         values: Q(x_t, a_t), each with the weights of its decision, `[T, B]`.
@@ -136,7 +136,7 @@ def acting_priority(
     bootstrap = max_values.masked_fill(missing, 0.0)
     if epsilon is not None:
         bootstrap = rescale_inverse(bootstrap, epsilon)
-    # What a return has of the missing values: nothing after a terminal.
+    # The weight of missing values in a return: 0 after a terminal.
     unknown = _n_step_returns(missing.to(rewards.dtype), torch.zeros_like(rewards), discounts, mask, n) != 0
     returns = _n_step_returns(bootstrap, rewards, discounts, mask, n)
     target = returns if epsilon is None else rescale(returns, epsilon)

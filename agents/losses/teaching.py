@@ -1,7 +1,7 @@
-"""What a student learns from a teacher: losses on the teacher's values and actions, as pure functions of batches.
+"""Losses of a student on its teacher's values and actions, as pure functions of batches.
 
-B is the batch size, A the number of actions. A teacher's row that is not finite is no label, and its loss is 0: where
-no action landed there is nothing to teach. No gradient flows into what the teacher gives.
+B is the batch size, A the number of actions. A row of the teacher that is not finite is no label, and its loss is 0: it
+stands where no action landed. No gradient flows into the teacher's values.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def value_error(q_teacher: Tensor, q: Tensor) -> Tensor:
 
 
 def large_margin(q: Tensor, a_teacher: Tensor, margin: float, *, of_maximum: bool = False) -> Tensor:
-    """The margin by which the teacher's action is to be the best (Hester et al. 2018, "Deep Q-learning from demos").
+    """The margin by which the teacher's action should be the best (Hester et al. 2018, "Deep Q-learning from demos").
 
     With l(a) = margin where a is not the teacher's action a_E, and 0 where it is: `of_maximum` gives their equation,
     max_a [q(a) + l(a)] - q(a_E); otherwise the mean over a of max(0, q(a) + l(a) - q(a_E)).
@@ -96,7 +96,7 @@ def large_margin(q: Tensor, a_teacher: Tensor, margin: float, *, of_maximum: boo
         q: the student's values, `[B, A]`.
         a_teacher: the teacher's actions, integers `[B]`.
         margin: at least 0.
-        of_maximum: as said.
+        of_maximum: which of the two equations.
 
     Returns:
         The losses, `[B]`.

@@ -36,7 +36,7 @@ def td_error_q_learning(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: T
 def td_error_double_q_learning(
     q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t_value: Tensor, q_t_selector: Tensor
 ) -> Tensor:
-    """The error of double Q-learning (van Hasselt et al. 2016, eq. 4): one network chooses, another one values.
+    """The error of double Q-learning (van Hasselt et al. 2016, eq. 4): one network chooses, another evaluates.
 
     r + discount q_t_value(argmax_a q_t_selector(a)) - q_tm1(a_tm1).
 

@@ -1,4 +1,4 @@
-"""Shifted images: a student may learn from copies of what it has seen that lie some pixels aside."""
+"""Shifted images: a student may learn from copies of its observations that are moved by some pixels."""
 
 from __future__ import annotations
 

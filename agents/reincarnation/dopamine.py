@@ -1,6 +1,6 @@
 """A teacher from a checkpoint of Dopamine's, read without Dopamine, JAX or TensorFlow; nothing in it is executed.
 
-Dopamine (Castro et al. 2018, "Dopamine: a research framework for deep reinforcement learning") leaves in its
+Dopamine (Castro et al. 2018, "Dopamine: a research framework for deep reinforcement learning") writes into its
 ``checkpoints``::
 
     ckpt.N                       a pickle: the state of the agent; JAX agents' weights too
@@ -169,7 +169,7 @@ def _names(names: Any) -> str:
 
 
 class _Record:
-    """Stands for an object of a library, such as an optimiser's state, and keeps what it is made of."""
+    """Stands for an object of a library, such as an optimiser's state, and keeps its constructor's arguments."""
 
     parts: tuple[Any, ...]
 
@@ -183,7 +183,7 @@ class _Record:
 
 
 def _jax_array(function: Any, arguments: Any, state: Any, kind: Any = None) -> PickledArray:
-    """Stands for the functions of JAX that make an array of NumPy's."""
+    """Stands for JAX's functions that make a NumPy array."""
     made = PickledArray()
     made.__setstate__(state)
     return made
@@ -193,7 +193,7 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax")
 
 
 def _stand_in(module: str, name: str) -> Any:
-    """Return what stands for a global of the libraries that Dopamine's JAX agents are made with."""
+    """Return the stand-in of a global of the libraries of Dopamine's JAX agents."""
     if name in ("_reconstruct_array", "reconstruct_device_array") and module.startswith("jax."):
         return _jax_array
     if (module, name) in (("flax.core.frozen_dict", "FrozenDict"), ("collections", "OrderedDict")):
@@ -214,13 +214,13 @@ def _bundle(path: Path) -> Mapping[str, Any]:
 
 
 def _in_order(name: str) -> tuple[int, str, int]:
-    """Sort layers by number; ``final_layer`` comes last, and so does what has no number among its own."""
+    """Sort layers by number; ``final_layer`` comes last, and so does a layer without a number."""
     stem, _, number = name.rpartition("_")
     return (name == "final_layer", stem, int(number)) if number.isdigit() else (name == "final_layer", name, 0)
 
 
 def _of_tree(path: Path, tree: Any) -> Weights:
-    """Return the layers of a network of flax's, whose names say what they are."""
+    """Return the layers of a Flax network, by their names."""
     tree = tree.get("params", tree) if isinstance(tree, Mapping) else tree
     convolutions, dense, stacks = list[Layer](), list[Layer](), 0
     try:
@@ -285,10 +285,10 @@ _STAGES = (16, 32, 32)  # channels of IMPALA's stacks, times its width
 
 
 def _network_factory(source: str, weights: Weights, inputs: str) -> Callable[..., nn.Module]:
-    """Return what makes a network of the sizes of `weights`.
+    """Return the factory of networks with the sizes of `weights`.
 
     Raises:
-        ValueError: It is none of those that are known.
+        ValueError: The network is not a known one.
     """
     convolutions = [layer.kernel.shape for layer in weights.convolutions]
     dueling = _dueling(weights)
@@ -355,12 +355,12 @@ def _channels_first(kernel: Array, weights: Weights, shape: tuple[int, ...]) -> 
         ratio = 8  # of the pixels on the way, of height and width alike, rounded up
         shape = (-(-shape[0] // ratio), -(-shape[1] // ratio), channels)
     if math.prod(shape) != inputs:
-        return kernel  # of another size, which the caller says
+        return kernel  # of another size, which the caller reports
     return np.moveaxis(kernel.reshape(*shape, outputs), -2, 0).reshape(inputs, outputs)
 
 
 def _rescaled(weights: Weights, low: Sequence[float], high: Sequence[float], k: int) -> Weights:
-    """Return a network that does by itself what Dopamine does before: 2 (x - low) / (high - low) - 1."""
+    """Return a network that first rescales its inputs as Dopamine does: 2 (x - low) / (high - low) - 1."""
     least, most = (np.repeat(np.asarray(each, np.float64), k) for each in (low, high))
     first, *others = weights.dense
     scale = 2 / (most - least)
@@ -376,9 +376,9 @@ def _rescaled(weights: Weights, low: Sequence[float], high: Sequence[float], k: 
 class DopamineTeacher(Teacher):
     """A teacher from a checkpoint of Dopamine's DQN (JAX or TensorFlow), C51 or Rainbow (JAX).
 
-    It plays its student's environment without delay: the outermost part inside the delay that shows what its network
-    reads. The checkpoint does not say how inputs were scaled nor where atoms lie, so what differs from Dopamine's
-    defaults is bound.
+    It plays its student's environment without delay: the outermost part inside the delay whose observations its network
+    reads. The checkpoint holds neither the scale of inputs nor the atoms, so values other than Dopamine's defaults must
+    be bound.
 
     Args:
         path: Dopamine's base directory, its ``checkpoints``, or one checkpoint (``ckpt.399``, ``tf_ckpt-399``).
@@ -487,7 +487,7 @@ def _is_range(low: Any, high: Any, shape: Sequence[int]) -> bool:
 def _observation(source: str, checkpoint: DopamineCheckpoint, environment: Environment) -> tuple[tuple[int, ...], int]:
     """Return the shape of an observation and how many are stacked, without axes of 1.
 
-    A checkpoint that does not hold the last stack says of images how many are stacked, and their size is the student's.
+    Without the last stack, a checkpoint of images gives the number of stacked ones, and the student gives their size.
     """
     if checkpoint.state is not None and checkpoint.state.ndim:
         return _squeezed(checkpoint.state.shape[:-1]), checkpoint.state.shape[-1]

@@ -7,10 +7,10 @@ observation is the next row's. An episode begins with k - 1 rows of zeros, k bei
     row          0 0 0 | o0 o1 o2 o3 | 0 0 0 | o0 o1 ...
     terminal     . . . |  .  .  .  T | . . . |  .  .
 
-What `DopamineReplay.episodes` makes of the ends:
+`DopamineReplay.episodes` ends episodes as follows:
 
 - The observation after a terminal row is not kept; its row stands there again, and no target reads it.
-- An episode that was cut, or still goes on, ends with its last row as the observation that its last transition led to.
+- An episode that was cut, or is still running, ends with its last row as its last transition's next observation.
 - The oldest episode of a full ring, whose beginning has been overwritten, is left out.
 """
 
@@ -36,9 +36,10 @@ _BLOCK = 1024  # rows read at a time
 
 
 def find_replay(directory: Path, number: int) -> tuple[Path, int] | str:
-    """Return where the replay of a checkpoint lies and its number, or what is there instead, for a message.
+    """Return the place of a checkpoint's replay and its number, or a message on what was found instead.
 
-    Published checkpoints have it in a directory beside, ``replay_logs``, where every fourth iteration counts.
+    Published checkpoints have it in a neighbouring directory, ``replay_logs``, whose numbers count every fourth
+    iteration.
     """
     for place, count in ((directory, number), (directory.parent / "replay_logs", (number + 1) // 4)):
         if _file(place, "$store$_observation", count).is_file():
@@ -212,7 +213,7 @@ class _Rows:
             pass
 
     def _opened(self) -> Any:
-        """Open the file after the array's header, and keep what that says."""
+        """Open the file after the array's header, and keep the header's values."""
         try:
             file = gzip.open(self._path, "rb")  # noqa: SIM115 - the caller closes it
             version = np.lib.format.read_magic(file)

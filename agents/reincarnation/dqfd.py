@@ -20,7 +20,7 @@ __all__ = ["DQfD"]
 
 @agent("DQfDAgent")
 class DQfD(Augmented, Student, DQN):
-    """DQN with a margin by which the teacher's action is to be the best, ``DQfDAgent`` in gin.
+    """DQN with a margin by which the teacher's action should be the best, ``DQfDAgent`` in gin.
 
     L = TD + lambda m margin, as in reincarnating_rl: not the whole of DQfD, which has a loss on the weights and
     demonstrations among the student's transitions.

@@ -28,7 +28,7 @@ class JSRL(Augmented, Student, DQN):
 
     An episode begins with h decisions of the roll-in, h drawn from 1 .. H, the first one counted. In the roll-in the
     guide acts, or the student; after it the guide acts with a probability that falls to 0, else the student. After each
-    iteration H is multiplied. What the guide does is learnt from like anything else.
+    iteration H is multiplied by a factor. The guide's transitions are learnt from like any others.
     """
 
     name: ClassVar[str] = "jsrl_dqn"

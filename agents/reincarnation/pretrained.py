@@ -19,10 +19,10 @@ __all__ = ["PretrainedDQN"]
 
 @agent("PretrainedDQNAgent")
 class PretrainedDQN(Augmented, Student, DQN):
-    """DQN that learns offline from the teacher's transitions, then goes on by itself, ``PretrainedDQNAgent`` in gin.
+    """DQN that learns offline from the teacher's transitions, then plays itself, ``PretrainedDQNAgent`` in gin.
 
-    Offline L = td TD + c (logsumexp_a(Q(o, a) / tau) - Q(o, a_data) / tau); online L = TD, with a new optimiser, and
-    with a decay period the conservative term still, whose c falls to 0.
+    Offline L = td TD + c (logsumexp_a(Q(o, a) / tau) - Q(o, a_data) / tau); online L = TD, with a new optimiser. With a
+    decay period the conservative term remains online, and its c falls to 0.
     """
 
     name: ClassVar[str] = "pretrained_dqn"
@@ -54,7 +54,7 @@ class PretrainedDQN(Augmented, Student, DQN):
         return LossOutput(loss, metrics={"CQLLoss": loss.mean()})
 
     def teacher_weight(self) -> float:
-        """Return c offline; online what is left of it."""
+        """Return c offline, and its decayed value online."""
         if self.teaching.phase is TeachingPhase.OFFLINE:
             return self.cql_coefficient
         if not self.cql_decay_period:
@@ -70,6 +70,6 @@ class PretrainedDQN(Augmented, Student, DQN):
         return self.pretraining_learning_rate if self.teaching.phase is TeachingPhase.OFFLINE else None
 
     def begin_online(self, learner: Learner) -> None:
-        """Go from offline updates to play: a new optimiser, and the target network as the weights are."""
+        """Change from offline updates to play: make a new optimiser, and copy the weights to the target network."""
         super().begin_online(learner)
         learner.restart_optimizer()

@@ -39,7 +39,7 @@ __all__ = ["DISTILLS", "METHODS", "QDagger", "QDaggerDQN", "QDaggerRainbow"]
 
 METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
 
-DISTILLS: Mapping[str, tuple[bool, bool]] = {  # what of the teacher is distilled: its policy, its values
+DISTILLS: Mapping[str, tuple[bool, bool]] = {  # what is distilled: the teacher's policy, its values
     "policy_only": (True, False),
     "policy_and_value": (True, True),
     "value_only": (False, True),
@@ -108,7 +108,7 @@ class QDagger(Student):
             super().record_score(normalized_score)
 
     def own_weight(self) -> float:
-        """Return 0 where the teacher's term is all."""
+        """Return 0 where the teacher's term is the whole loss."""
         return 0.0 if self.method_type == "dagger" else 1.0
 
     def learning_rate(self) -> float:

@@ -1,4 +1,4 @@
-"""Fine-tuning: a student that begins as its teacher is, and goes on as DQN."""
+"""Fine-tuning: a student that begins with its teacher's state, and continues as DQN."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReloadedDQN(Augmented, Student, DQN):
         return 0.0
 
     def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
-        """Take over the teacher's learner.
+        """Load the state of the teacher's learner.
 
         Raises:
             ValueError: The teacher is of another network or optimiser, or has no replay.

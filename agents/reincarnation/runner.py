@@ -108,7 +108,7 @@ class RunnerWithTeacher(Runner):
         self._kinds += [TeachingPhase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
         self._kind = TeachingPhase.ONLINE
-        self.scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
+        self.scores: dict[str, Any] | None = None  # scores of the teacher and of random play, once they are known
         self.teacher: Teacher | None = None
 
     def _check_teacher(self) -> None:
@@ -131,7 +131,7 @@ class RunnerWithTeacher(Runner):
         )
 
     def _check_phases(self, offline: int) -> None:
-        """Refuse what is collected, or kept, for nothing.
+        """Refuse phases that collect or keep transitions without use.
 
         Args:
             offline: How many iterations learn from the teacher's replay alone.
@@ -239,10 +239,10 @@ class RunnerWithTeacher(Runner):
         self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self.frames)
 
     def normalized_score(self, score: float) -> float:
-        """Return (score - random) / (teacher - random); a teacher no better than random play is left behind at once.
+        """Return (score - random) / (teacher - random); a teacher no better than random play counts as passed at once.
 
         Raises:
-            ValueError: The teacher has not been measured yet, or is not to be.
+            ValueError: The teacher has not been measured.
         """
         if self.scores is None or self.scores["teacher"] is None:
             raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
@@ -275,7 +275,7 @@ class RunnerWithTeacher(Runner):
         self.student.record_score(normalized)
 
     def facts(self) -> dict[str, str]:
-        """Return what the run is, in words; each kind of iteration is told apart."""
+        """Return a description of the run, in words; each kind of iteration is listed apart."""
         evaluation = lengths_in_words({Phase.EVAL: self._lengths[Phase.EVAL]})
         each = {
             TeachingPhase.COLLECT: f"{self.teacher_steps:,} frames that the teacher plays",
@@ -305,12 +305,12 @@ class RunnerWithTeacher(Runner):
 
     @property
     def one_more(self) -> str:
-        """The binding that lets a run that is finished go on for an iteration."""
+        """The binding that continues a finished run for one iteration."""
         return f"Runner.num_iterations = {self._kinds.count(TeachingPhase.ONLINE) + 1}"
 
 
 def train_teacher(base_dir: Path, gin_file: str) -> None:
-    """Train the run of a gin file in a directory to its end, unless that is done.
+    """Train the run of a gin file in a directory to its end, unless it is finished.
 
     Several processes may ask for the same teacher, as the trials of a sweep do: one trains, the others wait for it.
 

@@ -94,8 +94,8 @@ class QDaggerR2D2(QDagger, R2D2):
 
     The term is of the values before their rescaling, softmax(h^-1(Q) / tau), a sum over the rows that are learnt from,
     as R2D2's loss is. In the offline phase sequences of the teacher's play are drawn, uniformly unless
-    `teacher_replay_scheme` is ``"prioritized"``; the states that stand before them are those of the student's first
-    weights, which the burn-in makes up for.
+    `teacher_replay_scheme` is ``"prioritized"``; their first states come from the student's initial weights, which the
+    burn-in makes up for.
 
     `learning_rate_decay` is None, for the rate follows lambda.
     """

@@ -1,18 +1,18 @@
-"""Students: agents that learn from a teacher in three phases, and what each phase learns from.
+"""Students: agents that learn from a teacher in three phases.
 
     phase    who acts      transitions go to        batches come from
     COLLECT  the teacher   the teacher's replay     -
     OFFLINE  nobody        -                        the teacher's replay
     ONLINE   the student   the student's replay     the student's replay, or both (`Rehearsal`)
 
-What the teacher says of a decision is its *label*, its Q-values [A] of one observation. A label is made once, when the
-transition is stored, and lies beside it as an extra: a frozen teacher would say the same again. So a loss needs no
-teacher, and the teacher may read other observations than its student.
+A decision's *label* is the teacher's Q-values [A] of one observation. It is computed once, when the transition is
+stored, and kept as an extra: a frozen teacher's values do not change. So a loss needs no teacher, and the teacher may
+read other observations than its student.
 
 Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
-which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: what a teacher
-without delay does on the frame on which the student's action lands. A decision without an effect has no label and no
-transition.
+which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: a teacher without
+delay would act on it, on the frame on which the student's action lands. A decision without an effect has no label and
+no transition.
 
 The weight of the teacher's term, lambda, is constant within an iteration, and falls with the student's score.
 """
@@ -63,7 +63,7 @@ VIEW = "teacher_observation"  # where an info holds the stack that the teacher r
 
 
 class Teaches(Protocol):
-    """What a student asks of its teacher (`teacher.Teacher`)."""
+    """The members of a teacher that a student uses (`teacher.Teacher`)."""
 
     source: str
     """In messages, where the teacher comes from."""
@@ -76,14 +76,14 @@ class Teaches(Protocol):
         """Name of its optimiser's class."""
 
     def state(self) -> dict[str, Any]:
-        """Return what its agent's checkpoint holds: weights, target, optimiser and counts."""
+        """Return its agent's checkpoint: weights, target, optimiser and counts."""
 
     def demonstrations(self) -> Iterator[Any]:
         """Yield the episodes of its replay, oldest first, as `teacher.TeachersDemonstration`."""
 
 
 class TeachingPhase(Enum):
-    """What a student does in an iteration."""
+    """The kind of a student's iteration."""
 
     COLLECT = "collect"
     OFFLINE = "offline"
@@ -92,10 +92,10 @@ class TeachingPhase(Enum):
 
 @dataclass
 class Teaching:
-    """How far a student has come with its teacher: all that a loss need know beside its batch.
+    """A student's progress with its teacher: all that a loss reads beside its batch.
 
     Attributes:
-        phase: What the iteration does.
+        phase: The kind of the iteration.
         weight: lambda of the teacher's term, in [0, 1].
         online_steps: Decisions of the online phase.
         rehearsed: Batches of which a part was drawn from the teacher's replay.
@@ -176,7 +176,7 @@ def _same(value: Any) -> Any:
 
 
 class Rehearsal:
-    """A source whose batches are the student's, with each row replaced by one of the teacher's with a probability.
+    """A source of the student's batches, in which each row is replaced by one of the teacher's with a probability.
 
     Rows that were drawn uniformly have weight 1 and no priority beside rows that were drawn by priority.
 
@@ -210,11 +210,11 @@ class Rehearsal:
         return {name: _where(of_teacher, theirs[name], mine[name]) for name in names}
 
     def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
-        """Return transitions of the student's."""
+        """Return the number of the student's transitions."""
         return self._student.transitions(slots, update_horizon)
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Give the transitions of a replay that is drawn from by priority theirs."""
+        """Set the priorities of the replays that draw by priority."""
         indexes, priorities = np.asarray(index), np.asarray(priority)
         own = indexes >= 0
         if self._of_student:
@@ -237,15 +237,15 @@ def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
 class Student(Spec):
     """Makes an agent of values a student: a base to stand before the agent's, as in ``class Mine(Student, DQN)``.
 
-    A subclass gives `teacher_term`, and says with `decay_period` when its weight ends; or it overrides what else a
-    teacher is for.
+    A subclass writes `teacher_term`, and sets with `decay_period` when its weight ends; or it overrides other methods,
+    such as `guided`.
 
     Attributes:
         labelled: Whether transitions carry the teacher's values.
-        teaching: How far the student has come, which `ReincarnatedAgent` brings up to date.
+        teaching: The student's progress, which `ReincarnatedAgent` updates.
         follows_score: Whether the weight of the teacher's term follows the student's score.
-        decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where a fall of it
-            is bound; None where it is.
+        decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where its decay is
+            bound; None where it is.
         decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
         teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
         reloads_replay: Whether the student's replay begins as that of its teacher.
@@ -260,7 +260,7 @@ class Student(Spec):
 
     teacher_replay_scheme: str = choice("uniform", "How the teacher's replay is drawn from.", "uniform", "prioritized")
 
-    # What the agent's own base is, for the type checker.
+    # The agent's own base class, for the type checker.
     num_actions: int
     first_action: int
     name: ClassVar[str]
@@ -278,7 +278,7 @@ class Student(Spec):
 
     @property
     def extras(self) -> gym.spaces.Dict | None:  # type: ignore[override]
-        """What lies beside a transition: what the agent's own policy leaves, and the label."""
+        """The extras of a transition: those of the agent's own policy, and the label."""
         own: gym.spaces.Dict | None = super().extras
         if not self.labelled:
             return own
@@ -286,7 +286,7 @@ class Student(Spec):
         return gym.spaces.Dict({**({} if own is None else own.spaces), LABEL: label})
 
     def check_replays(self) -> None:
-        """Refuse a replay that the agent can have by itself, and a student cannot."""
+        """Refuse a replay that the agent can have alone, but not as a student."""
         if self.replay_eviction != "oldest":  # type: ignore[attr-defined]
             raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
         if self.one_step_loss:  # type: ignore[attr-defined]
@@ -311,7 +311,7 @@ class Student(Spec):
 
     def values_of(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor | None] | None:
         """Return the student's values [N, A] of a batch and the teacher's, where there are any; None without values."""
-        rng = np.random.default_rng(0)  # of agents whose values are drawn; of what learns, nothing is
+        rng = np.random.default_rng(0)  # for agents whose values are drawn, without moving the learner's generator
         q: Tensor = self.values(networks.online, batch["observation"], rng)  # type: ignore[attr-defined]
         return q, batch["extras"][LABEL] if self.labelled else None
 
@@ -332,30 +332,30 @@ class Student(Spec):
         return False
 
     def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
-        """Let a new student begin with what its teacher has: here with nothing."""
+        """Load the teacher's state into a new student; here do nothing."""
 
     def learning_rate(self) -> float | None:
         """Return the rate of the present lambda; None where it is the optimiser's own."""
         return None
 
     def begin_online(self, learner: Learner) -> None:
-        """Go from offline updates to play: the target network begins with the weights as they are."""
+        """Change from offline updates to play: copy the weights to the target network."""
         learner.synchronize_target()
 
     @property
     def rehearsal_seed(self) -> int:
-        """Seed of which rows of a batch are the teacher's."""
+        """Seed of the choice of a batch's rows that are the teacher's."""
         return seed_of(self.replay_seed, 2)
 
     def make_teacher_replay(self) -> Replay:
-        """Make the replay of what the teacher does."""
+        """Make the replay of the teacher's transitions."""
         one: Any = self.with_settings(  # type: ignore[attr-defined]
             replay_scheme=self.teacher_replay_scheme, actor_priorities=False
         )
         return make_replay(one, seed_of(self.replay_seed, 1))
 
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
-        """Refuse: labels are made in turn.
+        """Refuse: labels are made in turn-based play alone.
 
         Raises:
             ValueError: Always.
@@ -364,7 +364,7 @@ class Student(Spec):
 
 
 class ReincarnatedAgent(TurnBasedAgent):
-    """A student asked in turn, which acts and learns as its phase says.
+    """A turn-based student, which acts and learns by its phase.
 
     Its environment reports ``info["realtime"]["observation_info"]["teacher_observation"]`` (`TeacherView`).
 
@@ -373,7 +373,7 @@ class ReincarnatedAgent(TurnBasedAgent):
 
     Attributes:
         teacher: Set by `set_teacher`; None in evaluation.
-        teacher_replay: What the teacher has done; None where no phase to come needs it.
+        teacher_replay: The teacher's transitions; None where no later phase needs them.
     """
 
     def __init__(self, spec: Any) -> None:
@@ -390,13 +390,13 @@ class ReincarnatedAgent(TurnBasedAgent):
 
     @property
     def student(self) -> Student:
-        """The spec."""
+        """The spec, a `Student`."""
         assert isinstance(self.spec, Student)
         return self.spec
 
     @property
     def teaching(self) -> Teaching:
-        """How far the student has come."""
+        """The student's progress."""
         return self.student.teaching
 
     def set_teacher(self, teacher: Teaches, *, keeps_replay: bool, label_at: str = "start") -> None:
@@ -404,18 +404,18 @@ class ReincarnatedAgent(TurnBasedAgent):
 
         Args:
             teacher: Sees the environment by way of a `TeacherView`.
-            keeps_replay: Whether a phase to come needs what the teacher does.
-            label_at: ``"start"`` or ``"effect"``: of which frame's observation a label is. The delay then reports the
+            keeps_replay: Whether a later phase needs the teacher's transitions.
+            label_at: ``"start"`` or ``"effect"``: the frame whose observation is labelled. The delay then reports the
                 effect (``RealtimeDelay.report_effect``).
         """
         self.teacher, self._label_at = teacher, label_at
         self.teacher_replay = self.student.make_teacher_replay() if keeps_replay else None
 
     def begin_phase(self, phase: TeachingPhase, *, last: bool = False) -> None:
-        """Do what a phase does, until the next call.
+        """Begin a phase, which lasts until the next call.
 
         Args:
-            phase: Which.
+            phase: The phase.
             last: Whether no later one needs the teacher's replay.
         """
         self.finish_update()
@@ -452,11 +452,11 @@ class ReincarnatedAgent(TurnBasedAgent):
             self.learner.set_learning_rate(rate)
 
     def reload(self, state: Mapping[str, Any], *, optimizer: bool) -> None:
-        """Take over the learner of another agent, from its checkpoint.
+        """Load the state of another agent's learner, from its checkpoint.
 
         Args:
             state: What its `bundle_and_checkpoint` returned.
-            optimizer: Whether its optimiser's moments are taken over too.
+            optimizer: Whether its optimiser's moments are loaded too.
 
         Raises:
             ValueError: It has another network.
@@ -481,11 +481,11 @@ class ReincarnatedAgent(TurnBasedAgent):
         return len(self.teacher_replay)
 
     def summary(self) -> Mapping[str, Any]:
-        """Return what is reported beside the scalars of an update: sizes, rates, and statistics of Q-values."""
+        """Return the values reported beside the scalars of an update: sizes, rates, and statistics of Q-values."""
         return {**super().summary(), **self._values_in_numbers()}
 
     def _values_in_numbers(self) -> dict[str, float]:
-        """Return statistics of the student's values of the last batch, on the weights that it has led to.
+        """Return statistics of the student's values of the last batch, on the weights after its update.
 
         Returns:
             "AverageQ" and "MaxQ", over rows and actions; "ActionGap", the best action's value less the next best one's,
@@ -622,12 +622,12 @@ _REPLAY = "teacher_replay"
 
 def seed_of(seed: int, number: int) -> int:
     """Return seed `number` of those that a student has besides its agent's."""
-    # A last 0 would be no other seed than without it, which is what `own_seed` gives the agent's learners.
+    # A last 0 would give the same seed as without it, and `own_seed` gives that to the agent's learners.
     return int(np.random.SeedSequence((seed, number, 1)).generate_state(1)[0])
 
 
 def only_in_turn(name: str) -> str:
-    """Return the sentence that refuses an agent without a teacher."""
+    """Return the message that refuses an agent without a teacher."""
     return (
         f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "
         "RunnerWithTeacher.teacher_checkpoint_dir"

@@ -1,7 +1,7 @@
 """A teacher: the value agent of a run, frozen; and its own view of an environment that shows its student another one.
 
-The two may read the same game in different ways: a teacher without delay reads frames, its student under delay may be
-told the actions on their way besides. Their environments, as chains of wrappers, have their innermost part in common::
+The two may read the same game in different ways: a teacher without delay reads frames, and its student under delay may
+read the actions in flight too. Their environments, as chains of wrappers, have their innermost part in common::
 
     student   CartPole  TimeLimit | AppliedActions  RealtimeDelay  CommittedActions
     teacher   CartPole  TimeLimit | FlattenObservation
@@ -78,7 +78,7 @@ class Teacher:
     """A frozen agent of values, greedy, and the environment that it was trained in.
 
     Args:
-        agent: A turn-based agent of values; nothing of it learns any more.
+        agent: A turn-based agent of values, which learns no more.
         environment: Its own.
         source: In messages, where it comes from.
         replay: Where its replay lies, and the iteration that wrote it; None for nowhere.
@@ -142,7 +142,7 @@ class Teacher:
         """Make a teacher that has learnt nothing, for tests: a DQN with the weights that it begins with.
 
         Args:
-            environment: One such as its student's, its own; of it the part inside the delay is played.
+            environment: One such as its student's, its own; the part inside the delay is played.
             stack_size: Observations that it reads.
             seed: Of the weights.
         """
@@ -153,7 +153,7 @@ class Teacher:
         return cls(agent, inside, f"the random teacher of seed {seed}")
 
     def identity(self) -> dict[str, Any]:
-        """Return its agent's name and the SHA-256 of its weights: what makes it the same teacher."""
+        """Return its agent's name and the SHA-256 of its weights, which are equal for the same teacher."""
         digest = hashlib.sha256()
         for name, weight in sorted(self._policy.weights().items()):
             digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
@@ -166,7 +166,7 @@ class Teacher:
         return name
 
     def state(self) -> dict[str, Any]:
-        """Return what the agent's checkpoint holds: weights, target, optimiser and counts.
+        """Return the agent's checkpoint: weights, target, optimiser and counts.
 
         Raises:
             ValueError: The teacher comes from no checkpoint.
@@ -186,7 +186,7 @@ class Teacher:
 
         Args:
             seed: Of the student's run.
-            length: How long, a `Length`.
+            length: The phase's length, a `Length`.
             max_frames: Frames after which an episode is cut.
         """
         return self._play(self._agent, seed, length, max_frames)
@@ -235,10 +235,10 @@ class Teacher:
 
 
 def check_own_replay(environment: Environment, teacher: Teacher) -> None:
-    """Refuse a teacher's replay that is of other decisions than those of its student in `environment`.
+    """Refuse a teacher's replay whose decisions differ from those of its student in `environment`.
 
     Raises:
-        ValueError: Says which, and that the teacher can collect.
+        ValueError: The decisions differ; the message names the remedy, to let the teacher collect.
     """
     here, there = delay_in_words(environment), delay_in_words(teacher.environment)
     if here != "none" or there != "none":
@@ -311,7 +311,7 @@ def _never(decision: Any) -> float:
     return 0.0
 
 
-# What a teacher sees of its student's environment.
+# A teacher's view of its student's environment.
 
 
 class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
@@ -472,10 +472,10 @@ def _name(environment: Any) -> str:
 
 
 def _moved(layer: Any) -> Callable[[Environment], Environment]:
-    """Return what puts a wrapper around another environment than the one that it was made around."""
+    """Return a function that puts a copy of a wrapper around another environment."""
 
     def around(environment: Environment) -> Environment:
-        # A copy, for the teacher goes on playing in its own environment; what both share begins anew at each reset.
+        # A copy, since the teacher still plays in its own environment; shared parts begin anew at each reset.
         moved: Any = copy.copy(layer)
         moved.env = environment
         return moved  # type: ignore[no-any-return]

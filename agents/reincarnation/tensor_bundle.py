@@ -1,6 +1,6 @@
 """TensorFlow's checkpoints, read without TensorFlow: ``NAME.index`` and ``NAME.data-00000-of-00001``.
 
-The index is a sorted table of LevelDB's kind, from a tensor's name to a protocol buffer that says where it lies::
+The index is a sorted table of LevelDB's kind, from a tensor's name to a protocol buffer with its place::
 
     index   block ... block  index of the blocks  footer (48 bytes: where that index lies, and a magic number)
     block   (shared bytes of the key, further bytes, bytes of the value, further key, value) ...  restarts
@@ -34,7 +34,7 @@ def read_tensors(path: Path, prefix: str = "") -> dict[str, npt.NDArray[Any]]:
         prefix: Such as ``"Online/"``.
 
     Raises:
-        ValueError: A file is missing, torn or damaged, or a tensor is of a type that is no number.
+        ValueError: A file is missing, torn or damaged, or a tensor's type is not numeric.
     """
     try:
         index = Path(f"{path}.index").read_bytes()
@@ -59,7 +59,7 @@ def _checksum(content: bytes) -> int:
 
 
 class _Damaged(Exception):
-    """The file does not hold what its format says."""
+    """The file does not follow its format."""
 
 
 def _tensor(name: str, entry: Mapping[int, Any], content: bytes) -> npt.NDArray[Any]:

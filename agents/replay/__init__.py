@@ -1,1 +1,1 @@
-"""Replay memories: where an agent keeps its transitions and draws its batches from."""
+"""Replay memories, which keep an agent's transitions and draw its batches."""

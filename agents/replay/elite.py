@@ -1,15 +1,15 @@
-"""Elite and attentive replay: unrolls are drawn by how far the network has moved away from them.
+"""Elite and attentive replay: unrolls are drawn by the change of the network's features of them.
 
 Sun, Zhou, Li, "Attentive experience replay", AAAI 2020, draw lambda B transitions uniformly and keep the B that are
-most like the agent's present state; lambda falls linearly to 1. The V-trace platform with elite experience replay
-(parralplex/elite_buffer_vtrace) does it with unrolls, and compares, in the place of states, what the network makes of
-an unroll now with what it made of it when the unroll was new: where the two are near, the unroll is nearly on-policy.
+most similar to the agent's present state; lambda falls linearly to 1. The V-trace platform with elite experience replay
+(parralplex/elite_buffer_vtrace) does it with unrolls. Instead of states it compares the network's present features of
+an unroll with those when the unroll was new: if the two are near, the unroll is nearly on-policy.
 
-For the k-th update, counted from 0, from a replay that holds U unrolls and owes n rows:
+For the k-th update, counted from 0, from a replay that holds U unrolls and must give n rows:
 
 1.  lambda_k = lambda_0 - (lambda_0 - 1) k / (alfa * updates of the run), and 1 once that would be less.
 2.  m = min(U, floor(lambda_k n)) candidates are drawn uniformly, none of them twice. If m = n, these are the rows.
-3.  Each candidate has a distance, and they are sorted by it; of two alike the older one is first.
+3.  Each candidate has a distance, and they are sorted by it; of two at the same distance the older one is first.
 4.  A strategy takes n of them (`chosen`), and the count of each of these goes up by 1.
 """
 
@@ -59,7 +59,7 @@ def chosen(strategy: str, rows: int, distance: Floats | None, count: npt.NDArray
 
     - ``"strategy1"``: the nearest n.
     - ``"strategy2"``: the nearest of each of n runs of s = floor(m / n) candidates, in the order of distance; the last
-      m - n s are not looked at.
+      m - n s are ignored.
     - ``"strategy3"``: those with the smallest count, of these the nearest.
     - ``"strategy4"``: of each of those n runs the one with the smallest count, of these the nearest.
     - ``"count"``: as strategy 3 without distances, a control: those with the smallest count, of these the oldest.
@@ -105,7 +105,7 @@ class Elite(Selector):
         distances: From places `[m]` of the storage to distances `[m]`; not called for a control.
         strategy: See `chosen`.
         multiplier: lambda_0, at least 1.
-        annealing: Updates after which lambda is 1; None for a lambda that stays.
+        annealing: Updates after which lambda is 1; None for a constant lambda.
 
     Attributes:
         updates: Batches that were drawn.
@@ -132,7 +132,7 @@ class Elite(Selector):
         self.count = np.zeros(storage.capacity, np.int64)
 
     def became_valid(self, position: int) -> None:
-        """Let it begin as one that was never learnt from."""
+        """Set the transition's count to 0."""
         self.count[position] = 0
 
     @property
@@ -160,7 +160,7 @@ class Elite(Selector):
         return positions, {}
 
     def candidates(self, rng: np.random.Generator, wanted: int) -> Positions:
-        """Return places of so many unrolls, or of all if there are fewer, drawn uniformly and none twice."""
+        """Return the places of a number of unrolls, or of all if there are fewer, drawn uniformly, none twice."""
         live = np.flatnonzero(self._storage.number >= 0)
         return rng.choice(live, min(wanted, len(live)), replace=False)
 
@@ -169,11 +169,11 @@ class Elite(Selector):
         self.count.fill(0)
 
     def nbytes_at(self, capacity: int) -> int:
-        """Return the bytes of so many counts."""
+        """Return the bytes of a number of counts."""
         return capacity * self.count.itemsize
 
     def facts(self) -> dict[str, Any]:
-        """Return what may not change when a run is continued; lambda may."""
+        """Return the settings that may not change when a run is continued; lambda may."""
         return {"strategy": self._strategy}
 
     def counters(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Elite(Selector):
 def distances(
     one: Tensor, other: Tensor, mask: Tensor | None = None, *, dist_function: str = "ln_norm", p: float = 2.0
 ) -> Tensor:
-    """Return distances between features, which are 0 where these are alike.
+    """Return distances between features, which are 0 for equal features.
 
     - ``"ln_norm"``: (sum |one - other|^p)^(1/p).
     - ``"cos_dist"``: 1 - cos(one, other).
@@ -221,7 +221,7 @@ def distances(
         return norm
     if dist_function == "cos_dist":
         return (1.0 - torch.cosine_similarity(one.flatten(-2), other.flatten(-2), dim=-1)).clamp(min=0.0)
-    # Steps that are left out are zeros in both, and so alike.
+    # Steps that are left out are zeros in both, and so equal.
     log_one, log_other = one.log_softmax(dim=-1), other.log_softmax(dim=-1)
     return (log_one.exp() * (log_one - log_other)).sum(dim=(-2, -1)).clamp(min=0.0)
 
@@ -245,14 +245,14 @@ def state_distances(states: Tensor, others: Tensor, *, dist_function: str = "ln_
 
 
 class NetworkEncoder:
-    """The features that the learner's network makes of observations, `network.encode`, with weights of its own.
+    """Computes features of observations by the learner's network, `network.encode`, with weights of its own.
 
-    The weights are those that the last batch was drawn with: nobody updates them, so that features may be computed
-    beside an update, and are the same wherever the update stands.
+    The weights are those at the last draw of a batch. No update changes them, so features may be computed in parallel
+    with an update, and do not depend on its progress.
 
     Args:
         network: The learner's, with a method ``encode`` from observations `[N, k, *shape]` to features `[N, F]`.
-        reader: Turns stacks of observations into what it reads.
+        reader: Turns stacks of observations into the network's input.
         compute: Where it computes.
         stack_size: Observations in a stack, k; None where an observation is a stack.
     """
@@ -279,13 +279,13 @@ class NetworkEncoder:
         return int(self._features(self._reader(self._reader.blank_stacks())).shape[1])
 
     def refresh(self, newest: Callable[[], Any]) -> None:
-        """See `Encoder`; nothing is done where features were never asked for."""
+        """See `Encoder`; nothing is done if features were never requested."""
         if self._copy is not None:
             self._load()
             self._newest = newest()
 
     def expire(self) -> None:
-        """Take over the learner's weights when features are next asked for."""
+        """Copy the learner's weights when features are next requested."""
         self._expired = True
 
     def _load(self) -> None:
@@ -336,11 +336,11 @@ def _projection(inputs: int, outputs: int, seed: int) -> npt.NDArray[np.float32]
 class EliteReplay(UnrollReplay):
     """Unrolls near to the present policy, or to the present state, come first; ``"elite"`` among an agent's sources.
 
-    The names are the platform's, and docs/algorithms/elite.md says where this departs from it.
+    The names are the platform's; docs/algorithms/elite.md lists the departures from it.
 
-    What an unroll's features were when it was new is computed when it enters, by the weights that the last batch was
-    drawn with, which are at most a few updates from those that acted. They take 4 T F bytes for each unroll, and are
-    kept only where a distance to them is asked for.
+    An unroll's first features are computed when it enters, by the weights at the last draw of a batch, which are at
+    most a few updates from those that acted. They take 4 T F bytes for each unroll, and are kept only if a distance to
+    them is used.
 
     Raises:
         ValueError: An argument is out of its range, or the agent's network has no features.
@@ -429,7 +429,7 @@ class EliteReplay(UnrollReplay):
         return self._elite, further
 
     def _size(self, spec: SourceSpec) -> int:
-        """Return how many features a state has, and draw their projection, if there is one."""
+        """Return the number of a state's features, and draw their projection, if there is one."""
         assert spec.encoder is not None
         if self.features == "network":
             return spec.encoder.size
@@ -437,7 +437,7 @@ class EliteReplay(UnrollReplay):
         return self.feature_out_layer_size
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Take in unrolls, each in the place of the oldest one or of the farthest; see `UnrollSource.put`."""
+        """Store unrolls, each in the place of the oldest one or of the farthest; see `UnrollSource.put`."""
         columns = dict(unrolls)
         if self._stored:
             time_first = {name: each if name == STATE else each.swapaxes(0, 1) for name, each in unrolls.items()}
@@ -447,7 +447,7 @@ class EliteReplay(UnrollReplay):
             self._storage.put_whole(unroll, self._place())
 
     def _place(self) -> int | None:
-        """Return where the next unroll goes; None for the oldest one's place."""
+        """Return the next unroll's place; None for the oldest one's."""
         ring = self._storage
         if self.insert_strategy is None:
             return None
@@ -460,7 +460,7 @@ class EliteReplay(UnrollReplay):
     # Distances of the unrolls at some places.
 
     def distances_to_stored(self, places: Positions) -> Floats:
-        """Return how far the features of unrolls are now from those when they were new, `[M]`."""
+        """Return the distances of unrolls' present features from those when they were new, `[M]`."""
         batch = self._storage.assemble(places)
         now, then = self._of_batch(batch), self._storage.further("features", places)
         mask = torch.from_numpy(batch["mask"].swapaxes(0, 1))

@@ -1,8 +1,8 @@
-"""What all replays have in common: how they are saved, and the columns that their entries lie in.
+"""The base of all replays: their saving, and the columns of their entries.
 
 To the files a storage is a `Log` of entries, numbered from 0 for ever, of which some are still live. An entry never
-changes once it is written, so that each save writes only the new ones (`segments.py`). What does change, of old entries
-too, is saved whole each time (`Saved`).
+changes once it is written, so that each save writes only the new ones (`segments.py`). Data that changes, of old
+entries too, is saved whole each time (`Saved`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["Log", "Packed", "PlacedLog", "Saved", "blank_columns", "row_bytes"]
 _LEAST = 256  # bytes of an observation that is packed; a packed one takes 41 bytes beside its own
 
 
-# What is saved.
+# Saved data.
 
 
 class Saved:
@@ -64,7 +64,7 @@ class Saved:
         raise NotImplementedError
 
     def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over plain data and arrays, and derive the rest from the entries that are there."""
+        """Load plain data and arrays, and derive the rest from the entries that are there."""
         raise NotImplementedError
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -78,19 +78,19 @@ class Saved:
     def _read(
         self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
     ) -> int:
-        """Read what is saved beside plain data and arrays; return how many transitions of it are lost."""
+        """Read the saved entries beside plain data and arrays; return how many transitions of them are lost."""
         return 0
 
     def _after_load(self, counters: Mapping[str, Any]) -> int:
-        """End the episodes that were under way; return how many transitions turn out to be lost."""
+        """End the episodes that were running; return how many transitions are lost."""
         return 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that `load_state_dict` needs to go on bit for bit, in copies."""
+        """Return all that `load_state_dict` needs to continue bit for bit, in copies."""
         return {**self._counters(), self._arrays: {name: array.copy() for name, array in self._snapshot().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called; the generators go on from the state's, whatever the seed.
+        """Continue from where `state_dict` was called; the generators continue from the state's, whatever the seed.
 
         Raises:
             ValueError: The state is that of other constructor arguments; nothing is changed then.
@@ -99,7 +99,7 @@ class Saved:
         self._restore(state, state[self._arrays])
 
     def save(self, directory: Path, number: int) -> list[str]:
-        """Write what is new since the last save or load, and the index `index_{number}.json`.
+        """Write the entries since the last save or load, and the index `index_{number}.json`.
 
         Args:
             directory: Where the files go; made if missing. In a new directory everything live is written.
@@ -119,9 +119,9 @@ class Saved:
         return [*(segment.name for segment in [*listed, *snapshot]), index]
 
     def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """Go on as at `save(directory, number)`; later saves go on from there.
+        """Continue as at `save(directory, number)`; later saves add to those files.
 
-        An episode that was under way at that save is ended: the next transition belongs to another one.
+        An episode that was running at that save is ended: the next transition belongs to another one.
 
         Args:
             directory: Where the files are.
@@ -174,16 +174,16 @@ class Saved:
 
 
 class Log(Drawable):
-    """What a `Replay` keeps its entries in; to the files a log of them, or several, as of a ring of environments.
+    """The storage of a `Replay`; to the files one log of entries, or several, as for a ring of several environments.
 
-    By default it is one log, and entry g lies at position g mod capacity of the columns. Of several logs each has a
-    part of the columns; their entries are `num_envs` apart, and the remainder by it tells of which log an entry is.
+    By default it is one log, and entry g lies at position g mod capacity of the columns. Several logs have a part of
+    the columns each; their entries are `num_envs` apart, and the remainder by it is the number of an entry's log.
 
     Attributes:
-        schema: What a transition is made of.
+        schema: The fields of a transition.
         capacity: Entries that can be live.
         num_envs: Logs.
-        selector: Hears of every entry that becomes valid or invalid; `Replay` sets it.
+        selector: Notified of every entry that becomes valid or invalid; `Replay` sets it.
         head: The number of the next entry.
         piece: Entries that go to or come from a file at a time.
     """
@@ -235,7 +235,7 @@ class Log(Drawable):
         raise NotImplementedError
 
     def end_running(self) -> None:
-        """End the episodes that are under way: the last observation of each is its final one."""
+        """End the running episodes: the last observation of each is its final one."""
 
     def clear(self) -> None:
         """Forget every entry."""
@@ -264,7 +264,7 @@ class Log(Drawable):
     # Saving.
 
     def counters(self) -> dict[str, Any]:
-        """Return what is not in the entries, as plain data."""
+        """Return the data that is not in the entries, as plain data."""
         return {"head": self.head}
 
     def snapshot(self) -> Arrays:
@@ -272,11 +272,11 @@ class Log(Drawable):
         return {}
 
     def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the number of the next entry, before entries are lost."""
+        """Set the number of the next entry, before entries are lost."""
         self.head = counters["head"]
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over counters and snapshot, and derive the rest from the entries that were put."""
+        """Load counters and snapshot, and derive the rest from the entries that were put."""
         self.move_to(counters)
 
     def logs(self) -> list[tuple[int, int]]:
@@ -284,7 +284,7 @@ class Log(Drawable):
         return [(self.oldest, self.head)]
 
     def names(self) -> list[str]:
-        """Return the names of what an entry holds."""
+        """Return the names of an entry's fields."""
         return list(self._columns)
 
     def pieces(self, first: int) -> Iterator[Arrays]:
@@ -312,11 +312,11 @@ class Log(Drawable):
         return log * part + np.arange(slot, slot + count) % part
 
     def lose(self, first: int, stop: int) -> None:
-        """Take note that the entries `first <= number < stop`, of the log of `first`, are lost."""
+        """Mark the entries `first <= number < stop`, of the log of `first`, as lost."""
         raise NotImplementedError
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that hold a live entry; none if most of what they hold is gone, and all is new."""
+        """Return the segments with a live entry; none if most entries are dead, and all must be rewritten."""
         return [segment for segment in listed if segment.stop > self.oldest]
 
     def write(self, directory: Path, listed: list[Segment]) -> list[Segment]:
@@ -347,13 +347,13 @@ class Log(Drawable):
         partial: bool,
         clear: Callable[[], None],
     ) -> list[Segment]:
-        """Put the entries of segments in the place of what is there; return those that later saves can go on from.
+        """Replace the entries by those of segments; return the segments to which later saves can add.
 
         Raises:
-            DamagedReplay: A segment is damaged or missing and not `partial`. `clear`, which forgets what is there, has
-                been called if that shows in its arrays alone.
+            DamagedReplay: A segment is damaged or missing and not `partial`. `clear`, which forgets all entries, has
+                been called if only its arrays show the damage.
         """
-        # The first pass reads no array, so most damage is found while what was held is still there.
+        # The first pass reads no array, so most damage is found while the old entries are still there.
         whole: list[Segment] = []
         held: list[Segment] = []
         for segment in listed:
@@ -368,11 +368,11 @@ class Log(Drawable):
         for (oldest, head), of_log in zip(self.logs(), self._by_log(held), strict=True):
             for first, stop in gaps(oldest, head, of_log):
                 self.lose(first, stop)
-        # After files of one environment each, of older versions, the next save writes all that lives into one.
+        # After files of one environment each, of older versions, the next save writes all live entries into one.
         return held if self.num_envs == 1 or all(segment.lanes for segment in held) else []
 
     def _put_segment(self, directory: Path, segment: Segment) -> Segment:
-        """Put a segment's entries; return it with what it holds of each of several logs."""
+        """Put a segment's entries; return it with its entries of each of several logs."""
         first, lanes = segment.first, None
         for piece in read_segment(directory, segment):
             if piece.keys() == {LANES} and self.num_envs > 1 and lanes is None:
@@ -388,7 +388,7 @@ class Log(Drawable):
         return segment if lanes is None else replace(segment, lanes=lanes.bounds)
 
     def _by_log(self, segments: Iterable[Segment]) -> list[list[tuple[int, int]]]:
-        """Return of each log what the segments hold: the number of the first entry and that after the last one."""
+        """Return each log's range in the segments: the number of the first entry and that after the last one."""
         of_logs: list[list[tuple[int, int]]] = [[] for _ in range(self.num_envs)]
         for segment in segments:
             if segment.lanes:
@@ -426,7 +426,7 @@ class PlacedLog(Log):
         return ["place", *self._columns]
 
     def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the entries from `first` on that no later one was written over, oldest first."""
+        """Yield the entries from `first` on that were not overwritten, oldest first."""
         places = self.live_positions()
         places = places[self.number[places] >= first]
         for start in range(0, len(places), self.piece):
@@ -434,7 +434,7 @@ class PlacedLog(Log):
             yield {"place": at, **{name: array[at] for name, array in self._columns.items()}}
 
     def put(self, first: int, piece: Arrays) -> int:
-        """Write entries, each of which knows its number and its place."""
+        """Write entries, each of which holds its number and its place."""
         for name, array in self._columns.items():
             array[piece["place"]] = piece[name]
         return first
@@ -444,7 +444,7 @@ class PlacedLog(Log):
 
 
 def blank_columns(capacity: int, columns: Mapping[str, Column], packed: Collection[str] = ()) -> dict[str, Any]:
-    """Return a column of zeros `[capacity, *shape]` for each name; those of `packed` are packed where it pays."""
+    """Return a column of zeros `[capacity, *shape]` for each name; those of `packed` are packed if worthwhile."""
     # np.zeros asks for zeroed pages, which take no memory before they are written.
     return {
         name: Packed(capacity, column)

@@ -8,7 +8,7 @@ A batch is that of `sequences.py` with two further columns: "source" int64 `[B]`
 order in which they were given, and "replayed" float32 `[B]`, 0 for rows that are learnt from once, of a queue, and 1
 for rows of a replay.
 
-`Shares` says how many rows a batch takes of each source.
+`Shares` computes the number of rows that a batch takes of each source.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SOURCES: Mapping[str, SourceFactory] = {"queue": UnrollQueue, "standard": Standa
 class Shares:
     """How many rows a batch takes of each source.
 
-    Shares need not be whole numbers of rows. In batch k, counted from 1, source i with the share p_i is owed p_i B k
-    rows less those that it has given, and the B rows go one by one to the source that is owed most (the method of the
-    largest remainder, where none is ahead). A source is never a whole row ahead of what its share is of all rows so
-    far, nor, of n sources, n - 1 rows behind, so that over time every share is held exactly.
+    Shares need not be whole numbers of rows. In batch k, counted from 1, source i with the share p_i must still give
+    p_i B k rows less those that it has given, and the B rows go one by one to the source that is furthest behind (the
+    method of the largest remainder, where none is ahead). A source is never a whole row ahead of its share of all rows
+    so far, nor, of n sources, n - 1 rows behind, so that over time every share is held exactly.
 
     Args:
         shares: p, which sum to 1.
@@ -76,26 +76,25 @@ class Shares:
         self.restore(self.batches + 1, [given + rows for given, rows in zip(self.given, self.rows, strict=True)])
 
     def restore(self, batches: int, given: Sequence[int]) -> None:
-        """Go on after so many batches, in which each source has given so many rows."""
+        """Continue after `batches` batches, in which each source has given `given` rows."""
         self.batches, self.given = batches, list(given)
         owed = [each * (batches + 1) - given for each, given in zip(self._owed, self.given, strict=True)]
         self.rows = [0] * len(owed)
         for _ in range(self._batch_size):
-            # Rounded, so that of two that are owed alike the first one is next on every machine.
+            # Rounded, so that of two equally far behind the first one is next on every machine.
             most = max(range(len(owed)), key=lambda source: round(owed[source], 6))
             owed[most] -= 1
             self.rows[most] += 1
 
 
 class Mixture(Saved):
-    """What a learner of unrolls draws its batches from; it stands where a learner's replay does.
+    """The store of a learner of unrolls, in the place of a replay.
 
     Args:
         observation_space: a space of arrays, or a Dict of such.
-        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state"; None
-            where it leaves nothing.
-        sources: pairs of a source and its share, which sum to 1; a source is a name of `SOURCES`, or what makes one
-            from a `SourceSpec`. None for the queue alone.
+        extras: the space of the policy's extras, with its state, if it has one, as "state"; None without extras.
+        sources: pairs of a source and its share, which sum to 1; a source is a name of `SOURCES`, or a function that
+            makes one from a `SourceSpec`. None for the queue alone.
         num_envs: environments, N.
         unroll_length: T, in rows: the decisions and the final observations of an environment.
         batch_size: unrolls of a batch, B.
@@ -103,13 +102,13 @@ class Mixture(Saved):
         gamma: discount of one decision or one frame, in [0, 1].
         discount_by: what `gamma` discounts, a "decision" or a "frame".
         seed: of all draws.
-        encoder: computes features, for sources that ask for some.
+        encoder: computes features, for sources that use them.
         updates: updates of the run, for sources whose draws depend on them; None where they are not known.
         prefetch: whether the replays' rows of the next batch are drawn in threads while the learner computes, one
             update early (`prefetch.Prefetch`).
         chunk: actions of a decision, H, where it gives several at once; None for one.
-        in_flight: decisions of an environment under way at most when one more starts, of which a queue's capacity
-            follows; None where there is no limit.
+        in_flight: the largest number of an environment's decisions in flight when another one starts, from which a
+            queue's capacity follows; None without a limit.
 
     Attributes:
         sources: The sources, in their order.
@@ -182,16 +181,16 @@ class Mixture(Saved):
 
     @property
     def crowded(self) -> bool:
-        """Whether what one further decision of each environment completes may not fit into a queue."""
+        """Whether the unrolls that one further decision of each environment completes may not fit into a queue."""
         return any(source.crowded for source in self.sources if isinstance(source, UnrollQueue))
 
     @property
     def waits(self) -> bool:
-        """Whether transitions are to wait for the learner: a queue that drops nothing may not have room for more."""
+        """Whether transitions must wait for the learner: a queue that drops nothing may not have room for more."""
         return any(source.waits for source in self.sources if isinstance(source, UnrollQueue))
 
     def queue_in_words(self) -> str | None:
-        """Say how many unrolls can wait where acting waits for the learner; None where it does not."""
+        """Return the queue's capacity in words where acting waits for the learner; None where it does not."""
         words = [source.in_words() for source in self.sources if isinstance(source, UnrollQueue)]
         return next((each for each in words if each is not None), None)
 
@@ -208,11 +207,11 @@ class Mixture(Saved):
     # Writing.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
-        """Take in one transition; see `Replay.observe`."""
+        """Store one transition; see `Replay.observe`."""
         self._assembly.observe(transition, env_id)
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Take in one transition of each of R environments; see `Replay.extend`."""
+        """Store one transition of each of R environments; see `Replay.extend`."""
         self._assembly.extend(block)
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
@@ -267,7 +266,7 @@ class Mixture(Saved):
         """
         raise ValueError("a mixture has no priorities: its sources choose by themselves")
 
-    # Saving: what is under construction whole each time, each source in a directory of its own.
+    # Saving: unfinished unrolls whole each time, each source in a directory of its own.
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the seed."""
@@ -307,13 +306,13 @@ class Mixture(Saved):
         return self._shares.batches, self._shares.batches + 1
 
     def save(self, directory: Path, number: int) -> list[str]:
-        """Write what is under construction and what the sources hold; see `Saved`."""
+        """Write the unfinished unrolls and the sources; see `Saved`."""
         names = [
             f"{folder}/{name}"
             for source, folder in self._folders()
             for name in source.save(Path(directory) / folder, number)
         ]
-        # Whoever loads this has the weights as they are now, and no older ones.
+        # The process that loads this has the present weights, and no older ones.
         self._expire()
         return [*names, *super().save(directory, number)]
 
@@ -327,7 +326,7 @@ class Mixture(Saved):
         return 0
 
     def end_running(self) -> None:
-        """End every episode that is under way with its last observation; see `Assembly.end_running`."""
+        """End every running episode with its last observation; see `Assembly.end_running`."""
         self._assembly.end_running()
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:

@@ -1,9 +1,9 @@
-"""Transitions of n decisions: how a batch of them is put together, and with which priorities they enter a replay.
+"""Transitions of n decisions: the assembly of their batches, and their first priorities.
 
 Horgan et al., "Distributed prioritized experience replay", 2018, section 3 (Ape-X): an actor has computed the values of
 every observation that it acted on, so the error of an n-step transition costs nothing further once its last observation
 has been acted on. Without it every transition would enter with the largest priority, and with many environments a
-learner would do little else than look at each once.
+learner would mostly learn from each transition once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.floating]
 
 @record
 class NStep(Discounting):
-    """Puts a batch together from the columns of a ring; it is its settings and nothing else.
+    """Assembles a batch from the columns of a ring; its settings are its only state.
 
     It gives transitions of n decisions (Sutton 1988) between two stacks of k observations (Mnih et al. 2015). With
     m <= n decisions, fewer than n only at the end of an episode, the transition at decision t has
@@ -55,7 +55,7 @@ class NStep(Discounting):
         return attrs.asdict(self)  # type: ignore[arg-type]
 
     def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """See `Replay.sample` for what a batch holds."""
+        """Return a batch; see `Replay.sample`."""
         steps = ring.steps.take(positions)
         if update_horizon is not None:
             steps = np.minimum(steps, update_horizon)
@@ -93,7 +93,7 @@ class NStep(Discounting):
         return observation, nest([window[:, -self.stack_size :] for window in windows])
 
     def _blank(self, window: npt.NDArray[Any], age: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]) -> None:
-        """Set to zero what lies before the episode's first observation."""
+        """Set the observations before the episode's first to zero."""
         missing = self.stack_size - 1 - age
         for row in np.flatnonzero(missing > 0):
             window[row, : missing[row]] = 0
@@ -122,15 +122,15 @@ class NStep(Discounting):
 
 
 class ActorPriorities:
-    """Finds the priorities of n-step transitions of N environments, decision by decision.
+    """Computes the priorities of n-step transitions of N environments, decision by decision.
 
     Decision t of an environment completes the transition that begins n decisions before, whose error is
 
         R + Gamma max_a Q(o_t, a) - Q(o_{t-n}, a_{t-n})
 
-    with the n-step return R and its discount Gamma (`NStep`), each value with the weights of its decision. What ends
-    with its episode has Gamma = 0; of a truncated episode's last observation the policy knows no value, so that the
-    transitions which bootstrap on it get none, and enter with the largest priority.
+    with the n-step return R and its discount Gamma (`NStep`), each value with the weights of its decision. Transitions
+    that end with their episode have Gamma = 0. The policy computes no value of a truncated episode's last observation,
+    so transitions that bootstrap on it get no priority, and enter with the largest one.
 
     Args:
         num_envs: N.
@@ -166,7 +166,7 @@ class ActorPriorities:
         terminal: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
     ) -> tuple[npt.NDArray[np.float64], dict[int, npt.NDArray[np.float64]]]:
-        """Take the next decision of each of R environments, with what became of it.
+        """Take the next decision of each of R environments, with its outcome.
 
         Args:
             env_ids: Distinct, `[R]`.
@@ -201,7 +201,7 @@ class ActorPriorities:
         return priority, tails
 
     def forget(self, env_id: int) -> None:
-        """Begin an episode: the running one is over, and nothing more is known of it."""
+        """Begin an episode: the running one is over, without further transitions."""
         self._age[env_id] = 0
 
     def _tail(self, values: Floats, rewards: Floats, discounts: Floats, age: int) -> npt.NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Drawing ahead: the next batch is drawn in a thread while the learner computes, one update early.
 
-What else is asked of a replay waits until its thread is done, so that the draw sees what was there when it began:
-batches are those of a replay that draws at the same places without a thread. What is saved includes what was drawn.
+All other calls of a replay wait until its thread is done, so that the draw sees the transitions at its beginning:
+batches are those of a replay that draws at the same places without a thread. A save includes the drawn batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Prefetch", "PrefetchedReplay"]
 
 Rows = npt.NDArray[Any]
 
-_DRAWN = "drawn/"  # before the names of what was drawn ahead, in snapshots
+_DRAWN = "drawn/"  # prefix of the names of a batch drawn ahead, in snapshots
 
 
 class _Ahead:
@@ -51,27 +51,27 @@ class _Ahead:
             self._drawn = drawing.result()
 
     def take(self) -> dict[str, Any] | None:
-        """Return what was drawn, once; None if nothing was."""
+        """Return the drawn batch, once; None if there is none."""
         self.join()
         batch, self._drawn = self._drawn, None
         return batch
 
     def arrays(self) -> Arrays:
-        """Return what was drawn as arrays by their path, none if nothing was."""
+        """Return the drawn batch as arrays by their path; empty if there is none."""
         self.join()
         return {"/".join(path): np.ascontiguousarray(array) for path, array in leaves(self._drawn or {})}
 
     def restore(self, arrays: Arrays) -> None:
-        """Take over what `arrays` returned."""
+        """Load what `arrays` returned."""
         paths = [tuple(name.split("/")) for name in arrays]
         self._drawn = nest(paths, list(arrays.values())) if arrays else None
 
 
 class Prefetch(Saved):
-    """A source of a mixture that draws its rows of the next batch ahead: `draw_ahead` draws, `draw` returns that.
+    """A source of a mixture that draws its rows of the next batch ahead: `draw_ahead` draws, `draw` returns the result.
 
     Args:
-        source: The source; nobody else may use it.
+        source: The source, for the sole use of this object.
 
     Attributes:
         ahead: Draws; its `executor` is a thread unless another one is set.
@@ -98,7 +98,7 @@ class Prefetch(Saved):
         return self.source.nbytes
 
     def put(self, unrolls: Mapping[str, Rows], begun: bool) -> None:
-        """Take in unrolls once the thread is done."""
+        """Store unrolls once the thread is done."""
         self.ahead.join()
         self.source.put(unrolls, begun)
 
@@ -107,7 +107,7 @@ class Prefetch(Saved):
         return self.ahead.begun or self.source.ready(rows)
 
     def draw(self, rows: int) -> dict[str, Any]:
-        """Return what was drawn ahead; draw now if nothing was."""
+        """Return the rows drawn ahead; draw now if there are none."""
         batch = self.ahead.take()
         return self.source.draw(rows) if batch is None else batch
 
@@ -115,14 +115,14 @@ class Prefetch(Saved):
         """Begin to draw the rows of the next batch."""
         self.ahead.begin(self.source.draw, rows)
 
-    # What was drawn is saved in a folder of its own; the source in the folder that it would have without this.
+    # The drawn rows are saved in a folder of their own; the source in the folder that it would have without this.
 
     def facts(self) -> dict[str, Any]:
         """Return the source's facts."""
         return {**self.source.facts(), "prefetch": True}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the source's state with what was drawn ahead, None for nothing."""
+        """Return the source's state with the rows drawn ahead, None for none."""
         drawn = self.ahead.arrays()
         return {**self.source.state_dict(), "drawn": drawn or None}
 
@@ -164,9 +164,9 @@ class Prefetch(Saved):
 
 
 class PrefetchedReplay(Replay):
-    """A `Replay` that draws a batch ahead: `sample` returns what was drawn, and begins to draw the next one.
+    """A `Replay` that draws a batch ahead: `sample` returns it, and begins to draw the next one.
 
-    The priorities that an update finds decide on the batch after the next one: they are one update late.
+    The priorities of an update take effect in the batch after the next one: they are one update late.
 
     Args:
         replay: As in `Replay`: a storage, a selector, a batch size and a seed.
@@ -181,7 +181,7 @@ class PrefetchedReplay(Replay):
         super().__init__(*replay, **arguments)
 
     def sample(self, batch_size: int | None = None, importance_exponent: float | None = None) -> dict[str, Any]:
-        """Return what was drawn ahead, and begin to draw the next batch; see `Replay.sample`.
+        """Return the batch drawn ahead, and begin to draw the next one; see `Replay.sample`.
 
         Raises:
             ValueError: An argument is given: a batch that was drawn ahead is that of the constructor's arguments.
@@ -193,7 +193,7 @@ class PrefetchedReplay(Replay):
         self.ahead.begin(super().sample)
         return batch
 
-    # What changes the storage or the selector, or reads what a draw changes.
+    # Methods that change the storage or the selector, or read data that a draw changes.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
         """See `Replay`."""
@@ -221,7 +221,7 @@ class PrefetchedReplay(Replay):
         super().end_running()
 
     def clear(self) -> None:
-        """Forget what was drawn, too."""
+        """Forget the drawn batch, too."""
         self.ahead.take()
         super().clear()
 

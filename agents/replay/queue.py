@@ -1,4 +1,4 @@
-"""A queue of unrolls: each step that was taken is learnt from once (Espeholt et al. 2018, IMPALA, section 3)."""
+"""A queue of unrolls: each step is learnt from once (Espeholt et al. 2018, IMPALA, section 3)."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ __all__ = ["UnrollQueue", "available_memory", "check_memory", "most_waiting", "w
 # How many unrolls can wait
 # =========================
 #
-# With n decisions of an environment under way, as many transitions become known at once when its episode ends, and the
-# one of the decision that was made last, and a final row: K + 1 rows with K = n + 1. Between 1 and T rows of an unroll
-# that is not whole lie there already (the last row makes the one before it whole), so that at most (T + K) // T unrolls
-# of an environment become whole before the learner's turn.
+# With n decisions of an environment in flight, n transitions become known at once when its episode ends, beside that of
+# the last decision and a final row: K + 1 rows with K = n + 1. Between 1 and T rows of an unfinished unroll are there
+# already (the last row completes the one before it), so at most (T + K) // T unrolls of an environment are completed
+# before the learner's turn.
 #
 # It may then make an update for each decision. Where one takes as many unrolls as an environment has completed, the
-# queue never holds more than rows - 1 and those of one turn. Where it takes fewer, several turns go by until it has
-# caught up. Over them a decision adds 2 rows at most, its own and a final one, and an update takes as many at least,
-# so that what had been under way is all that can come on top: rows - 1 and N (T + K) / T unrolls.
+# queue never holds more than rows - 1 and those of one turn. Where it takes fewer, it needs several turns to catch up.
+# In each of them a decision adds 2 rows at most, its own and a final one, and an update takes as many at least. So only
+# the decisions in flight come on top: rows - 1 and N (T + K) / T unrolls.
 #
 # The share of a queue need not give whole rows. An update then takes its share on average, and the queue may be behind
-# it by some rows (`mixture.Shares`), for which there is room beside.
+# it by some rows (`mixture.Shares`), for which further room is kept.
 
 
 def whole_at_once(length: int, in_flight: int) -> int:
-    """Return how many unrolls of an environment become whole at most before the learner's turn.
+    """Return the largest number of an environment's unrolls that are completed before the learner's turn.
 
     Args:
         length: Rows of an unroll, T.
-        in_flight: Decisions under way at most when one more starts.
+        in_flight: Largest number of decisions in flight when another one starts.
     """
     return (length + in_flight + 1) // length
 
 
 def most_waiting(rows: int, num_envs: int, length: int, in_flight: int) -> int:
-    """Return how many unrolls can wait at most where acting waits for the learner.
+    """Return the largest number of waiting unrolls where acting waits for the learner.
 
     Args:
         rows: Unrolls that an update takes.
         num_envs: Environments, N.
         length: Rows of an unroll, T.
-        in_flight: Decisions of an environment under way at most when one more starts.
+        in_flight: Largest number of an environment's decisions in flight when another one starts.
     """
     of_each = whole_at_once(length, in_flight)
     if of_each > rows:
@@ -65,13 +65,13 @@ class UnrollQueue(Saved):
     """Unrolls, first in, first out; a batch takes the oldest ones away.
 
     Args:
-        spec: What it is made for.
-        capacity: Unrolls that can wait, at least those of a batch; None for `most_waiting`, which is what can become
-            whole before the learner's turn. Where ``spec.in_flight`` is None that has no limit: where acting waits,
-            the queue then begins as without delay, and grows.
+        spec: The environments and the batch that it serves.
+        capacity: Unrolls that can wait, at least those of a batch; None for `most_waiting`, the largest number before
+            the learner's turn. It is unlimited if ``spec.in_flight`` is None: where acting waits, the queue then begins
+            as without delay, and grows.
         when_full: What becomes of an unroll that finds the queue full: ``"drop_oldest"``, ``"drop_newest"`` (the unroll
-            itself), ``"alternate"`` (one or the other, with a chance of 0.5 each); or ``"wait"``: acting is to wait
-            for the learner, and it is an error where it does not. Until learning begins, ``"wait"`` drops the oldest.
+            itself), ``"alternate"`` (one or the other, with a chance of 0.5 each); or ``"wait"``: acting must wait for
+            the learner, and it is an error if it does not. Until learning begins, ``"wait"`` drops the oldest.
 
     Attributes:
         dropped: Unrolls that were dropped.
@@ -112,7 +112,7 @@ class UnrollQueue(Saved):
                 "decisions of each environment are on their way",
                 "give a shorter delay, fewer environments or shorter unrolls",
             )
-            # Room for what is behind, once learning has begun; `_least` says what is dropped before.
+            # Room for rows that are behind, once learning has begun; `_least` decides which are dropped before.
             self._capacity += spec.behind if when_full == "wait" else 0
         self._columns = self._empty(self._capacity)
         # Unrolls are numbered from 0 for ever; number u lies at u mod capacity.
@@ -126,16 +126,16 @@ class UnrollQueue(Saved):
 
     @property
     def crowded(self) -> bool:
-        """Whether what one further decision of each environment completes may not fit."""
+        """Whether the unrolls that one further decision of each environment completes may not fit."""
         return len(self) + self._at_once > self._least
 
     @property
     def waits(self) -> bool:
-        """Whether transitions are to wait for the learner, as further ones may find no room and none may be dropped."""
+        """Whether transitions must wait for the learner, because further ones may not fit and none may be dropped."""
         return self._when_full == "wait" and not self._grows and self.crowded
 
     def in_words(self) -> str | None:
-        """Say how many unrolls can wait; None where some may be dropped, or a user has said how many."""
+        """Return the capacity in words; None where unrolls may be dropped, or the user has set the capacity."""
         if not self._by_itself or self._when_full != "wait":
             return None
         more = ", and more where latencies ask for it" if self._grows else ""
@@ -147,10 +147,10 @@ class UnrollQueue(Saved):
         return sum(array.nbytes for array in self._columns.values())
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Let unrolls wait, or drop what there is no room for; see `UnrollSource.put`.
+        """Store unrolls, or drop those that do not fit; see `UnrollSource.put`.
 
         Raises:
-            RuntimeError: The queue is full and nothing is learnt, where acting was to wait for the learner.
+            RuntimeError: The queue is full without an update, although acting should wait for the learner.
         """
         for row in range(len(unrolls["mask"])):
             full = len(self) >= (self._capacity if begun or self._grows else self._least)
@@ -175,7 +175,7 @@ class UnrollQueue(Saved):
         return blank_columns(capacity, self._assembly.columns)
 
     def _grow(self, least: int = 0) -> None:
-        """Make room for twice as many unrolls, at least so many; those that wait stay."""
+        """Double the room, to at least a given number of unrolls; waiting unrolls stay."""
         index = np.arange(self._tail, self._head)
         capacity = max(2 * self._capacity, least)
         columns = self._empty(capacity)
@@ -189,7 +189,7 @@ class UnrollQueue(Saved):
         return self._when_full == "drop_newest"
 
     def ready(self, rows: int) -> bool:
-        """Return whether so many unrolls wait."""
+        """Return whether this number of unrolls wait."""
         return len(self) >= rows
 
     def draw(self, rows: int) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class UnrollQueue(Saved):
         self._tail += rows
         return {**self._assembly.batch_at(self._columns, index % self._capacity), "index": index}
 
-    # Saving: all that waits, whole each time.
+    # Saving: all waiting unrolls, whole each time.
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
@@ -232,26 +232,26 @@ class UnrollQueue(Saved):
         return self._tail, self._head
 
 
-# What memory holds: a queue that is too large is refused before a run begins.
+# Memory: a queue that is too large is refused before a run begins.
 
 _MEMORY = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int | None:
-    """Return the bytes that this process can still take; None where that is not known.
+    """Return the bytes that this process can still allocate; None where that is not known.
 
-    That is what the machine, the process's control group and its limit of address space leave, whichever is least.
+    That is the least of the free bytes of the machine, of the process's control group and of its address-space limit.
     """
     found = [_of_machine(), _of_group(), _of_process()]
     return min((each for each in found if each is not None), default=None)
 
 
 def check_memory(size: int, what: str, remedy: str) -> None:
-    """Refuse what needs more bytes than there are.
+    """Refuse an allocation of more bytes than are available.
 
     Raises:
-        ValueError: It does; the sentence ends with the remedy.
+        ValueError: There are too few; the message ends with the remedy.
     """
     available = available_memory()
     if available is not None and size > available:

@@ -5,7 +5,7 @@
 
 Storages are a `Ring` (the newest transitions), a `Reservoir` (a uniform sample of all) and, for agents with memory, a
 `SequenceRing` (the newest sequences); selectors are `Uniform` and `Prioritized`. A ring puts its batches together with
-an assembler, `NStep`. `log.py` says how a replay is saved.
+an assembler, `NStep`. `log.py` explains how a replay is saved.
 
 Transitions come one by one (`observe`) or in *blocks*, a row for each of some environments at once (`extend`).
 """
@@ -44,7 +44,7 @@ class Replay(Saved):
         seed: of the draws.
 
     Attributes:
-        schema: what a transition is made of.
+        schema: the fields of a transition.
         num_envs: environments whose transitions are kept apart, E.
 
     Raises:
@@ -98,8 +98,8 @@ class Replay(Saved):
 
             | R + gamma^n max_a Q(o_t, a) - Q(o_{t-n}, a_{t-n}) |
 
-        with the values that it has at decision t anyway, and it gives it together with that decision, whose observation
-        completes the transition. What is not given a priority enters with the largest one ever given.
+        with the values that it computes at decision t anyway. It passes the priority together with that decision, whose
+        observation completes the transition. A transition without a priority enters with the largest one ever given.
 
         Args:
             transition: "observation" (the newest one alone, not a stack), "action" (int), "reward" (float), "interval"
@@ -134,10 +134,10 @@ class Replay(Saved):
         self._storage.extend(block)
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
-        """End an environment's running episode, if one runs, as a truncation would have: what followed is lost.
+        """End an environment's running episode, if one runs, as a truncation does: its continuation is lost.
 
         Args:
-            observation: what its last transition led to.
+            observation: its last transition's next observation.
             env_id: the environment, in [0, `num_envs`).
 
         Raises:
@@ -161,7 +161,7 @@ class Replay(Saved):
             first, and a dict of such for a Dict space; "action" int64 `[B]`; "reward" and "discount" float32 `[B]` of
             the n decisions (`NStep`); "next_observation", a stack like "observation", at the end of the n decisions;
             "interval" int64 `[B]`, frames of the first decision; "index" int64 `[B]`, which names a transition;
-            "extras", those of the first decision, `[B, ...]` in dicts like the schema's; and what the selector adds.
+            "extras", those of the first decision, `[B, ...]` in dicts like the schema's; and the selector's arrays.
 
         Raises:
             ValueError: no transition can be drawn, or an argument is out of its range.
@@ -178,14 +178,14 @@ class Replay(Saved):
         return batch
 
     def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
-        """Put given transitions together.
+        """Return given transitions as a batch.
 
         Args:
             slots: the index of each, `[B]`, each one of `valid_slots`.
-            update_horizon: n, at least 1, where it is to be less than the assembler's.
+            update_horizon: n, at least 1, if it is less than the assembler's.
 
         Returns:
-            As `sample`, without what a selector adds.
+            As `sample`, without the selector's arrays.
 
         Raises:
             ValueError: no valid transition begins at one of the slots.
@@ -200,7 +200,7 @@ class Replay(Saved):
         return self._storage.valid_slots()
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Give transitions their priorities. One that is no longer valid is left out: its place is another's now.
+        """Set transitions' priorities. One that is no longer valid is left out, since another has its place now.
 
         Args:
             index: "index" of a batch, `[B]`; of one given twice the last priority stays.
@@ -222,22 +222,22 @@ class Replay(Saved):
         self._selector.set_priorities(positions, priorities, valid)
 
     def clear(self) -> None:
-        """Forget every transition, and what the files hold; the generators go on from where they are."""
+        """Forget every transition, and the files; the generators continue from where they are."""
         self._segments = []
         self._storage.clear()
         self._selector.clear()
 
     def end_running(self) -> None:
-        """End every episode that is under way: its last observation is its final one."""
+        """End every running episode: its last observation is its final one."""
         self._storage.end_running()
 
     def episodes(self) -> Iterator[Arrays]:
-        """Yield what a ring holds, episode by episode, oldest first: columns of consecutive slots, the final one last.
+        """Yield a ring's content, episode by episode, oldest first: columns of consecutive slots, the final one last.
 
-        An episode whose beginning has been overwritten or lost, or whose end is not there yet, is left out.
+        An episode whose beginning has been overwritten or lost, or that is still running, is left out.
 
         Raises:
-            ValueError: the storage is no ring: what it keeps are transitions, without their neighbours.
+            ValueError: the storage is no ring: it keeps transitions without their neighbours.
         """
         if not isinstance(self._storage, Ring):
             raise ValueError(
@@ -256,7 +256,7 @@ class Replay(Saved):
                     begin, run = end, []
                 run.append({name: column[begin:] for name, column in piece.items()})
 
-    # Saving: into a dictionary, or into files that grow by what is new.
+    # Saving: into a dictionary, or into append-only files.
 
     def facts(self) -> dict[str, Any]:
         """Return the constructors' arguments as plain data, without the seed."""
@@ -338,10 +338,10 @@ def create_replay(
 
     Args:
         observation_space: a space of arrays, or a Dict of such.
-        extras: the space of what the policy leaves for the learner beside its action; None where it leaves nothing.
-        selector: how transitions are drawn: "uniform", "prioritized", or what makes a `Selector`.
-        eviction: what goes when the replay is full, the "oldest" or a random transition ("reservoir": see `Reservoir`
-            for what it costs).
+        extras: the space of the policy's extras; None without extras.
+        selector: how transitions are drawn: "uniform", "prioritized", or a function that makes a `Selector`.
+        eviction: which transition is dropped when the replay is full, the "oldest" or a random transition ("reservoir":
+            see `Reservoir` for what it costs).
         capacity: slots of a ring, of which an episode of T decisions takes T + 1; transitions of a reservoir. None for
             1,000,000, or for what `replay_bytes` holds.
         replay_bytes: memory in the place of `capacity`: the most slots whose `Replay.nbytes` is no more, that of the
@@ -349,8 +349,8 @@ def create_replay(
         num_envs: environments, each of which has an equal share of the capacity, which is rounded down to a multiple of
             them; 1 in a reservoir.
         compression: "lz4" keeps observations of 256 bytes and more packed, which takes Atari's frames a ninth to a
-            twenty-third of the memory and batches three times as long (benchmarks/README.md); batches, states and
-            files are those of a replay without. None in a reservoir.
+            twenty-third of the memory and batches three times as long (benchmarks/README.md); batches, states and files
+            are those of an unpacked replay. None in a reservoir.
         batch_size: transitions in a batch unless `sample` is given another number.
         seed: of the draws and, in a reservoir, of the eviction, each with a generator of its own.
         further: the settings of `NStep` (in a reservoir stacks are of 1), and the arguments of the selector, such as
@@ -416,7 +416,7 @@ def _capacity_of(replay_bytes: int, slot_bytes: int, selector: Selector, num_env
 
 
 def make_selector(selector: Any, arguments: Mapping[str, Any]) -> Selector:
-    """Make a selector of its name, or of what makes it.
+    """Make a selector from its name, or by its factory.
 
     Raises:
         ValueError: It is neither.

@@ -29,15 +29,15 @@ _NUMBERS: Mapping[str, Any] = {
 class Reservoir(PlacedLog):
     """A reservoir of transitions (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
 
-    Once `capacity` transitions are kept, the i-th takes the place of a random one with the probability capacity / i,
-    and is dropped otherwise: every transition so far is kept with the same probability.
+    Once `capacity` transitions are kept, the i-th replaces a random one with the probability capacity / i, and is
+    dropped otherwise: every transition so far is kept with the same probability.
 
     A transition's neighbours may be gone, so it is put together before it is stored, not when it is drawn: its n
     decisions are summed up, and both of its observations lie beside each other. That takes twice the memory of a ring
     of as many, 14.2 GB for a million 84 x 84 images, and rules out stacks.
 
     Args:
-        schema: what a transition is made of.
+        schema: the fields of a transition.
         assembler: puts transitions together; its stacks must be of 1.
         capacity: transitions kept.
         batch_size: as the replay's; the files record it of the small ring too, in which transitions become complete.
@@ -76,7 +76,7 @@ class Reservoir(PlacedLog):
         self.schema, self.capacity, self._batch_size = schema, capacity, batch_size
         # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
         self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
-        self._ring.selector = Selector()  # nobody draws from it
+        self._ring.selector = Selector()  # nothing is drawn from it
         self._columns = blank_columns(capacity, self._columns_of(schema))
         self.number = self._columns["entry"]  # of the transition that was written last at each place
         self._rng = np.random.Generator(np.random.PCG64(seed))
@@ -138,7 +138,7 @@ class Reservoir(PlacedLog):
             self._completed += 1
 
     def _by_column(self, batch: Mapping[str, Any]) -> Arrays:
-        """Return what a batch of stacks of one observation brings for each column, `[B, *shape]`."""
+        """Return the columns of a batch of stacks of one observation, `[B, *shape]` each."""
         observation, extras = self.schema.observation, self.schema.extras
         arrived: Arrays = {name: batch[name] for name in _NUMBERS}
         for which in _WHICH:
@@ -163,7 +163,7 @@ class Reservoir(PlacedLog):
         self.selector.became_valid(place)
 
     def clear(self) -> None:
-        """Forget every transition; the generator of the eviction goes on from where it is."""
+        """Forget every transition; the generator of the eviction continues from where it is."""
         self.head = self.written = self.count = 0
         self._completed = 0  # transitions whose steps are complete, kept or not
         self._last_slot = -1
@@ -177,7 +177,7 @@ class Reservoir(PlacedLog):
         return np.sort(self._columns["index"][self.live_positions()])
 
     def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Refuse to find transitions by their index: where each went is not kept.
+        """Refuse to find transitions by their index, since their places are not kept.
 
         Raises:
             ValueError: always.
@@ -200,7 +200,7 @@ class Reservoir(PlacedLog):
     # Saving. Transitions that are written over each other make a log: an entry is one of them and the place it went to.
 
     def counters(self) -> dict[str, Any]:
-        """Return what is not in the entries, as plain data."""
+        """Return the data that is not in the entries, as plain data."""
         newest = {**self._ring.counters(), "transitions": self._ring.count, "first": self._ring.oldest}
         return {
             "head": self.head,
@@ -216,12 +216,12 @@ class Reservoir(PlacedLog):
         }
 
     def snapshot(self) -> Arrays:
-        """Return the newest slots, and the entry at each place: where its file is lost, no older one passes for it."""
+        """Return the newest slots, and the entry at each place, so that no older one replaces a lost one."""
         slots = joined(self._ring.pieces(self._ring.oldest))
         return {**slots, "held": self.number[: self.written]} if slots else {}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over the counters and the small ring."""
+        """Load the counters and the small ring."""
         self.head, self._completed = counters["head"], counters["completed"]
         self.written = min(self._completed, self.capacity)
         self._last_slot = counters["last_slot"]
@@ -236,10 +236,10 @@ class Reservoir(PlacedLog):
         self._ring.restore(counters["newest"], {})
 
     def end_running(self) -> None:
-        """End the episode that is under way, if one is: its last observation is its final one."""
+        """End the running episode, if there is one: its last observation is its final one."""
         self._ring.end_running()
         self._take_complete()
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""
+        """Return the segments that stay in use: all, until most entries are dead and the live ones are rewritten."""
         return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []

@@ -1,4 +1,4 @@
-"""The ring: the newest transitions, as single observations in columns; it knows which begin one that can be drawn."""
+"""The ring: the newest transitions, as single observations in columns, with the valid ones marked."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 #
 # The age counts the observations before this one in its episode: a slot of age 0 begins an episode. The final slot
 # costs one observation per episode. In exchange every stack and every return is read in the same way, whether the
-# episode goes on, terminated or was truncated: a return bootstraps on the observation at its end, with discount 0 if a
-# TERMINAL slot lies on the way.
+# episode is running, terminated or was truncated: a return bootstraps on the observation at its end, with discount 0 if
+# a TERMINAL slot lies on the way.
 #
 # Slots are numbered from 0 for ever. Slot g lies at position g mod C of arrays of C = `capacity` rows, so the live
 # slots are the newest C. The number is a transition's name ("index" in a batch): by it a priority that comes too late
@@ -88,12 +88,12 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 #
 # Rows of several environments come as a block, and are written in arrays (`extend`): all rows at once, then the final
 # slots of those that end. This leaves what the same rows leave one by one (`observe`), which is faster for one row; the
-# selector hears of all that became valid in the order of the rows.
+# selector is notified of all that became valid in the order of the rows.
 #
 # A transition's priority at entry
 # --------------------------------
-# A transition becomes valid n slots after its own, so its priority comes with the slot that completes it. An actor has
-# by then all that the priority takes: the values of the observation in that slot, which it acts on, and those of the
+# A transition becomes valid n slots after its own, so its priority comes with the slot that completes it. An actor then
+# has all inputs of the priority: the values of the observation in that slot, which it acts on, and those of the
 # decision n steps ago. A final slot completes up to n transitions, and brings a priority for each.
 
 
@@ -127,7 +127,7 @@ class Ring(Log):
     Memory is touched only as the ring fills.
 
     Args:
-        schema: what a transition is made of.
+        schema: the fields of a transition.
         assembler: puts batches together; how far it reads decides what is valid.
         capacity: slots of all lanes together, rounded down to a multiple of `num_envs`: lanes are of one length; an
             episode of T decisions takes T + 1.
@@ -195,7 +195,7 @@ class Ring(Log):
         self.clear()
 
     def _derive(self) -> None:
-        """Derive what is valid from the counters and the stored slots."""
+        """Derive validity from the counters and the stored slots."""
         self.written = int(np.minimum(self._heads, self._lane).sum())
         self.steps.fill(0)
         self.steps[self.live_positions()] = self._derive_steps()
@@ -252,7 +252,7 @@ class Ring(Log):
             self._append(env_id, final, 0, 0.0, 0, FINAL, priority=tails[-1] if tails else None, tails=tails)
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
-        """End the running episode, if one runs, as a truncation would have; see `Replay.cut`."""
+        """End the running episode, if one runs, as a truncation does; see `Replay.cut`."""
         env_id = self._check_env_id(env_id)
         final = self._check_observation(observation)
         if self._next_age_of[env_id]:
@@ -270,7 +270,7 @@ class Ring(Log):
         priority: float | None = None,
         tails: Sequence[float] | None = None,
     ) -> None:
-        """Write the next slot of a lane; the priorities are those of the transitions that it completes."""
+        """Write the next slot of a lane; `priority` and `tails` are those of the transitions that it completes."""
         slot, age, lane = self._head_of[env_id], self._next_age_of[env_id], self._lane
         begin = env_id * lane
         position = begin + slot % lane
@@ -437,7 +437,7 @@ class Ring(Log):
     def _report(
         self, gone: Positions, came: Positions | None = None, priority: npt.NDArray[np.float64] | None = None
     ) -> None:
-        """Call the selector for what is no longer valid, then for what became valid."""
+        """Notify the selector of the transitions that are no longer valid, then of those that became valid."""
         if gone.size:
             self.selector.all_became_invalid(gone)
         if came is not None and came.size:
@@ -573,7 +573,7 @@ class Ring(Log):
     # remainder by E says which lane it is of, and numbers of one lane are E apart.
 
     def counters(self) -> dict[str, Any]:
-        """Return what is not in the slots, as plain data: lists, an item for each lane, where there are several."""
+        """Return the data beside the slots, as plain data: lists, an item for each lane, if there are several."""
         head, running = self._heads.tolist(), (self._next_age > 0).tolist()
         several = self.num_envs > 1
         own = {"head": head, "running": running} if several else {"head": head[0], "running": running[0]}
@@ -584,7 +584,7 @@ class Ring(Log):
         self._heads[:] = counters["head"]
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over the counters, and derive what is valid from the slots that were put."""
+        """Load the counters, and derive validity from the slots that were put."""
         self.move_to(counters)
         self.add_count = counters["add_count"]
         last = np.arange(self.num_envs) * self._lane + (self._heads - 1) % self._lane
@@ -593,7 +593,7 @@ class Ring(Log):
         self._derive()
 
     def end_running(self) -> None:
-        """End the episodes that are under way: the last observation of each is its final one."""
+        """End the running episodes: the last observation of each is its final one."""
         if not self._next_age.any():
             return
         self._next_age.fill(0)
@@ -602,14 +602,14 @@ class Ring(Log):
             self._make_valid(live.item(new), steps.item(new))
 
     def lose(self, first: int, stop: int) -> None:
-        """Take note that the slots with the numbers `first <= number < stop`, of the lane of `first`, are lost."""
+        """Mark the slots with the numbers `first <= number < stop`, of the lane of `first`, as lost."""
         positions = self._positions(first, stop)
         for array in self._columns.values():
             array[positions] = 0
         self.kind[positions] = LOST
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that hold a live slot; none where most of what they hold is gone, and all is new."""
+        """Return the segments with a live slot; none if most slots are dead, and all must be rewritten."""
         kept = [segment for segment in listed if _any_after(segment, self.logs())]
         if self.num_envs == 1:
             return kept
@@ -625,7 +625,7 @@ def _any_after(segment: Segment, logs: Sequence[tuple[int, int]]) -> bool:
 
 
 class _Appended(NamedTuple):
-    """What slots of R lanes have changed.
+    """The changes of validity by slots of R lanes.
 
     Attributes:
         gone: positions of the transitions that are no longer valid.
@@ -641,7 +641,7 @@ class _Appended(NamedTuple):
 
 
 def _numbers(block: Mapping[str, Any], name: str, rows: int, dtype: Any) -> npt.NDArray[Any]:
-    """Return a number for each row of a block; refuse what a column would have to round."""
+    """Return a number for each row of a block; refuse values that a column would have to round."""
     numbers = np.asarray(block[name])
     if numbers.shape != (rows,):
         raise ValueError(f"{name} must have shape ({rows},), a number for each of env_ids, got {numbers.shape}")

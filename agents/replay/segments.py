@@ -1,8 +1,8 @@
-"""The files of a replay, which only grow: segments of entries, and indexes that list the segments of one save.
+"""The append-only files of a replay: segments of entries, and indexes that list the segments of one save.
 
-A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
-changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists. Every
-file appears under its final name only when it is complete and on disk.
+A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. Data
+that changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists.
+Every file appears under its final name only when it is complete and on disk.
 
 An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
 arrays in it. The CRC-32s are checked as the arrays are read, so a segment is bound to its index without a second pass.
@@ -51,14 +51,14 @@ PIECE = 4096  # entries that go to or come from a file at a time, which bounds t
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment file: its name, the slots `first <= slot < stop` it holds, its bytes, what identifies its arrays."""
+    """One segment file: its name, the slots `first <= slot < stop` it holds, its bytes, and the hash of its arrays."""
 
     name: str
     first: int
     stop: int
     size: int
     arrays: str
-    # Of each of several logs that share the file, what it holds; not in the index, but in the file itself.
+    # The range of each of several logs that share the file; not in the index, but in the file itself.
     lanes: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def is_whole(self, directory: Path) -> bool:
@@ -77,7 +77,7 @@ def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Array
         pieces: consecutive runs of slots, oldest first; each maps a field to its values, `[slots, ...]`.
 
     Returns:
-        What an index records of the file.
+        The file's entry in an index.
 
     Raises:
         OSError: the file could not be written.
@@ -122,7 +122,7 @@ def _opened(directory: Path, segment: Segment) -> Iterator[zipfile.ZipFile]:
             if _identity(archive) != segment.arrays:
                 raise ValueError("other arrays")
             yield archive
-    except Exception as error:  # an altered zip file makes its reader raise whatever it stumbles over
+    except Exception as error:  # an altered zip file makes its reader raise any error
         raise ValueError(_torn(directory, segment)) from error
 
 
@@ -148,8 +148,8 @@ def write_index(
     Args:
         directory: where the file goes; it must exist.
         number: names the save.
-        segments: what other indexes may list too, oldest first.
-        snapshot: what this index alone lists.
+        segments: those that other indexes may list too, oldest first.
+        snapshot: those that this index alone lists.
         facts: plain data.
 
     Raises:
@@ -225,7 +225,7 @@ class DamagedReplay(ValueError):
 
 @contextmanager
 def doing_without_damage(partial: bool, on_refusal: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Log why the block, which reads a segment, ends early, and go on without it.
+    """Log why the block, which reads a segment, ends early, and continue without it.
 
     Raises:
         DamagedReplay: the segment is damaged or missing and not `partial`; `on_refusal` has been called.
@@ -252,7 +252,7 @@ def gaps(first: int, stop: int, held: Iterable[tuple[int, int]]) -> Iterator[tup
 def prune(directory: Path, keep: Iterable[int]) -> None:
     """Delete the indexes whose number is not in `keep`, then every segment that no kept index lists.
 
-    Where a kept index cannot be read, nobody knows what it needs: a warning is logged, and nothing is deleted.
+    If a kept index cannot be read, its segments are not known: a warning is logged, and nothing is deleted.
 
     Raises:
         OSError: a file could not be deleted.
@@ -264,7 +264,7 @@ def prune(directory: Path, keep: Iterable[int]) -> None:
     except (OSError, ValueError) as error:
         logging.warning("no replay file is deleted, for one that is kept may be needed: %s", error)
         return
-    # Indexes go first: a crash in between leaves segments too many, never an index without its segments.
+    # Indexes go first: a crash in between leaves surplus segments, never an index without its segments.
     _delete(path for path in directory.glob("index_*.json") if path.name not in indexes)
     _delete(path for path in directory.glob("segment_*.npz") if path.name not in listed)
     _delete(directory.glob("index_*.json.tmp"))
@@ -312,7 +312,7 @@ LANES = "lanes"
 
 
 class Lanes:
-    """What a segment holds of several logs, whose numbers are `num_envs` apart.
+    """The entries of several logs in a segment, whose numbers are `num_envs` apart.
 
     Raises:
         ValueError: It cannot hold that.
@@ -342,7 +342,7 @@ class Lanes:
             yield joined(waiting)
 
     def parts(self, piece: Arrays) -> Iterator[tuple[int, Arrays]]:
-        """Yield what a piece holds of one log after another, each with the number of its first entry."""
+        """Yield a piece's entries, one log after another, each with the number of its first entry."""
         start, entries = 0, len(next(iter(piece.values())))
         while start < entries:
             if not self._left:

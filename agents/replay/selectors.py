@@ -1,9 +1,9 @@
-"""Selectors: which of the transitions that can be drawn a batch is made of.
+"""Selectors: the choice of a batch's transitions among those that can be drawn.
 
 A storage calls its selector whenever a transition becomes valid (it can be drawn from now on) or invalid (it is gone).
 From these two calls a selector keeps what it needs: nothing (`Uniform`), a tree of priorities (`Prioritized`), a queue
-of positions, a score for each. When a batch is wanted it returns positions, and whatever else the learner must know
-about how they were chosen, such as importance weights.
+of positions, a score for each. When a batch is wanted it returns positions, and further arrays about the choice for the
+learner, such as importance weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_PRIORITIES = "priorities are for a prioritised replay, and this one draws un
 
 
 class Drawable(Protocol):
-    """What a selector reads of a storage.
+    """The part of a storage that a selector reads.
 
     Attributes:
         capacity: positions are `0 <= position < capacity`.
@@ -53,9 +53,9 @@ class Drawable(Protocol):
 
 
 class Selector:
-    """Chooses positions of a storage, and remembers what it must for that: nothing, unless a subclass says otherwise.
+    """Chooses positions of a storage, and keeps the state that it needs for that: none, unless a subclass has some.
 
-    The generator is the replay's, so that a selector's state is what it remembers and no more.
+    The generator is the replay's, and no part of a selector's state.
     """
 
     _storage: Drawable
@@ -65,29 +65,29 @@ class Selector:
         self._storage = storage
 
     def became_valid(self, position: int) -> None:
-        """Take note that a transition can be drawn from now on; its columns are written already."""
+        """Called when a transition becomes drawable; its columns are written already."""
 
     def became_invalid(self, position: int) -> None:
-        """Take note that a transition is gone."""
+        """Called when a transition is gone."""
 
     def all_became_valid(self, positions: Positions, priority: npt.NDArray[np.float64] | None = None) -> None:
-        """Take note that transitions can be drawn from now on, one after the other.
+        """Called when transitions become drawable, one after the other.
 
         Args:
             positions: where they begin, `[B]`, distinct.
-            priority: what an actor has given them to enter with, `[B]`, checked by `check_entering`; NaN where it has
-                given none, None where it has for no one.
+            priority: their first priorities from an actor, `[B]`, checked by `check_entering`; NaN for those without,
+                None if none has any.
         """
         for position in positions.tolist():
             self.became_valid(position)
 
     def all_became_invalid(self, positions: Positions) -> None:
-        """Take note that the transitions at positions `[B]` are gone."""
+        """Called when the transitions at positions `[B]` are gone."""
         for position in positions.tolist():
             self.became_invalid(position)
 
     def check_entering(self, priority: npt.NDArray[np.float64]) -> None:
-        """Check priorities that transitions are to enter with, NaN for none, before anything is stored.
+        """Check transitions' first priorities, NaN for none, before anything is stored.
 
         Raises:
             ValueError: one is out of its range, or the selector has none.
@@ -107,7 +107,7 @@ class Selector:
     def set_priorities(
         self, positions: Positions, priority: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]
     ) -> None:
-        """Take the priorities that a learner has found.
+        """Set the priorities that a learner has computed.
 
         Args:
             positions: where the transitions lie, `[B]`; of one given twice the last priority stays.
@@ -128,7 +128,7 @@ class Selector:
         return self.nbytes_at(self._storage.capacity)
 
     def nbytes_at(self, capacity: int) -> int:
-        """Return the bytes that all arrays would take over a full storage of so many positions."""
+        """Return the bytes that all arrays would take for a full storage of this number of positions."""
         return 0
 
     def facts(self) -> dict[str, Any]:
@@ -136,11 +136,11 @@ class Selector:
         return {}
 
     def counters(self) -> dict[str, Any]:
-        """Return what is remembered as plain data, for `restore`."""
+        """Return the plain data of the state, for `restore`."""
         return {}
 
     def snapshot(self) -> Arrays:
-        """Return what is remembered as arrays, for `restore`; they may be views."""
+        """Return the arrays of the state, for `restore`; they may be views."""
         return {}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
@@ -197,9 +197,9 @@ class Prioritized(Selector):
     """Prioritised experience replay (Schaul et al. 2016).
 
     A valid transition i is drawn with the probability P(i) = p_i^alpha / sum_k p_k^alpha (equation 1). It enters with
-    the largest priority ever given, 1 before any, so that each is drawn soon, or with the one that its actor found
-    (Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3); later the learner gives it the
-    priority that its loss shows (`set_priorities`). The values p^alpha lie in a `SumTree`, 0 where nothing is valid.
+    the largest priority ever given, 1 before any, so that each is drawn soon, or with its actor's (Horgan et al. 2018,
+    "Distributed Prioritized Experience Replay", section 3). Later the learner sets its priority by its loss
+    (`set_priorities`). The values p^alpha lie in a `SumTree`, 0 where nothing is valid.
 
     Each drawn transition has the importance weight w_i = (N P(i))^-beta / max_j w_j (section 3.4): the expected
     gradient is that of uniform draws at beta = 1.
@@ -207,7 +207,7 @@ class Prioritized(Selector):
     Dopamine's Rainbow is alpha = 1, beta = 0.5 and the priority loss ** 0.5.
 
     Args:
-        priority_exponent: alpha, in [0, 1]; 0 draws all alike, a transition of priority 0 too.
+        priority_exponent: alpha, in [0, 1]; 0 draws all with equal probability, a transition of priority 0 too.
         importance_exponent: beta of the weights, in [0, 1]; 1 corrects the bias in full.
         sampling: "stratified" cuts the sum of all p^alpha into B equal ranges and draws once from each (Appendix
             B.2.1); "iid" draws B times from the whole.
@@ -240,11 +240,11 @@ class Prioritized(Selector):
         self._tree = SumTree(storage.capacity)
 
     def became_valid(self, position: int) -> None:
-        """Let it enter with the largest priority so far."""
+        """Set its priority to the largest one so far."""
         self._tree.set(position, self._largest_priority**self._priority_exponent)
 
     def became_invalid(self, position: int) -> None:
-        """Let it never be drawn."""
+        """Set its priority to 0, so that it is never drawn."""
         self._tree.set(position, 0.0)
 
     def all_became_valid(self, positions: Positions, priority: npt.NDArray[np.float64] | None = None) -> None:
@@ -316,7 +316,7 @@ class Prioritized(Selector):
         self._largest_priority = 1.0
 
     def nbytes_at(self, capacity: int) -> int:
-        """Return the bytes of a tree of so many leaves."""
+        """Return the bytes of a tree of this number of leaves."""
         return SumTree(capacity).nbytes  # its pages are zeroed, and take no memory before they are written
 
     def facts(self) -> dict[str, Any]:

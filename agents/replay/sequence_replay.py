@@ -1,7 +1,7 @@
 """A replay of the newest sequences, for agents with memory.
 
 Kapturowski et al., "Recurrent experience replay in distributed reinforcement learning" (R2D2), 2019: sequences of fixed
-length overlap, come with the state that acting had left before them, and are drawn by priority, each as a whole.
+length overlap, are stored with acting's state before them, and are drawn by priority, each as a whole.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["SequenceRing", "create_sequence_replay"]
 
 
 class SequenceRing(Log):
-    """Columns of the newest `capacity` sequences, those of all environments in the order in which they became whole.
+    """Columns of the newest `capacity` sequences of all environments, in the order of their completion.
 
-    Sequence g, numbered from 0 for ever, lies at position g mod capacity. Where sequences overlap, the rows that they
-    have in common are stored in both.
+    Sequence g, numbered from 0 for ever, lies at position g mod capacity. Where sequences overlap, their common rows
+    are stored in both.
 
     Args:
         observation_space: a space of arrays, or a Dict of such.
@@ -38,7 +38,7 @@ class SequenceRing(Log):
         assembly: the other arguments of `Assembly`.
 
     Attributes:
-        schema: what a row is made of.
+        schema: the fields of a row.
         capacity: as given.
         head: sequences ever written.
 
@@ -90,11 +90,11 @@ class SequenceRing(Log):
     # Writing.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
-        """Take in one transition; see `Replay.observe`."""
+        """Store one transition; see `Replay.observe`."""
         self._assembly.observe(transition, env_id)
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Take in one transition of each of R environments; see `Replay.extend`."""
+        """Store one transition of each of R environments; see `Replay.extend`."""
         self._assembly.extend(block)
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
@@ -102,7 +102,7 @@ class SequenceRing(Log):
         self._assembly.cut(observation, env_id)
 
     def end_running(self) -> None:
-        """End the episodes that are under way: the last observation of each is its final one."""
+        """End the running episodes: the last observation of each is its final one."""
         self._assembly.end_running()
 
     def _put_whole(self, sequences: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -124,7 +124,7 @@ class SequenceRing(Log):
                 self.selector.all_became_valid(np.array([position]), priority[row : row + 1])
 
     def clear(self) -> None:
-        """Forget every sequence, and what is under construction."""
+        """Forget every sequence, and the unfinished ones."""
         self.head = 0
         self._held.fill(False)
         self._assembly.clear()
@@ -149,26 +149,26 @@ class SequenceRing(Log):
         return self.oldest + (positions - self.oldest) % self.capacity
 
     def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """Return the sequences at positions `[B]`, as `sequences.py` has them."""
+        """Return the sequences at positions `[B]`, in the layout of `sequences.py`."""
         return {**self._assembly.batch_at(self._columns, positions), "index": self._numbers(positions)}
 
-    # Saving: sequences are entries of a log, and what is under construction is the snapshot.
+    # Saving: sequences are entries of a log, and the unfinished ones are the snapshot.
 
     def counters(self) -> dict[str, Any]:
-        """Return what is not in the entries, as plain data."""
+        """Return the data that is not in the entries, as plain data."""
         return {"head": self.head, "add_count": self.add_count}
 
     def snapshot(self) -> Arrays:
-        """Return what is under construction."""
+        """Return the unfinished sequences."""
         return self._assembly.snapshot()
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over the counters and what is under construction."""
+        """Load the counters and the unfinished sequences."""
         self.move_to(counters)
         self._assembly.restore(snapshot, counters["add_count"])
 
     def lose(self, first: int, stop: int) -> None:
-        """Take note that the sequences `first <= number < stop` are lost."""
+        """Mark the sequences `first <= number < stop` as lost."""
         self._held[self._positions(first, stop)] = False
 
 
@@ -195,7 +195,7 @@ def create_sequence_replay(
     Args:
         observation_space: a space of arrays, or a Dict of such.
         extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
-        selector: how sequences are drawn: "uniform", "prioritized", or what makes a `Selector`.
+        selector: how sequences are drawn: "uniform", "prioritized", or a function that makes a `Selector`.
         kind: the replay's class, such as `prefetch.PrefetchedReplay`.
         capacity: sequences kept.
         batch_size: sequences in a batch.
@@ -206,7 +206,7 @@ def create_sequence_replay(
         stack_size: observations in a stack, k.
         gamma: discount of one decision or one frame, in [0, 1].
         discount_by: what `gamma` discounts, a "decision" or a "frame".
-        priority: what sequences enter with, as `SequenceRing` takes it; None for the largest priority so far.
+        priority: computes sequences' first priorities, as for `SequenceRing`; None for the largest priority so far.
         of_selector: the arguments of the selector, such as those of `Prioritized`.
 
     Raises:

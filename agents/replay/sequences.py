@@ -1,4 +1,4 @@
-"""Sequences: consecutive rows of one environment, time first, and how they are put together from transitions.
+"""Sequences: consecutive rows of one environment, time first, and their assembly from transitions.
 
 Rows
 ----
@@ -18,15 +18,15 @@ across episodes without padding::
 `discount` is gamma per decision or gamma ** interval, 0 where the episode terminated, and g where it was truncated or
 cut: such a step bootstraps on the value of the final observation, in the next row. A final row has no decision: mask
 and discount are 0, no step is learnt there and nothing is carried across it. It runs through a network's core as any
-other row, which gives its value, and what the core remembers of it is thrown away, for the next row is a first one.
+other row, which gives its value, and the core's state after it is discarded, since the next row is a first one.
 
 A sequence is L rows and the observation of row L, on which the last step bootstraps; row L is the first row of the next
-sequence, where they do not overlap. So each step lies in one sequence. `state` is what the core had left before row 0,
-with the weights that acted.
+sequence, where they do not overlap. So each step lies in one sequence. `state` is the core's state before row 0,
+computed by the weights that acted.
 
 The batch
 ---------
-What a source of sequences returns (T = L, B sequences, k observations in a stack):
+A source of sequences returns (T = L, B sequences, k observations in a stack):
 
 ==========================  =============================================================================
 observation                 [T + k, B, *shape], single observations, k - 1 before row 0; a dict for a Dict
@@ -42,12 +42,12 @@ replayed                    float32 [B], 1 where the sequence was drawn from a r
                             from once; left out where all are
 ==========================  =============================================================================
 
-An extra named "version", int64 [T, B], is the number of updates that the weights had which made the decision; it is
-there where the policy is asked for it. Of a policy with memory "torso_version" is that of the features: live they are
-computed before core and head are (`async_wrappers.policy`).
+An extra named "version", int64 [T, B], is the number of updates of the weights that made the decision, if the policy
+returns it. With memory "torso_version" is that of the features: live they are computed before core and head
+(`async_wrappers.policy`).
 
 Where a decision gives a chunk of H actions, action and previous_action have one more dimension, H, and "executed", bool
-[T, B, H], says which of them were applied. A transition may say so under that name; else all were.
+[T, B, H], marks those that were applied. A transition may have this field; without it all were.
 """
 
 from __future__ import annotations
@@ -73,18 +73,17 @@ Rows = npt.NDArray[Any]
 
 
 class Assembly:
-    """Puts the transitions of N environments into sequences; the module's comment says what those are.
+    """Assembles the transitions of N environments into sequences, which the module's comment describes.
 
     Args:
         observation_space: a space of arrays, or a Dict of such.
-        extras: the space of what the policy leaves beside its action; its entry `STATE`, a Box `[S]`, is kept once per
-            sequence. None where it leaves nothing.
-        emit: is given the columns `[M, ...]` of M sequences that have become whole, by name, sequence first; it is to
-            copy them.
+        extras: the space of the policy's extras; its entry `STATE`, a Box `[S]`, is kept once per sequence. None
+            without extras.
+        emit: called with the columns `[M, ...]` of M completed sequences, by name, sequence first; it must copy them.
         num_envs: N.
         length: rows of a sequence, L.
-        period: rows from the beginning of one sequence of an environment to that of the next, at most L; the others
-            they have in common.
+        period: rows from the beginning of one sequence of an environment to that of the next, at most L; they share the
+            other rows.
         stack_size: observations in a stack, k.
         gamma: discount of one decision or one frame, in [0, 1].
         discount_by: what `gamma` discounts, a "decision" or a "frame".
@@ -94,8 +93,8 @@ class Assembly:
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
-        schema: what a row is made of, without the state.
-        observation_names: the names of those that an observation is made of, in the order of the schema.
+        schema: the fields of a row, without the state.
+        observation_names: the names of the observation's columns, in the order of the schema.
         add_count: transitions ever observed.
 
     Raises:
@@ -155,7 +154,7 @@ class Assembly:
         self.add_count = 0
 
     def _sizes(self, action_shape: tuple[int, ...]) -> dict[str, tuple[int, Column]]:
-        """Return what is under construction: of each array, by name, its length, and the shape and dtype of a row."""
+        """Return the arrays of unfinished sequences: of each, by name, its length, and the shape and dtype of a row."""
         steps, rows, frames = self.length, self.length + 1, self.length + self.stack_size
         number, action = Column((), np.dtype(np.float32)), Column(action_shape, np.dtype(np.int64))
         sizes = {name: (frames, column) for name, column in self.schema.observation.columns.items()}
@@ -176,7 +175,7 @@ class Assembly:
     # Writing.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
-        """Take in one transition, as `Replay.observe` does; within an episode each must follow the one before."""
+        """Store one transition, as `Replay.observe` does; within an episode each must follow the previous one."""
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
         ended = transition["terminal"] or transition["truncated"]
@@ -191,7 +190,7 @@ class Assembly:
         self.extend(block)
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Take in one transition of each of R environments, columns `[R]` as `Replay.extend` takes them.
+        """Store one transition of each of R environments, columns `[R]` as `Replay.extend` takes them.
 
         Raises:
             KeyError: a key is missing; nothing is stored then.
@@ -239,7 +238,7 @@ class Assembly:
             self._append_final(ended, [np.stack(arrays) for arrays in zip(*finals, strict=True)])
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
-        """End an environment's running episode, if one runs, as a truncation would have; see `Replay.cut`."""
+        """End an environment's running episode, if one runs, as a truncation does; see `Replay.cut`."""
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
         final = [array[None] for array in self.schema.observation.check(observation)]
@@ -255,7 +254,7 @@ class Assembly:
         self._age[env_ids] = 0
 
     def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows], max_value: Any = np.nan) -> None:
-        """Write what is known of a row before its decision, and emit the sequences that end before it."""
+        """Write the fields of a row that are known before its decision, and emit the sequences that end before it."""
         at, age = (env_ids, self._position[env_ids]), self._age[env_ids]
         begins = age == 0
         for name, array in zip(self.observation_names, observation, strict=True):
@@ -307,7 +306,7 @@ class Assembly:
         return self.batch(taken)
 
     def batch(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
-        """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""
+        """Return columns of B sequences, `[T, B, ...]` as in the module's comment, with observations nested."""
         of_observation, of_extras = self.schema.observation, self.schema.extras
         names: tuple[str, ...] = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
         names += self._of_chunks
@@ -320,9 +319,9 @@ class Assembly:
         return batch
 
     def newest(self) -> Any:
-        """Return the last observation of each environment that has shown one, in stacks `[N, k, *shape]`.
+        """Return the last observation of each environment that has one, in stacks `[N, k, *shape]`.
 
-        Rows before the episode are zeros. Where a decision is under way its observation is not known here yet.
+        Rows before the episode are zeros. The observation of a decision in flight is not known here yet.
         """
         shown = np.flatnonzero(self._position)
         row = self._position[shown] - 1
@@ -336,7 +335,7 @@ class Assembly:
         return self.schema.observation.nest(stacks)
 
     def end_running(self) -> None:
-        """End every episode that is under way with its last observation, as where it is not known what followed.
+        """End every running episode with its last observation, since its continuation is not known.
 
         The last row's decision is lost with that.
         """
@@ -358,11 +357,11 @@ class Assembly:
         return dict(self._facts)
 
     def snapshot(self) -> Arrays:
-        """Return all that is under construction, not copied."""
+        """Return the unfinished sequences, not copied."""
         return {f"running/{name}": array for name, array in self._arrays().items()}
 
     def restore(self, snapshot: Arrays, add_count: int) -> None:
-        """Take over what `snapshot` returned."""
+        """Load what `snapshot` returned."""
         for name, array in self._arrays().items():
             array[...] = snapshot[f"running/{name}"]
         self.add_count = add_count
@@ -387,4 +386,4 @@ def without_state(extras: Dict | None) -> Dict | None:
     return Dict(rest) if rest else None
 
 
-# Tensors: what a loss reads.
+# Tensors for a loss.

@@ -42,7 +42,7 @@ def _check_scheme(name: str, value: Any) -> None:
 
 @settings
 class ReplaySettings(Spec):
-    """What an agent with a replay declares beside its own settings; a base to stand before `NetworkAgent`."""
+    """The settings of an agent with a replay; a base class that stands before `NetworkAgent`."""
 
     update_horizon: int = whole(1, "n of the n-step return.", 1, "decision")
     min_replay_history: int = again(Learning, "min_replay_history", 20_000)
@@ -103,7 +103,7 @@ class ReplaySettings(Spec):
     one_step_loss: bool
 
     def check_replay(self) -> None:
-        """Check what must hold between the settings of a replay."""
+        """Check conditions on several settings of a replay."""
         scheme, eviction, packed, size = (
             self.replay_scheme,
             self.replay_eviction,
@@ -138,7 +138,7 @@ class ReplaySettings(Spec):
 
     @property
     def exponents(self) -> dict[str, float]:
-        """The exponents that the selector takes; only that of priorities takes any."""
+        """The exponents of the selector; only a prioritised one has any."""
         if self.replay_scheme != "prioritized":
             return {}
         return {"priority_exponent": self.priority_exponent, "importance_exponent": self.importance_exponent}
@@ -163,13 +163,13 @@ class ReplaySettings(Spec):
         }
 
 
-# Settings of transitions' replays that sequences have no place for.
+# Settings of transitions' replays that replays of sequences lack.
 _WITHOUT = {"one_step_loss": False, "replay_eviction": "oldest", "replay_compression": None, "replay_bytes": None}
 
 
 @settings
 class SequenceSettings(ReplaySettings):
-    """What an agent with a replay of sequences declares beside its own settings; a base to stand before `DQN`."""
+    """The settings of an agent with a replay of sequences; a base class that stands before `DQN`."""
 
     burn_in: int = whole(40, "Rows before those that are learnt from.", 0, "rows")
     unroll_length: int = whole(
@@ -195,7 +195,7 @@ class SequenceSettings(ReplaySettings):
     )
 
     def check_sequences(self) -> None:
-        """Check what must hold between the settings of a replay of sequences."""
+        """Check conditions on several settings of a replay of sequences."""
         rows = self.burn_in + self.unroll_length
         must(
             self.state_period <= rows,
@@ -214,7 +214,7 @@ class SequenceSettings(ReplaySettings):
         return self.batch_size * self.unroll_length
 
     def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """Return what sequences, columns `[M, ...]`, enter with: from the values of acting; NaN where none is known."""
+        """Return the first priorities of sequences, columns `[M, ...]`, from acting's values; NaN where unknown."""
         raise NotImplementedError
 
 
@@ -232,7 +232,7 @@ def _no_priority(agent: str, value: Any) -> str:
 
 @settings
 class UnrollSettings(Spec):
-    """What an agent of unrolls declares beside its own settings; a base to stand before `NetworkAgent`."""
+    """The settings of an agent of unrolls; a base class that stands before `NetworkAgent`."""
 
     unroll_length: int = whole(100, "T, in rows: decisions, and the final observation of each episode.", 1, "row")
     batch_size: int = whole(32, "Unrolls of an update, B.", 1, "unroll")
@@ -271,7 +271,7 @@ class UnrollSettings(Spec):
     chunk: int | None
 
     def check_unrolls(self) -> None:
-        """Check what must hold between these settings, and take the sources apart."""
+        """Check conditions on several of these settings, and split the sources from their shares."""
         given = [("queue", 1.0)] if self.sources is None else self.sources
         self.sources = checked_sources(given, f"{self.gin_name}.sources")
         self.learns_once = any(source == "queue" for source, _ in self.sources)
@@ -315,7 +315,7 @@ def checked_sources(sources: Any, name: str = "sources") -> list[tuple[Any, floa
     """Return sources with their shares, which sum to 1 within rounding.
 
     Args:
-        sources: Pairs of a source, by its name or as what makes it, and its share.
+        sources: Pairs of a source, by its name or its factory, and its share.
         name: The argument's name, for messages.
 
     Raises:

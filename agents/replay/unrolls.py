@@ -1,4 +1,4 @@
-"""Sources of unrolls: what a batch of an actor-critic is drawn from, and the replays among them.
+"""Sources of unrolls, from which a batch of an actor-critic is drawn, and the replays among them.
 
 Every unroll of every environment goes into each of an agent's sources, and each gives its share of a batch's rows
 (`mixture.Mixture`). A source decides which unrolls it keeps and which it gives. `queue.UnrollQueue` gives each once;
@@ -46,21 +46,21 @@ Rows = npt.NDArray[Any]
 
 
 class Encoder(Protocol):
-    """Computes the features of observations, with a copy of the learner's network that nobody else writes to."""
+    """Computes the features of observations, with a copy of the learner's network for its sole use."""
 
     @property
     def size(self) -> int:
         """Features of an observation, F."""
 
     def refresh(self, newest: Callable[[], Any]) -> None:
-        """Take over the learner's weights, and the environments' present states, as they are now.
+        """Copy the learner's present weights, and the environments' present states.
 
         Args:
             newest: Returns these states, as `Assembly.newest` does.
         """
 
     def expire(self) -> None:
-        """Take over the learner's weights when features are next asked for."""
+        """Copy the learner's weights when features are next requested."""
 
     def unrolls(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return the features `[B, T, F]` of a batch of unrolls (`sequences.py`), without row T."""
@@ -71,16 +71,16 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What a source is made for.
+    """The environments and the batch that a source serves.
 
     Attributes:
-        assembly: What an unroll is made of, and the rows that the environments are at.
+        assembly: The columns of an unroll, and the environments' present rows.
         num_envs: Environments, N.
-        rows: Unrolls that a batch takes of it at most.
+        rows: Largest number of unrolls that a batch takes of it.
         seed: Of its draws.
-        encoder: Computes features; None where the agent has none to offer.
+        encoder: Computes features; None where the agent has none.
         updates: Updates of the run; None where that is not known.
-        in_flight: Decisions of an environment under way at most when one more starts; None where there is no limit.
+        in_flight: Largest number of an environment's decisions in flight when another one starts; None without a limit.
         behind: Rows by which the source may have given less than its share of all batches, at most.
     """
 
@@ -95,7 +95,7 @@ class SourceSpec:
 
 
 class UnrollSource(Protocol):
-    """What `Mixture` asks of a source.
+    """The interface of a source for `Mixture`.
 
     Attributes:
         replayed: Whether it may give an unroll more than once.
@@ -108,14 +108,14 @@ class UnrollSource(Protocol):
 
     @property
     def filled(self) -> bool:
-        """Whether it holds so much that learning can begin."""
+        """Whether it holds enough for learning to begin."""
 
     @property
     def nbytes(self) -> int:
         """Bytes that all arrays take once the source is full."""
 
     def put(self, unrolls: Mapping[str, Rows], begun: bool) -> None:
-        """Take in unrolls that have become whole, in copies.
+        """Store copies of completed unrolls.
 
         Args:
             unrolls: Columns `[M, ...]` by name, as `Assembly.columns` says.
@@ -123,25 +123,25 @@ class UnrollSource(Protocol):
         """
 
     def ready(self, rows: int) -> bool:
-        """Return whether so many unrolls can be drawn."""
+        """Return whether this number of unrolls can be drawn."""
 
     def draw(self, rows: int) -> dict[str, Any]:
-        """Return a batch of so many unrolls, `sequences.py`; what it has beside that is left out of mixtures."""
+        """Return a batch of this number of unrolls, see `sequences.py`; mixtures leave out its further columns."""
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data; the "capacity", in unrolls, is one of them."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that `load_state_dict` needs to go on bit for bit, in copies."""
+        """Return all that `load_state_dict` needs to continue bit for bit, in copies."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called; the facts are known to agree."""
+        """Continue from where `state_dict` was called; the facts are known to agree."""
 
     def save(self, directory: Path, number: int) -> list[str]:
         """Write what `load` needs into a directory of its own; see `Replay.save`."""
 
     def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """Go on as at `save`; see `Replay.load`."""
+        """Continue as at `save`; see `Replay.load`."""
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """Delete the files that no save in `keep` needs; see `Replay.prune`."""
@@ -151,18 +151,18 @@ SourceFactory = Callable[[SourceSpec], UnrollSource]
 
 
 class UnrollRing(PlacedLog):
-    """Columns of `capacity` unrolls, for a `Replay`: each takes the oldest one's place, or one that it is given.
+    """Columns of `capacity` unrolls, for a `Replay`: each takes the oldest one's place, or a given one.
 
     To the files it is a log, as a `Reservoir` is: an entry is an unroll and the place that it went to.
 
     Args:
-        assembly: What an unroll is made of.
+        assembly: The columns of an unroll.
         capacity: Unrolls.
         compression: ``"lz4"`` keeps observations packed; None keeps them as they are.
         further: Columns beside those of the assembly.
 
     Attributes:
-        schema: What a row is made of.
+        schema: The fields of a row.
         capacity: As given.
         head: Unrolls ever written.
         number: Of the unroll at each place, counted from 0 for ever; -1 where there is none.
@@ -244,27 +244,27 @@ class UnrollRing(PlacedLog):
         return self.number[self.live_positions()]
 
     def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """Return the unrolls at places `[B]`, as `sequences.py` has them."""
+        """Return the unrolls at places `[B]`, in the layout of `sequences.py`."""
         return {**self._assembly.batch_at(self._columns, positions), "index": self.number[positions]}
 
     def further(self, name: str, positions: Positions) -> npt.NDArray[Any]:
-        """Return what a column beside the assembly's holds at places `[B]`."""
+        """Return the rows at places `[B]` of a column beside the assembly's."""
         values: npt.NDArray[Any] = self._columns[name][positions]
         return values
 
     # Saving.
 
     def snapshot(self) -> Arrays:
-        """Return which unroll lies where: where its file is lost, no older one passes for it."""
+        """Return the number of the unroll at each place, so that no older unroll replaces one whose file is lost."""
         return {"held": self.number}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over the counters, and forget what was no longer there."""
+        """Load the counters, and forget the unrolls that were gone."""
         self.move_to(counters)
         self.number[self.number != snapshot["held"]] = -1
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that stay in use; none where most of what they hold is gone, and all is written anew."""
+        """Return the segments that stay in use; none if most of their unrolls are dead, and all must be rewritten."""
         kept = [each for each in listed if ((self.number >= each.first) & (self.number < each.stop)).any()]
         written = sum(segment.stop - segment.first for segment in kept)
         return kept if written <= 2 * self.capacity else []
@@ -275,7 +275,7 @@ class UnrollReplay(Replay):
     """A replay as a source of a mixture: a ring of unrolls, and a selector. Subclass it for a source of your own.
 
     Args:
-        spec: What it is made for.
+        spec: The environments and the batch that it serves.
         selector: Chooses places of the ring; None for that of `settle`.
         given: The settings below; a subclass may declare further ones.
 
@@ -285,9 +285,9 @@ class UnrollReplay(Replay):
     """
 
     replayed = True
-    is_part = True  # its refusals name the class, too
+    is_part = True  # its error messages name the class, too
     gin_name = "UnrollReplay"
-    _storage: UnrollRing  # what the mixture observes reaches it by `put`
+    _storage: UnrollRing  # the mixture passes unrolls by `put`
 
     capacity: int = whole(1000, "Unrolls kept, at least those of a batch.", 1, "unroll")
     training_fill_in_factor: float = number(
@@ -323,7 +323,7 @@ class UnrollReplay(Replay):
         self._least = max(spec.rows, math.ceil(round(self.training_fill_in_factor * self.capacity, 6)))
 
     def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
-        """Return what chooses places of the ring, and the columns beside an unroll's that `put` gives the ring."""
+        """Return the ring's selector, and the columns beside an unroll's that `put` writes."""
         return Uniform(), {}
 
     @property
@@ -332,12 +332,12 @@ class UnrollReplay(Replay):
         return len(self) >= self._least
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Take in unrolls, each in the place of the oldest one; see `UnrollSource.put`."""
+        """Store unrolls, each in the place of the oldest one; see `UnrollSource.put`."""
         for row in range(len(unrolls["mask"])):
             self._storage.put_whole({name: column[row] for name, column in unrolls.items()})
 
     def ready(self, rows: int) -> bool:
-        """Return whether so many unrolls can be drawn, and learning can begin."""
+        """Return whether this number of unrolls can be drawn, and learning can begin."""
         return len(self) >= max(rows, self._least)
 
     def draw(self, rows: int) -> dict[str, Any]:

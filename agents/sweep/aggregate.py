@@ -8,7 +8,7 @@ asynchronous at a delay of 8 frames.
 
 Random is the mean score of the random player and the score without delay the mean over seeds, both of the game's trials
 where the axis is 0; both are taken as exact, as in the paper. A game whose score without delay is not above random, by
-the 95 % interval of the difference, has no such scale: it is named, and left out of all that is over games.
+the 95 % interval of the difference, has no such scale: it is named, and left out of all statistics over games.
 
 Intervals are 95 % percentile-bootstrap intervals, stratified: seeds are resampled within each game, and the games stay.
 """
@@ -48,7 +48,7 @@ Scores = npt.NDArray[np.float64]
 
 
 class Scale(NamedTuple):
-    """What 0 and 1 of a game's normalised score are.
+    """The scores that are 0 and 1 on a game's normalised scale.
 
     Attributes:
         random: Mean score of the random player.
@@ -92,7 +92,7 @@ class Pair(NamedTuple):
         x: The value.
         difference: Interquartile mean of the first minus that of the second, with its 95 % interval.
         probability: Probability that a run of the first scores above one of the second on the same game, averaged over
-            games, with its 95 % interval; 0.5 where they are alike.
+            games, with its 95 % interval; 0.5 where they are equal.
     """
 
     name: str
@@ -223,7 +223,7 @@ def _tops(view: View) -> dict[str, tuple[list[float], list[float]]]:
     return found
 
 
-# Statistics of the scores of several games, [games][..., seeds]: whatever comes before the seeds is kept.
+# Statistics of the scores of several games, [games][..., seeds]: the axes before the seeds are kept.
 
 
 def _iqm(games: Sequence[Scores]) -> Scores:

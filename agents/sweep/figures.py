@@ -1,6 +1,6 @@
 """The figures of a sweep: score against delay, over games too, learning curves, workers against latency, the ladder.
 
-Those of runs without a sweep are curves alone.
+Runs without a sweep have learning curves alone.
 
 Curves differ in colour (Okabe and Ito's, which colour-blind readers can distinguish), in line and in marker, so that
 they can be read in black and white too.
@@ -144,7 +144,7 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
     """Draw the workers that a latency needs.
 
     Args:
-        needs: Mean latency in seconds, the workers by the usual rule, and the workers that are enough.
+        needs: Mean latency in seconds, the workers by the usual rule, and the number of workers that suffices.
         fps: Frames per second.
         title: The simulated setting, in words.
     """
@@ -167,7 +167,7 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
 
 
 def put_subject(figure: Figure, subject: str) -> Figure:
-    """Put what a figure is of, such as ``CartPole-v1, DQNAgent``, above its note; return the figure."""
+    """Put a figure's subject, such as ``CartPole-v1, DQNAgent``, above its note; return the figure."""
     if subject:
         figure.suptitle(f"{subject}\n{figure.get_suptitle()}", fontsize="small", color="0.3")
     return figure
@@ -370,6 +370,6 @@ def _draw_step(axes: Axes, place: int, step: int, begin: float, cost: Summary, n
     if numbered:
         highest = max(begin, begin - cost.value, begin - cost.low)
         at = (place + shift, highest)
-        # Without a sign for what rounds to nothing.
+        # Without a sign for values that round to 0.
         text = "0" if f"{cost.value:.3g}" in ("0", "-0") else f"{-cost.value:+.3g}"
         axes.annotate(text, at, xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize="x-small")

@@ -7,9 +7,9 @@ takes that key's value, ``RealtimeDelay.noops = 0, RealtimeDelay.delay``. Named 
 exclusions leave points out.
 
 Values stay the text that was written, because gin reads them again in each trial and because a trial's seed is derived
-from them: ``1e-4`` and ``0.0001`` are two points. In Python a grid is plain data, and values stay what they are.
+from them: ``1e-4`` and ``0.0001`` are two points. In Python a grid is plain data, and values stay as they are.
 
-A random search draws its points before anything runs, from the grid alone, so that an interrupted search goes on with
+A random search draws its points before anything runs, from the grid alone, so that an interrupted search continues with
 the same points.
 """
 
@@ -119,7 +119,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def plain(text: Any) -> Any:
-    """Return the number, word, truth value or None that a gin value stands for; anything else is returned as it is."""
+    """Return the number, text, truth value or None that a gin value stands for, and other values unchanged."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError):
@@ -232,7 +232,7 @@ def points_from_values(grid: Grid, num_samples: int | None = None) -> list[Point
         if point.keys() != chosen[0].keys():
             raise ConfigError(f"grid: all points must have the keys {', '.join(chosen[0])}, got {', '.join(point)}")
         for key, value in point.items():
-            # Only what comes back from JSON as it was can be compared with the sweep.json of an interrupted sweep.
+            # Only values that JSON restores unchanged can be compared with the sweep.json of an interrupted sweep.
             try:
                 same = json.loads(json.dumps(value)) == value
             except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a sweep is to do: the settings that a gin file binds as `Sweep`, and the plan that its directory keeps.
+"""A sweep's settings, which a gin file binds as `Sweep`, and the plan in its directory.
 
 The plan, ``sweep.json``, holds the points, the seeds and the command line that all trials share.
 """
@@ -38,7 +38,7 @@ class Sweep:
         exclude: Groups of axes; a point with a listed value of each axis of a group is left out.
         seeds: Seeds per point.
         order: ``"seeds"``: the first seed of every point, then the second; or ``"points"``: every seed of a point, then
-            the next point, so that what has finished is whole points, those of the first axis's first value first.
+            the next point, so that whole points finish one after the other, in the order of the first axis.
         trial_seconds: Seconds that one trial takes, for the estimate until a trial has ended; None if not known.
         keep_checkpoints: Whether finished trials keep all their checkpoints; else only the newest weights stay, without
             the replay.
@@ -48,7 +48,7 @@ class Sweep:
             (Li et al., "A System for Massively Parallel Hyperparameter Tuning", 2018).
         scheduler_metric: The statistic of an iteration that the scheduler compares; more is better.
         grace_period: Iterations that every trial has.
-        reduction_factor: One trial in `reduction_factor` goes on at each rung of the scheduler.
+        reduction_factor: One trial in `reduction_factor` continues at each rung of the scheduler.
         wandb_project: Project of Weights & Biases that gets the finished trials; None for none.
     """
 
@@ -150,8 +150,8 @@ class SweepPlan:
         seeds: Seeds per point.
         arguments: The options that every trial's command line has; empty for trials in Python.
         function: Name of the trial in Python; ``"train.py"`` otherwise.
-        settings: What these options bind, but the sweep itself, by name: a file that they name may be another one
-            tomorrow. None where that is not known, in Python and in a ``sweep.json`` of before.
+        settings: The bindings of these options by name, without the sweep's own, since a file that they name may
+            change. None where they are not known, in Python and in a ``sweep.json`` of an older version.
     """
 
     points: list[Point]
@@ -176,7 +176,7 @@ class SweepPlan:
 
 
 def _seed(point: Point, number: int) -> int:
-    """Derive a trial's seed from its bindings and its number, so that arms that bind the same play the same."""
+    """Derive a trial's seed from its bindings and its number, so that arms with equal bindings play alike."""
     text = json.dumps([sorted(point.bindings.items()), number])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF
 
@@ -203,7 +203,7 @@ def read_plan(base_dir: Path) -> SweepPlan:
 def _fault(plan: SweepPlan) -> str | None:
     """Return what is wrong with a plan that was read, or None.
 
-    The file may be a stranger's, and its arguments become a command line.
+    The file may be somebody else's, and its arguments become a command line.
     """
     if not all(isinstance(each, list) and _are_texts(each) for each in (plan.axes, plan.arguments)):
         return "axes and arguments must be lists of texts"

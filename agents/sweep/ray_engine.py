@@ -1,8 +1,8 @@
 """The Ray engine of a sweep: Ray Tune starts the trials, on this machine or on a cluster, and may end them early.
 
 A trial is the same process as in the pool, with the same files. Ray chooses a node; an actor there starts the process,
-waits for it, and ends it when the actor itself is ended. Files decide what became of a trial, as in the pool, so that
-what one engine has begun the other continues. This module needs the extra `ray`.
+waits for it, and ends it when the actor itself is ended. A trial's files decide its status, as in the pool, so that
+each engine continues the other's sweeps. This module needs the extra `ray`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _TrialActor(tune.Trainable):  # type: ignore[misc]
         """Wait for the next iteration, if a scheduler compares iterations, or for the end; return its result."""
         process = self._process
         while True:
-            # Looked at before the iterations are read, which a process that has ended has all written.
+            # Polled before the iterations are read: a process that has ended has written all of them.
             runs = process is not None and process.poll() is None
             lines = [] if self._metric is None else read_iterations(self._directory)
             if self._reported < len(lines):
@@ -179,7 +179,7 @@ class _TrialActor(tune.Trainable):  # type: ignore[misc]
 
 
 class TrialCallback(tune.Callback):  # type: ignore[misc]
-    """Reports when Tune starts and ends a trial that is `ours`; records an end that its process could not record."""
+    """Reports when Tune starts and ends a trial that is `ours`; records a failure that its process could not record."""
 
     def __init__(self, ours: set[Path], on_change: OnChange) -> None:
         self._ours = ours

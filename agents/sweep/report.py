@@ -1,4 +1,4 @@
-"""The results of a sweep to read: one page of HTML, and two results side by side.
+"""Reports of results: one HTML page of a sweep, and two results side by side.
 
 The page needs no other file: it holds figures, table, and the command behind each number. ``page.html.jinja``, beside
 this file, holds its text and layout. Jinja escapes all values that it puts into the page, since names and errors come

@@ -1,4 +1,4 @@
-"""Where a sweep's numbers go: its table, TensorBoard's HPARAMS tab, Weights & Biases; and the manifest.
+"""The outputs of a sweep: its table, TensorBoard's HPARAMS tab, Weights & Biases, and the manifest.
 
 The table is in long form, one number per row, because trials differ in their metrics and iterations. It
 is made from the trials' files, and can be made again at any time. The manifest holds versions, commands and machines.
@@ -62,7 +62,7 @@ def _finished(base_dir: Path, plan: SweepPlan) -> Iterator[tuple[Trial, Path]]:
 
 
 def _metrics(directory: Path) -> dict[str, Any]:
-    """Return what a finished trial has measured: numbers, and lists with a number per iteration."""
+    """Return a finished trial's metrics: numbers, and lists with a number per iteration."""
     path = directory / RESULT
     with refuse_damage(path, "remove it, and let the sweep run that trial again"):
         facts = json.loads(path.read_text(encoding="utf-8"))
@@ -177,9 +177,9 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
 
 
 def read_subject(base_dir: Path) -> str:
-    """Return what a sweep is of, such as ``CartPole-v1, DQNAgent``; empty where its trials have not said so.
+    """Return a sweep's subject, such as ``CartPole-v1, DQNAgent``; empty where its trials have written none.
 
-    Of environments and agents, those are left out of which there are more than a title has room for.
+    Environments, or agents, are left out if there are too many for a title.
     """
     runs = [read_facts(directory) for _, directory in _finished(base_dir, read_plan(base_dir))]
     found = []

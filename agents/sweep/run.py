@@ -2,7 +2,7 @@
 
 ``base_dir/sweep.json`` holds the sweep's plan, ``base_dir/trials/NNNN`` is the directory of one trial. A trial is
 finished when its result is on the disk, and is then never run again; a trial that was cut off runs again in its own
-directory. So the same call, given again after any interruption, does what is left and nothing else.
+directory. So the same call, repeated after any interruption, runs the remaining trials and nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def sweep(
 
     Args:
         trial: ``trial(point, seed, directory)`` returns metrics by name: a number, or a list with one per iteration. It
-            must pickle (cloudpickle), and may keep in `directory` what it needs to continue.
+            must pickle (cloudpickle), and may keep files in `directory` to continue from.
         grid: Values by key, combined in all ways; or the points themselves, as mappings of the same keys. With
             ``search="random"``, values or a distribution of ``ray.tune`` by key.
         seeds: Seeds per point; the trial's seed is derived from the point and the number of the seed.
@@ -166,16 +166,16 @@ def run_sweep(
 def _progress(
     trials: Mapping[Path, Trial], left: Collection[Path], keep_checkpoints: bool, to_go: Callable[[int], str]
 ) -> Iterator[OnChange]:
-    """Show a bar with the counts of trials, and print a line for each that ends, as the yielded function is told.
+    """Show a bar with the counts of trials, and print a line for each that ends, when the yielded function is called.
 
     Args:
         trials: All trials, by directory.
         left: The directories of those that are to run.
         keep_checkpoints: Whether a trial that finishes keeps its replay and its older checkpoints.
-        to_go: Returns how long so many trials still take, in words.
+        to_go: Returns the time that a number of trials still takes, in words.
     """
     counts = Counter(trial_status(directory) for directory in trials if directory not in left)
-    # Several threads tell of their trials.
+    # Several threads report their trials.
     lock = Lock()
     done = len(trials) - len(left)
     with tqdm(total=len(trials), initial=done, unit="trial", desc="sweep", disable=None) as bar:
@@ -210,17 +210,18 @@ def _line(trial: Trial, directory: Path, to: str) -> str:
 
 
 def _forget_replays(directories: Iterable[Path]) -> None:
-    """Leave the trials that have finished their newest weights alone."""
+    """Delete all checkpoints of finished trials but the newest weights."""
     for directory in directories:
         if trial_status(directory) == "finished":
             forget_replay(directory)
 
 
 def forget_replay(base_dir: Path) -> None:
-    """Leave of a finished run's checkpoints only the newest iteration's file, with weights and counts.
+    """Delete a finished run's checkpoints but the newest iteration's file, with weights and counts.
 
-    The run can then be evaluated, and another begin with its weights; it cannot itself go on. Where no iteration's
-    checkpoint is complete, as in the directory of a trial in Python that keeps files of its own there, all stay.
+    The run can then be evaluated, and another one can begin with its weights, but it cannot be continued. Where no
+    iteration's checkpoint is complete, as in the directory of a trial in Python that keeps files of its own there, all
+    stay.
     """
     directory = base_dir / "checkpoints"
     complete = [re.fullmatch(r"sentinel_checkpoint_complete\.(\d+)", path.name) for path in directory.glob("*")]

@@ -1,4 +1,4 @@
-"""Runs of train.py that belong to no sweep, as curves: those that differ in nothing but the seed make one.
+"""Runs of train.py outside sweeps, as curves: runs that differ only in the seed make one curve.
 
 A curve's value is the mean, or the interquartile mean, of its runs at the end of each iteration.
 """
@@ -26,14 +26,14 @@ IN_WORDS = {
     "eval_win_share": "share of evaluation episodes won",
 }
 _DEPTH = 3  # levels of directories below a named one in which runs are looked for
-# What runs may differ in and still be one curve: how far they went, and what plays no part in training.
+# Runs of one curve may differ in these: their progress, and settings without effect on training.
 _NOT_COMPARED = ("Runner.seed", "Runner.num_iterations", "Runner.report_episodes", "Runner.threads")
 _MOST_IN_A_NAME = 3  # bindings
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its directory, what it says of itself, its bindings, and the statistics of its iterations."""
+    """A run: its directory, its facts, its bindings, and the statistics of its iterations."""
 
     directory: Path
     facts: Mapping[str, str]
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What runs have in common that make one curve."""
+        """A key that is equal for the runs of one curve."""
         facts = {name: fact for name, fact in self.facts.items() if name not in ("seed", "iterations")}
         return (*sorted(facts.items()), *sorted(self.bindings.items()))
 
@@ -100,7 +100,7 @@ def _read(directory: Path) -> Run:
 
 
 def _with_shares(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an iteration's line with the share of its episodes that were won, where it says so."""
+    """Return an iteration's line with the share of its episodes that were won, where wins are counted."""
     shares = {}
     for phase in ("train", "eval"):
         episodes = len(line.get(f"{phase}_episode_lengths", ()))
@@ -135,7 +135,7 @@ def _is_number(value: Any) -> bool:
 
 
 def curves_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs of each curve by its name, which says what it differs in from the others."""
+    """Return the runs of each curve by its name, which states its difference from the others."""
     kinds: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
         kinds[run.kind].append(run)
@@ -145,13 +145,13 @@ def curves_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
     named: dict[str, list[Run]] = {}
     for group in groups:
         name = _name(group[0], [other[0] for other in groups])
-        # Two that cannot be told apart by words are by their place.
+        # Two curves with equal words are named by their directories.
         named[name if name and name not in named else f"{name} ({group[0].directory})".strip()] = group
     return named
 
 
 def _name(run: Run, all_of: Sequence[Run]) -> str:
-    """Return in what a run differs from the others: words of its facts, else its bindings."""
+    """Return a run's difference from the others: words of its facts, else its bindings."""
     words = [
         f"delay {run.facts[name]}" if name == "delay" else run.facts[name].partition(",")[0]
         for name in ("environment", "agent", "delay")

@@ -1,12 +1,12 @@
-"""One trial of a sweep: what runs, the process that it runs in, and the files that it leaves; and the local engine.
+"""One trial of a sweep, its process and its files; and the local engine.
 
 A trial's process runs `main`, below. Its standard input carries the pickled trial, after the pickle's length in eight
 bytes, and then stays open. The trial ends when that input does, so that no trial outlives its sweep, even a sweep that
-was killed with SIGKILL. A trial that is interrupted with SIGTERM sees a KeyboardInterrupt and may save what it has.
+was killed with SIGKILL. A trial that is interrupted with SIGTERM gets a KeyboardInterrupt and may save its progress.
 
-The files of a trial's directory say what became of it, and nothing else does: sweeps have no memory of their own. A
-trial with ``result.json`` is finished, however its process ended, because the result is the last file that it writes.
-A trial with ``failure.json`` alone has failed. Every other trial waits: it has not begun, or it was cut off.
+The files of a trial's directory alone decide its status: sweeps keep no other record. A trial with ``result.json`` is
+finished, however its process ended, because the result is the last file that it writes. A trial with ``failure.json``
+alone has failed. Every other trial is waiting: it has not begun, or it was cut off.
 
 The local engine is a pool of such processes, one per trial, which survives whatever a trial does.
 """
@@ -63,7 +63,7 @@ TrialFunction = Callable[[dict[str, Any], int, Path], Metrics]
 OnChange = Callable[[Path, str], None]
 """Called with a trial's directory and ``"running"``, ``"finished"`` or ``"failed"``, as it happens."""
 
-# Seconds that an interrupted trial has to save what it has.
+# Seconds that an interrupted trial has to save its progress.
 _GRACE = 15
 # Where `async_wrappers` is: the clone, or site-packages.
 _ROOT = str(Path(sys.modules["async_wrappers"].__path__[0]).absolute().parent)
@@ -81,7 +81,7 @@ def trial_status(directory: Path) -> str:
     return "failed" if (directory / FAILURE).is_file() else "waiting"
 
 
-# What runs.
+# The trial's task.
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class GinTrial:
     """A trial that is a run of train.py; its metrics are those of the iterations and of the closing table.
 
     Args:
-        module: The module that does what train.py does, which an installation without the clone lacks.
+        module: The module that is run like train.py, which an installation without the clone lacks.
         arguments: ``--gin_files`` and ``--gin_bindings`` that all trials share.
     """
 
@@ -104,7 +104,7 @@ class GinTrial:
         return ["--base_dir", str(base_dir), *self.arguments, *own, *seed_words]
 
     def __call__(self, bindings: dict[str, Any], seed: int, base_dir: Path) -> Metrics:
-        """Do what train.py does, which continues a run that was cut off."""
+        """Run as train.py does, which continues a run that was cut off."""
         sys.argv = ["train.py", *self.words(bindings, seed, base_dir)]
         try:
             runpy.run_module(self.module, run_name="__main__")
@@ -115,7 +115,7 @@ class GinTrial:
 
 
 def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
-    """Return what a run of train.py measured: lists have a value per iteration."""
+    """Return the metrics of a run of train.py: lists have a value per iteration."""
     lines = read_iterations(base_dir)
     by_phase = [f"{phase}_{what}" for phase in ("train", "eval") for what in (*_PLAYED, *_ENCOUNTERS)]
     metrics = _series(lines, ["frames", *by_phase])
@@ -124,7 +124,7 @@ def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
         metrics["training_return"] = statistics.fmean(returns)
     report = base_dir / "report.json"
     for row in json.loads(report.read_text()) if report.is_file() else []:
-        if row["agent"] in _METRIC_OF_AGENT:  # a run without a closing table tells of its training alone
+        if row["agent"] in _METRIC_OF_AGENT:  # a run without a closing table reports its training alone
             metrics[_METRIC_OF_AGENT[row["agent"]]] = row["mean"]
     return metrics
 
@@ -183,7 +183,7 @@ class TrialProcess(subprocess.Popen[bytes]):
     """A trial's process, on one thread. It removes the trial's older failure as it starts.
 
     Args:
-        directory: The trial's directory; what it prints goes to ``log.txt`` there.
+        directory: The trial's directory; its output goes to ``log.txt`` there.
         payload: The pickled trial, for its standard input.
         lock: A file descriptor that it holds open as long as it lives; None for none.
         path: Its ``PYTHONPATH``.
@@ -212,14 +212,14 @@ class TrialProcess(subprocess.Popen[bytes]):
             self.stdin.write(len(payload).to_bytes(8, "little") + payload)
             self.stdin.flush()
         except BrokenPipeError:
-            # The process has died already, and its exit code is looked at later. The payload is still in the pipe's
-            # buffer, and who closes the pipe later would have to write it; so it is closed here.
+            # The process has died already, and its exit code is read later. The payload is still in the pipe's buffer,
+            # and a later close would have to write it; so the pipe is closed here.
             with suppress(BrokenPipeError):
                 self.stdin.close()
 
     @staticmethod
     def end_all(processes: Sequence[TrialProcess]) -> None:
-        """Interrupt processes, so that they can save what they have; kill those that take longer than 15 s."""
+        """Interrupt processes, so that they can save their progress; kill those that take longer than 15 s."""
         for process in processes:
             process.terminate()
         deadline = time.monotonic() + _GRACE
@@ -237,7 +237,7 @@ class TrialProcess(subprocess.Popen[bytes]):
             return "finished"
         seconds, code = time.perf_counter() - self._begin, self.returncode
         lines = (self._directory / _LOG).read_text(errors="replace").splitlines()
-        # An error's sentence comes before the names of gin's configurables, in which it was raised.
+        # An error's message comes before the names of the gin configurables in which it was raised.
         printed = [line.strip() for line in lines if line.strip() and not line.startswith("  In call to configurable ")]
         killed = f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
         return record_failure(self._directory, printed[-1] if printed and code > 0 else killed, lines, code, seconds)
@@ -255,7 +255,7 @@ def record_failure(
 
 
 def record_stop(directory: Path, seconds: float) -> None:
-    """Record what a trial measured until a scheduler ended it: its iterations, and no closing score."""
+    """Record the metrics of a trial that a scheduler ended: its iterations, and no closing score."""
     lines = read_iterations(directory)
     names = [name for name, value in lines[-1].items() if isinstance(value, int | float) and name != "iteration"]
     facts = {"metrics": _series(lines, names), "seconds": seconds, "stopped_after": lines[-1]["iteration"]}
@@ -288,7 +288,7 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
         except OSError as error:
             on_change(directory, record_failure(directory, str(error)))
             return
-        # The pool may have been stopped since the look above, before this process was in the table.
+        # The pool may have been stopped since the check above, before this process was in the table.
         if stopping.is_set():
             process.terminate()
         # Leaving the block waits for the process and closes its input.

@@ -3,7 +3,7 @@
 A sweep has more keys than a figure has axes. One key of numbers lies along the x axis: the delay, if there is one. Each
 arm makes a curve, and so does each interaction. The interaction is computed from the delay and the noops together
 (asynchronous: noops = 0; sequential: noops = delay), because the noops of a sequential curve differ at every delay.
-Keys whose value follows from x, as in linked axes, make nothing. All other keys make panels; without arms and
+Keys whose value follows from x, as in linked axes, are ignored. All other keys make panels; without arms and
 interactions, the first of them makes curves.
 
 Random and no-op players do not learn, so they are levels across a panel: those of the arms of that name or, without
@@ -280,7 +280,7 @@ def make_view(
     curves = [row for row in rows if row["arm"] not in BASELINES]
     if not any(row["metric"] == metric for row in curves):
         raise ValueError(f"metric {metric}: no trial has it yet but those of random and no-op: let the sweep go on")
-    # Where both keys vary, the interaction's name stands for the noops.
+    # Where both keys vary, the interaction's name replaces the noops.
     interactions = noops in plan.axes and delay is not None
     hidden = {x, str(noops)} if interactions else {x}
     others = [key for key in plan.axes if key not in hidden and not _follows(key, hidden, curves)]

@@ -21,7 +21,7 @@ __all__ = ["C51", "SupportWarning"]
 
 
 class SupportWarning(RuntimeWarning):
-    """Returns leave the support, which cannot tell them apart from its end."""
+    """Returns lie outside the support, and are clipped to its ends."""
 
 
 def _refuse_loss_type(agent: str, given: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class C51(DQN):
             return torch.linspace(*self.range, *self.outputs, device=self.compute.torch_device)
 
     def make_monitor(self) -> Monitor | None:
-        """Make what warns of returns outside the support."""
+        """Make the monitor that warns of returns outside the support."""
         return _SupportMonitor(*self.range, self.gamma, self.discount_by)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class _SupportMonitor:
         self._warned = False
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Add a transition's reward; look at the sum where the episode ends."""
+        """Add a transition's reward; check the sum where the episode ends."""
         self._sum += self._discount * float(transition["reward"])
         self._discount *= self._gamma ** (transition["interval"] if self._by_frame else 1)
         if not (transition["terminal"] or transition["truncated"]):
@@ -118,5 +118,5 @@ class _SupportMonitor:
         )
 
     def cut(self) -> None:
-        """Have no return of this episode: the rest of it is missing."""
+        """Discard the return of this episode, whose rest is missing."""
         self._sum = math.nan

@@ -33,7 +33,7 @@ LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {"huber": losses.huber, "mse"
 class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     """DQN (Mnih et al. 2015), ``DQNAgent`` in gin; the defaults are Dopamine's for Atari.
 
-    The other agents of values are subclasses: each declares its hyperparameters, and gives its values and its loss. A
+    The other agents of values are subclasses: each declares its hyperparameters, and defines its values and its loss. A
     *step* is one decision; epsilon counts frames, which are the same without delay.
     """
 
@@ -45,7 +45,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     # The algorithm.
 
     def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
-        """Return Q-values [B, A] of observations [B, k, *shape]; what is drawn is drawn from `rng`."""
+        """Return Q-values [B, A] of observations [B, k, *shape]; all random numbers are drawn from `rng`."""
         return network(observation)
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
@@ -130,7 +130,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.
 
-        All are the same function, unless `epsilon_fn` is one that takes the number of the ``actor``.
+        All are the same function, unless `epsilon_fn` takes the number of the ``actor``.
 
         Raises:
             ValueError: `stack_size` is more than 1, and it is not made by `of_stacks`.
@@ -158,7 +158,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         return there.policy_of(network, there.epsilon.of_environments(num_envs), self.actor_priorities)
 
     def policy_of(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RowsPolicy:
-        """Make a policy that reads `network` in place; it may leave the values of its actions beside them."""
+        """Make a policy that reads `network` in place; it may return the values of its actions as extras."""
         return EpsilonGreedyPolicy(
             network,
             self.values,
@@ -176,7 +176,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
 
     @property
     def learning(self) -> Learning:
-        """The settings of the agent's learners, who count updates where the agent counts decisions."""
+        """The settings of the agent's learners, with periods in updates where the agent counts decisions."""
         updates = self.target_update_period * self.num_updates_per_train_step / self.update_period
         return shared(Learning, self, target_update_period=max(1, round(updates)))
 

@@ -1,4 +1,4 @@
-"""Quantiles of each action's return, learnt by regression: N fixed ones (QR-DQN), or any that are asked for (IQN).
+"""Quantiles of each action's return, learnt by regression: N fixed ones (QR-DQN), or any requested ones (IQN).
 
 QR-DQN is of Dabney, Rowland, Bellemare, Munos, "Distributional RL with quantile regression", AAAI 2018; IQN of Dabney,
 Ostrovski, Silver, Munos, "Implicit quantile networks for distributional RL", ICML 2018.
@@ -90,7 +90,7 @@ class ImplicitQuantile(DQN):
         return network(observation, tau).mean(dim=2)
 
     def values_without_draws(self, network: Callable[..., Tensor], observation: Any) -> Tensor:
-        """Return the means [B, A] of the quantiles in the middle of K equal parts, which nobody has to draw."""
+        """Return the means [B, A] of the quantiles in the middle of K equal parts, without drawing."""
         count = self.num_quantile_samples
         middles = (torch.arange(count, dtype=torch.float32) + 0.5) / count
         return network(observation, middles.expand(len(first_array(observation)), count)).mean(dim=2)
@@ -130,7 +130,7 @@ class ImplicitQuantile(DQN):
 
 
 class ImplicitQuantileNetwork(nn.Module):
-    """Z_tau(o, a) = f(psi(o) * phi(tau)) for each action and each tau asked for (Dabney et al. 2018, section 3.1).
+    """Z_tau(o, a) = f(psi(o) * phi(tau)) for each action and each requested tau (Dabney et al. 2018, section 3.1).
 
     psi is the torso up to its last hidden layer, which with the head is f; a torso with nothing to learn before that
     layer is psi as a whole. phi is `CosineEmbedding`.
@@ -215,7 +215,7 @@ class CosineEmbedding(nn.Module):
 
 
 def _split(torso: nn.Module) -> tuple[nn.Module, nn.Module, int]:
-    """Return what comes before the last hidden layer, that layer, and the number of features between them."""
+    """Return the layers before the last hidden layer, that layer, and the number of features between them."""
     layers = getattr(torso, "layers", None)
     if isinstance(layers, nn.Sequential) and len(layers) > 1:
         trunk, last = layers[:-2], layers[-2]

@@ -32,11 +32,11 @@ class R2D2(Remembering, SequenceSettings, DQN):
     """R2D2 (Kapturowski et al. 2019), ``R2D2Agent`` in gin: DQN with memory, on sequences with stored states.
 
     Sequences of `burn_in` and `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from
-    the state that acting had left before it, without learning, and then over the unroll. An environment's first
-    `burn_in` rows are never learnt from.
+    the stored state before it, without learning, and then over the unroll. An environment's first `burn_in` rows are
+    never learnt from.
 
-    `replay_capacity` counts the rows of all environments, those that two sequences share once. `priority` is refused:
-    `eta` makes a sequence's.
+    `replay_capacity` counts the rows of all environments; rows that two sequences share count once. `priority` is
+    refused: `eta` determines a sequence's priority.
     """
 
     name: ClassVar[str] = "r2d2"
@@ -63,7 +63,7 @@ class R2D2(Remembering, SequenceSettings, DQN):
         return actions, {VALUE: values[np.arange(len(values)), actions], MAX_VALUE: values.max(axis=1)}
 
     def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """Return what sequences, columns `[M, ...]`, enter with: from the values of acting; NaN where none is known."""
+        """Return the first priorities of sequences, columns `[M, ...]`, from acting's values; NaN where unknown."""
 
         def learnt(name: str) -> Tensor:
             return torch.from_numpy(sequences[name][:, self.burn_in :].T.copy())
@@ -152,7 +152,7 @@ class R2D2(Remembering, SequenceSettings, DQN):
 
     @property
     def extras(self) -> Dict | None:  # type: ignore[override]
-        """What the policy leaves beside its action: the core's state [S] if there is one."""
+        """The extras of the policy: the core's state [S] if there is one."""
         if not self.state_size:
             return None
         return Dict({STATE: Box(-np.inf, np.inf, (self.state_size,), np.float32)})

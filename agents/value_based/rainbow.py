@@ -36,7 +36,7 @@ class Rainbow(C51):
 
 @agent("FullRainbowAgent")
 class FullRainbow(Rainbow):
-    """Rainbow with all six (Hessel et al. 2018), ``FullRainbowAgent`` in gin; each can be left out."""
+    """Rainbow with all six components (Hessel et al. 2018), ``FullRainbowAgent`` in gin; each can be left out."""
 
     name: ClassVar[str] = "full_rainbow"
 
@@ -75,10 +75,10 @@ class FullRainbow(Rainbow):
         return self._values_and_loss.loss(self, networks, batch, rng)
 
     def make_monitor(self) -> Monitor | None:
-        """Make what warns of returns outside the support, if there is one."""
+        """Make the monitor that warns of returns outside the support, if there is one."""
         return self._values_and_loss.make_monitor(self)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """Make the network, with a dueling head and noisy layers where they are asked for."""
+        """Make the network, with a dueling head and noisy layers if they are enabled."""
         built = super().build_network(partial(network, head="dueling") if self.dueling else network)
         return make_noisy(built, self.noisy_sigma) if self.noisy else built
