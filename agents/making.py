@@ -1,7 +1,7 @@
-"""Learners and their replays, made from what an agent states of itself.
+"""Makes learners and their replays from an agent's declarations.
 
-A `NetworkAgent` states its network, its loss, the settings of its learning and those of its replay. What plays it makes
-its learners here. An agent that has a method ``make_learner`` or ``make_vector_learner`` of its own makes its learners
+A `NetworkAgent` declares its network, its loss, the settings of its learning and those of its replay. Runners make its
+learners here. An agent that has a method ``make_learner`` or ``make_vector_learner`` of its own makes its learners
 itself.
 """
 
@@ -31,17 +31,17 @@ __all__ = ["make_actor_priorities", "make_learner", "make_replay", "make_vector_
 
 
 def maker_of_learners(spec: Spec) -> Callable[..., Any]:
-    """Return what makes learner `number` of `learners` of an agent, for another process too."""
+    """Return a factory of an agent's learner `number` of `learners`, which works in another process too."""
     states = isinstance(spec, NetworkAgent) and type(spec).make_learner is NetworkAgent.make_learner
     return partial(make_learner, spec) if states else spec.make_learner
 
 
 def make_learner(spec: Any, number: int = 0, learners: int = 1) -> Learner:
-    """Make learner `number` of `learners` of an agent that states its learning.
+    """Make learner `number` of `learners` of an agent that declares its learning.
 
     All begin with the same weights, those of every policy. Each observes every transition into a replay of the full
-    capacity, and draws batches of its own: together they are the paper's learners of one buffer, and take the memory of
-    as many replays.
+    capacity, and draws batches of its own: together they act as the paper's learners of one buffer, and each takes the
+    memory of a replay.
 
     Raises:
         ValueError: `number` is not one of them, or an argument is out of range.
@@ -54,11 +54,11 @@ def make_learner(spec: Any, number: int = 0, learners: int = 1) -> Learner:
 def make_vector_learner(spec: Any, num_envs: int, number: int = 0, learners: int = 1) -> Any:
     """Make the learner of many environments, whose replay has a lane for each: together they have the capacity.
 
-    Of several learners, each with its own environments, it is learner `number`: a part of each batch, of the capacity
-    and of the history before the first update is its own.
+    With several learners, each with its own environments, it is learner `number`, with its part of each batch, of the
+    capacity and of the history before the first update.
 
     Raises:
-        ValueError: An argument is out of range, or what the agent states cannot be shared out among the learners.
+        ValueError: An argument is out of range, or the agent's settings cannot be shared out among the learners.
     """
     if isinstance(spec, NetworkAgent) and type(spec).make_vector_learner is NetworkAgent.make_vector_learner:
         one: Any = spec if learners == 1 else spec.with_settings(**spec.share_of(learners))
@@ -74,8 +74,8 @@ def make_vector_learner(spec: Any, num_envs: int, number: int = 0, learners: int
 
 
 def make_actor_priorities(spec: Any, num_envs: int) -> ActorPriorities | None:
-    """Make what gives transitions their first priorities, where they are not to enter with the largest one."""
-    # The replay of sequences finds the priorities itself, once a sequence is whole.
+    """Make the `ActorPriorities`, which compute first priorities; None where the largest priority is used."""
+    # The replay of sequences computes the priorities itself, when a sequence is complete.
     if isinstance(spec, SequenceSettings) or not getattr(spec, "actor_priorities", False):
         return None
     return ActorPriorities(
@@ -104,7 +104,7 @@ def _learner(spec: Any, number: int, num_envs: int) -> Learner:
     )
 
 
-# Replays, by the settings that an agent has of them.
+# Replays, by an agent's settings.
 
 
 def _store(spec: Any, network: nn.Module, seed: int, num_envs: int) -> Store:

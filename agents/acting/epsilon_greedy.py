@@ -87,7 +87,7 @@ class EpsilonGreedyPolicy:
                 one = each_array(lambda array, row=row: array[row : row + 1], inputs)
                 actions[row] = self._act_on_one(one, rows[row])
         elif 2 * len(chosen) > len(rows):
-            # A few values that nobody reads cost less than to pick the other rows out.
+            # A few unused values cost less than selecting the other rows.
             np.copyto(actions, self._greedy_actions(inputs), where=greedy)
         elif len(chosen):
             actions[chosen] = self._greedy_actions(each_array(lambda array: array[chosen], inputs))

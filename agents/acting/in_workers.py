@@ -47,7 +47,7 @@ class OfWorker:
         self.policy.load_weights(weights, version)
 
     def note_updates(self, updates: int) -> None:
-        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        """Set the weights' number of updates; see `RecurrentPolicy.note_updates`."""
         if hasattr(self.policy, "note_updates"):
             self.policy.note_updates(updates)
 

@@ -159,7 +159,7 @@ class RecurrentPolicy:
         self.network.requires_grad_(False).load_state_dict(here, assign=True)
 
     def note_updates(self, updates: int) -> None:
-        """Take note of how many updates the weights have, where versions count something else."""
+        """Set the weights' number of updates, where versions count something else."""
         if self._version is not None:
             self._version = lambda: updates
 

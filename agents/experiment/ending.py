@@ -64,7 +64,7 @@ class Ending:
             self._waits = True
 
     def wait_no_more(self) -> None:
-        """Take note that the moment has come: from here on a second signal alone interrupts."""
+        """Note that a checkpoint can be written now: from here on only a second signal interrupts."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

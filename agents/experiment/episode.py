@@ -101,7 +101,7 @@ def play_episode(
         agent: Asked for each action; it learns if its ``eval_mode`` is False.
         environment: Any environment; ``info["realtime"]`` and ``info["episode_return"]`` are used where it gives them.
         seed: For ``environment.reset``.
-        max_frames: Cut the episode at the end of the step that reaches so many frames (a truncation).
+        max_frames: Truncate the episode at the end of the step that reaches this number of frames.
         times: Where the time of the steps is counted.
     """
     times = times or PartTimes()
@@ -310,7 +310,7 @@ def iteration_line(line: Mapping[str, Any]) -> str:
 
 
 class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds each episode of one of N environments by its number, and cuts it after so many frames.
+    """Seeds each episode of one of N environments by its number, and truncates it after `max_frames`.
 
     ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
     episode is a function of the run's seed, the phase, n and l (`environment_seed`). Where ``info["game_over"]`` is

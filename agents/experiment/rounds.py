@@ -184,9 +184,9 @@ class Share:
             episodes: As said.
             cuts: Whether all environments are cut at the end.
             show: Called from time to time with the phase's progress.
-            due: Of the first learner: returns the number of the replay of a checkpoint that is to be written now, or 0
-                for none. It is told whether that changes nothing of how the run goes on.
-            save: Is given that number and what this share has come to; it may end the phase with an exception.
+            due: For the first learner: returns the number of the replay of a checkpoint that is due now, or 0 for none.
+                Its argument is whether a checkpoint leaves the run's results unchanged.
+            save: Called with that number and this share's results; it may end the phase with an exception.
         """
         agent, envs = self.agent, self._envs
         agent.meters = meters = Meters()

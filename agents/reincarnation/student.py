@@ -324,7 +324,7 @@ class Student(Spec):
         return 1.0
 
     def record_score(self, normalized_score: float) -> None:
-        """Take note of the score of an iteration: lambda follows it."""
+        """Let lambda follow the score of an iteration."""
         self.teaching.record_score(normalized_score, self.decay_period)
 
     def guided(self, decision: Decision, number: int) -> bool:

@@ -70,9 +70,9 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # Two things break it, both in a ring that comes from files. Slots whose file was damaged are LOST. The run of slots
 # before them ends without a final slot. The run after them may begin in the middle of an episode, so whether a stack is
 # whole depends on where the run begins, and not on the age alone. And an episode that was under way when the files were
-# written is over, because the process that played it is gone. Its last slot holds an action, but nobody knows what that
-# action led to, so the slot serves as the final observation. To join it to the next observation that is stored would
-# make a transition that never happened.
+# written is over, because the process that played it is gone. Its last slot holds an action, but that action's outcome
+# is unknown, so the slot serves as the final observation. To join it to the next observation that is stored would make
+# a transition that never happened.
 #
 # Several environments
 # --------------------
@@ -554,7 +554,7 @@ class Ring(Log):
         begins[1:] |= lost[:-1]
         # Whether an older process was at work, where nothing was lost after a slot that is no final one.
         abandoned = np.append(~lost[1:], True)[: len(positions)]
-        # No run goes on in the next lane, and the last run of a lane ends here unless the environment plays on.
+        # No run continues in the next lane, and the last run of a lane ends here unless the environment plays on.
         lane_end = np.cumsum(np.minimum(self._heads, self._lane))
         begins[lane_end[:-1][lane_end[:-1] < len(positions)]] = True
         used = self._heads > 0
