@@ -328,7 +328,7 @@ class VectorRunner(Runner):
 
     @property
     def _saves_amid(self) -> bool:
-        """Whether games may continue across a checkpoint, as across one at a time or by a signal of the user."""
+        """Whether games may continue across a checkpoint, as they do across timed ones and those at Ctrl+C."""
         return not self.exact_resume
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
