@@ -401,7 +401,7 @@ class VectorAgent(LearningAgent):
     ) -> None:
         """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
-            raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition lived, got {replay_ratio}")
+            raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition played, got {replay_ratio}")
         if replay_ratio is not None and spec.learns_once:
             raise ValueError(
                 f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step once, "

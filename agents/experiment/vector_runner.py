@@ -111,7 +111,7 @@ class VectorRunner(Runner):
     )
     replay_ratio: float | None = number(
         None,
-        "Transitions learnt from for each one lived, in the place of ``num_updates_per_train_step`` updates every "
+        "Transitions learnt from per transition played, in the place of ``num_updates_per_train_step`` updates every "
         "``update_period`` decisions of all environments together.",
         POSITIVE_FINITE,
         none="the agent's own rate",
@@ -582,7 +582,7 @@ _IN_WORDS = {
     "AddRate": "transitions stored per second",
     "SampleRate": "transitions learnt per second",
     "LearnRate": "updates per second",
-    "LearntPerLived": "transitions learnt per one lived",
+    "LearntPerLived": "transitions learnt per one played",
     "PolicyLag": "updates by which the policy is behind",
     "ReplayFill": "share of the replay that is filled",
 }

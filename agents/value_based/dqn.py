@@ -86,9 +86,9 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     update_period: int = whole(4, "Decisions between two rounds of updates.", 1, "decision")
     num_updates_per_train_step: int = whole(
         1,
-        "Updates of a round (Dopamine's name), each of a batch of its own: with `batch_size` times this by "
-        "`update_period`, so many transitions are learnt from for each one lived (the replay ratio). Live, where "
-        "learners update whenever they can, it is 1.",
+        "Updates of a round (Dopamine's name), each of a batch of its own: `batch_size` times this, divided by "
+        "`update_period`, is the number of transitions learnt from per transition played (the replay ratio). Live, "
+        "where learners update whenever they can, it is 1.",
         1,
         "update",
     )

@@ -209,7 +209,7 @@ class _Released:
 
 
 class _Asked:
-    """A policy, asked in turn: it keeps nothing but the number of the episode."""
+    """A policy that is called turn by turn; it keeps only the number of the episode."""
 
     def __init__(self, policy: Any) -> None:
         self._act = as_act(policy)

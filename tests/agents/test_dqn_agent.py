@@ -1,4 +1,4 @@
-"""DQN asked in turn: what reaches the learner, and when, against a model written from the rules of the schedule."""
+"""Turn-based DQN: what reaches the learner, and when, against a model written from the rules of the schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every agent of the Rainbow family keeps, asked in turn, under delay, and as policy and learner apart."""
+"""What every agent of the Rainbow family keeps, turn-based, under delay, and as policy and learner apart."""
 
 from __future__ import annotations
 
