@@ -128,7 +128,12 @@ def takes(settings: Callable[_P, _S]) -> Callable[[Callable[[_T, _S], None]], Ca
 
     def decorate(constructor: Callable[[_T, _S], None]) -> Callable[Concatenate[_T, _P], None]:
         def __init__(self: _T, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-            constructor(self, settings(*args, **kwargs))
+            try:
+                made = settings(*args, **kwargs)
+            except TypeError as error:  # of Python: a wrong or a missing name
+                hidden, shown = f"{getattr(settings, '__name__', '')}.__init__", f"{type(self).__name__}.__init__"
+                raise TypeError(str(error).replace(hidden, shown)) from None
+            constructor(self, made)
 
         functools.update_wrapper(__init__, constructor)
         del __init__.__wrapped__  # type: ignore[attr-defined]  # gin would look for the arguments there
