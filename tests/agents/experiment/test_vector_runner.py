@@ -446,7 +446,7 @@ def test_other_experiments_are_refused(tmp_path: Path) -> None:
         ),
         ("VectorRunner.act_devices = 'cpu'", r"act_devices must be devices such as .*, or None, got 'cpu'"),
         ("VectorRunner.act_sync_period = 2", r"act_sync_period must be 1 where act_devices=None, got 2"),
-        ("VectorRunner.act_sync_period = 0", r"act_sync_period must be a whole number of updates >= 1, got 0"),
+        ("VectorRunner.act_sync_period = 0", r"VectorRunner.act_sync_period must be >= 1 update, got 0"),
         ("VectorRunner.double_buffered = 1", r"double_buffered must be True or False, got 1"),
     ],
 )
