@@ -8,8 +8,10 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:  # the tests import this module without Sphinx
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
 PLANNING = ("plan", "workers", "networks", "probe")  # of python -m async_wrappers
