@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
     """Return the frames from one decision's effect to the next one's; None if they vary.
 
-    The environment has an attribute ``decision_interval``, as `RealtimeDelay` does, or is turn-based.
+    They are the environment's attribute ``decision_interval``, as `RealtimeDelay` has it, and 1 without this attribute.
     """
     if not environment.has_wrapper_attr("decision_interval"):
         return 1

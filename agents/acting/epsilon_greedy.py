@@ -25,8 +25,8 @@ Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
 class EpsilonGreedyPolicy:
     """Chooses ``argmax_a Q(o, a)``, or with probability epsilon an action drawn uniformly.
 
-    All that it draws (epsilon's coin, the noise of noisy layers, quantiles) comes from the decision's own stream, a
-    function of (seed, episode, start). Evaluation is without noise.
+    All that it draws (epsilon's coin, the noise of noisy layers, quantiles) comes from the decision's own stream
+    (`DecisionRandom`). Evaluation is without noise.
 
     Args:
         network: Read in place.
@@ -96,7 +96,7 @@ class EpsilonGreedyPolicy:
     def _act_with_values(
         self, inputs: Any, rows: Decisions, greedy: npt.NDArray[np.bool_], actions: npt.NDArray[np.int64]
     ) -> PolicyOutput:
-        """Return the actions with their values: the given ones where a row is not greedy."""
+        """Return the greedy actions, the given ones where a row is not greedy, with their values as extras."""
         if self._row_by_row:
             each = [
                 self._values_of_row(each_array(lambda array, row=row: array[row : row + 1], inputs), rows[row])

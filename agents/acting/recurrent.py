@@ -49,7 +49,7 @@ class RecurrentPolicy:
         first_action: Number of the first action.
         read: Turns batches of stacks into what the network reads.
         version: Returns the weights' number of updates, for the extra ``version`` and, where the network remembers,
-            ``torso_version``, which is older where `release` comes later; None leaves both out.
+            ``torso_version``, which may be older where `release` comes later; None leaves both out.
         chunk: Actions that a decision gives at once, H, for which `choose` is given uniform numbers [R, H]; None for
             one action.
 
@@ -261,7 +261,7 @@ class Remembering(Spec):
 
     @cached_property
     def state_size(self) -> int:
-        """Numbers that the network's core remembers; 0 without one."""
+        """How many numbers the network's core remembers, S; 0 without a core."""
         network: Any = self.make_network()
         return int(network.state_size)
 

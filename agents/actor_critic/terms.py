@@ -37,8 +37,7 @@ _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
 
 @dataclass(frozen=True)
 class Rows:
-    """The inputs of V-trace's loss: a batch of B unrolls of T rows; mu is the policy that acted, pi the one that
-    learns.
+    """The inputs of the terms: a batch of B unrolls of T rows; mu is the policy that acted, pi the one that learns.
 
     Attributes:
         logits: Of pi, `[T, B, A]`; of chunks of H actions `[T, B, H, A]`, as those of mu.
@@ -123,7 +122,7 @@ class PolicyCloning(Term):
 
 @part
 class ValueCloning(Term):
-    """CLEAR's cloning of the value (Rolnick et al. 2018): replayed rows keep the values of mu's network."""
+    """CLEAR's cloning of the value (Rolnick et al. 2018): (V - V_mu)^2 on replayed rows, V_mu from mu's network."""
 
     needs_value: ClassVar[bool] = True
 
@@ -137,7 +136,7 @@ class ValueCloning(Term):
 
 @part
 class KLMask(Term):
-    """LASER's trust region (Schmitt et al. 2020): neither policy nor value is learnt from a decision far from pi."""
+    """LASER's trust region (Schmitt et al. 2020): nothing is learnt from a decision whose mu is far from pi."""
 
     threshold: float = number(0.3, "Divergence from which on a decision is left out.", POSITIVE)
     to: str = choice(

@@ -77,7 +77,7 @@ class C51(DQN):
 
     @cached_property
     def support(self) -> Tensor:
-        """The atoms, [N], where the network computes."""
+        """The atoms, [N], on the network's device."""
         with torch.inference_mode(False):  # acting asks first, and autograd cannot save a tensor of inference mode
             return torch.linspace(*self.range, *self.outputs, device=self.compute.torch_device)
 

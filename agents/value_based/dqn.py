@@ -34,7 +34,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     """DQN (Mnih et al. 2015), ``DQNAgent`` in gin; the defaults are Dopamine's for Atari.
 
     The other agents of values are subclasses: each declares its hyperparameters, and defines its values and its loss. A
-    *step* is one decision; epsilon counts frames, which are the same without delay.
+    *step* is one decision; epsilon counts frames, and without delay a decision takes one frame.
     """
 
     name: ClassVar[str] = "dqn"

@@ -98,7 +98,7 @@ class ImplicitQuantile(DQN):
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the quantile Huber loss of N drawn quantiles to N' drawn ones (Dabney et al. 2018, eq. 2 and 3).
 
-        Their target is ``r + discount Z_target(o', a*)``; K further quantiles choose a*.
+        The N' are those of the target ``r + discount Z_target(o', a*)``; K further quantiles choose a*.
         """
         observation, next_observation = batch["observation"], batch["next_observation"]
         counts = self.num_tau_samples, self.num_tau_prime_samples, self.num_quantile_samples

@@ -31,7 +31,7 @@ __all__ = ["R2D2"]
 class R2D2(Remembering, SequenceSettings, DQN):
     """R2D2 (Kapturowski et al. 2019), ``R2D2Agent`` in gin: DQN with memory, on sequences with stored states.
 
-    Sequences of `burn_in` and `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from
+    Sequences of `burn_in` + `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from
     the stored state before it, without learning, and then over the unroll. An environment's first `burn_in` rows are
     never learnt from.
 
@@ -83,7 +83,7 @@ class R2D2(Remembering, SequenceSettings, DQN):
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the losses of n-step double Q-learning errors (Kapturowski et al. 2019, section 2.3).
 
-        That is half the sum of their squares, or of Huber's losses.
+        That is half the sum of their squares, or the sum of their Huber losses.
         """
         b = self.burn_in
         with torch.no_grad():
@@ -105,7 +105,7 @@ class R2D2(Remembering, SequenceSettings, DQN):
         return LossOutput(of_sequences, priority, {"Value": q.detach().mean()})
 
     def unrolled_values(self, network: Callable[..., Any], batch: Batch) -> Tensor:
-        """Return a network's values [T + 1, B, A] of the rows after the burn-in, run over without learning."""
+        """Return a network's values [T + 1, B, A] of the rows after the burn-in, which runs without gradient."""
         b, burnt_in = self.burn_in, batch[STATE]
         if b:
             with torch.no_grad():
