@@ -132,7 +132,7 @@ class Elite(Selector):
         self.count = np.zeros(storage.capacity, np.int64)
 
     def became_valid(self, position: int) -> None:
-        """Set the transition's count to 0."""
+        """Set the new unroll's count to 0."""
         self.count[position] = 0
 
     @property
@@ -169,7 +169,7 @@ class Elite(Selector):
         self.count.fill(0)
 
     def nbytes_at(self, capacity: int) -> int:
-        """Return the bytes of a number of counts."""
+        """Return the bytes of the counts of this number of places."""
         return capacity * self.count.itemsize
 
     def facts(self) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class UnrollQueue(Saved):
     Args:
         spec: The environments and the batch that it serves.
         capacity: Unrolls that can wait, at least those of a batch; None for `most_waiting`, the largest number before
-            the learner's turn. It is unlimited if ``spec.in_flight`` is None: where acting waits, the queue then begins
-            as without delay, and grows.
+            the learner's turn. That has no limit if ``spec.in_flight`` is None: where acting waits, the queue then
+            begins with the room for no decision in flight, and grows.
         when_full: What becomes of an unroll that finds the queue full: ``"drop_oldest"``, ``"drop_newest"`` (the unroll
             itself), ``"alternate"`` (one or the other, with a chance of 0.5 each); or ``"wait"``: acting must wait for
             the learner, and it is an error if it does not. Until learning begins, ``"wait"`` drops the oldest.

@@ -21,8 +21,9 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # An agent that reads stacks of k observations and learns from n-step returns needs, of the transition at decision t,
 # the observations o_{t-k+1} .. o_t, the action a_t, the rewards r_t .. r_{t+n-1} and the observations
 # o_{t+n-k+1} .. o_{t+n}. Stored whole, every observation would lie in memory 2 k times, 8 times for Atari. The ring
-# stores each observation once, and a transition is no more than a place where reading begins. An assembler
-# (`n_step.py`) reads the stacks and sums up the rewards when a batch is drawn.
+# stores each observation once, and a transition is no more than a place where reading begins.
+#
+# An assembler (`n_step.py`) reads the stacks and sums up the rewards when a batch is drawn.
 #
 # Slots
 # -----
@@ -67,24 +68,30 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 #
 # What breaks the pattern
 # -----------------------
-# Two things break it, both in a ring that comes from files. Slots whose file was damaged are LOST. The run of slots
-# before them ends without a final slot. The run after them may begin in the middle of an episode, so whether a stack is
-# whole depends on where the run begins, and not on the age alone. And an episode that was under way when the files were
-# written is over, because the process that played it is gone. Its last slot holds an action, but that action's outcome
-# is unknown, so the slot serves as the final observation. To join it to the next observation that is stored would make
-# a transition that never happened.
+# Two things break it, both in a ring that comes from files:
+#
+# Slots whose file was damaged are LOST. The run of slots before them ends without a final slot. The run after them may
+# begin in the middle of an episode, so whether a stack is whole depends on where the run begins, and not on the age
+# alone.
+#
+# An episode that was under way when the files were written is over, because the process that played it is gone. Its
+# last slot holds an action, but that action's outcome is unknown, so the slot serves as the final observation. Joined
+# to the next observation that is stored it would make a transition that never happened.
 #
 # Several environments
 # --------------------
 # A ring of E environments is E *lanes*: the arrays keep C rows, lane e has those from e C/E on, and each lane is a ring
 # as described here, with a head and an age of its own. The environment's number `env_id` is then position // (C/E),
-# so it takes no column and no byte, and one environment is exactly what stands here. Consecutive observations of one
-# environment are consecutive rows of its lane, which is what stacks, returns and sequences are read from; `steps`, the
-# selector and an assembler's reads take positions, and see no lanes except where a read wraps around: at a lane's end
-# instead of the arrays' end. Slot g of lane e gets the number g E + e, which is g for one environment. A lane that is
-# never written again, for demonstrations, is a part that is never evicted. To the files each lane is a log of its own,
-# and a save writes what is new in all of them into one file.
-# The price: every environment has the same share of the memory, however fast it plays.
+# so it takes no column and no byte, and one environment is exactly the ring above.
+#
+# Consecutive observations of one environment are consecutive rows of its lane, from which stacks, returns and sequences
+# are read. `steps`, the selector and an assembler's reads take positions, and see no lanes except where a read wraps
+# around: at a lane's end instead of the arrays' end.
+#
+# Slot g of lane e gets the number g E + e, which is g for one environment. A lane that is never written again, for
+# demonstrations, is a part that is never evicted. To the files each lane is a log of its own, and a save writes the new
+# slots of all of them into one file. The price: every environment has the same share of the memory, however fast it
+# plays.
 #
 # Rows of several environments come as a block, and are written in arrays (`extend`): all rows at once, then the final
 # slots of those that end. This leaves what the same rows leave one by one (`observe`), which is faster for one row; the
@@ -218,7 +225,7 @@ class Ring(Log):
 
     @staticmethod
     def slot_bytes(schema: TransitionSchema) -> int:
-        """Return the bytes of a slot that is not packed: `nbytes` is as many for each slot."""
+        """Return the bytes of a slot whose observation is not packed; `nbytes` is `capacity` times as many."""
         return row_bytes(schema.columns) + _AGE.itemsize + _STEPS.itemsize
 
     def facts(self) -> dict[str, Any]:
@@ -552,7 +559,8 @@ class Ring(Log):
         lost = self.kind[positions] == LOST
         begins = age == 0
         begins[1:] |= lost[:-1]
-        # Whether an older process was at work, where nothing was lost after a slot that is no final one.
+        # True where the next slot is not LOST: a run that ends there without a final slot was under way in a process
+        # that is gone.
         abandoned = np.append(~lost[1:], True)[: len(positions)]
         # No run continues in the next lane, and the last run of a lane ends here unless the environment plays on.
         lane_end = np.cumsum(np.minimum(self._heads, self._lane))

@@ -210,7 +210,7 @@ def read_snapshot(directory: Path, segments: Iterable[Segment]) -> Arrays:
 
 
 def check_snapshot(directory: Path, number: int) -> None:
-    """Check the files without which no save can be loaded in part: the index, and the snapshot that it lists.
+    """Check the files that even a partial load needs: the index, and the snapshot that it lists.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -225,7 +225,7 @@ class DamagedReplay(ValueError):
 
 @contextmanager
 def doing_without_damage(partial: bool, on_refusal: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Log why the block, which reads a segment, ends early, and continue without it.
+    """Log an error of the block, which reads a segment, and continue without the segment.
 
     Raises:
         DamagedReplay: the segment is damaged or missing and not `partial`; `on_refusal` has been called.
@@ -315,7 +315,7 @@ class Lanes:
     """The entries of several logs in a segment, whose numbers are `num_envs` apart.
 
     Raises:
-        ValueError: It cannot hold that.
+        ValueError: `bounds` `[num_envs, 2]` are no ranges, or hold a number of another log.
     """
 
     def __init__(self, bounds: npt.NDArray[np.int64], num_envs: int) -> None:

@@ -384,6 +384,3 @@ def without_state(extras: Dict | None) -> Dict | None:
     """Return the extras that are kept for each row: all but the state; None where there are no others."""
     rest = {} if extras is None else {name: space for name, space in extras.spaces.items() if name != STATE}
     return Dict(rest) if rest else None
-
-
-# Tensors for a loss.
