@@ -147,7 +147,7 @@ class Learner:
         updates: Updates done by this learner.
         updates_of_all: Updates done by all learners that share the weights.
         scalars: The last batch's scalars by name, as tensors: reading one waits for the device.
-        times: The times of an update's parts, to which the player adds its own.
+        times: The times of an update's parts, to which agents and runners add theirs.
         networks: The networks that the loss calls.
         keeps_batch: Whether `batch` is the last one learnt from; otherwise it is None.
     """
@@ -367,7 +367,7 @@ class Learner:
 
         Returns:
             "LearningRate", of the last update; "GradientNorm", of its gradient before it was clipped; and the size of
-            the store: "ReplaySize" in transitions or sequences, "QueueSize" in unrolls.
+            the store: "ReplaySize" in transitions, sequences or unrolls, "QueueSize" in unrolls.
         """
         found = {"LearningRate": float(self._optimizer.param_groups[0]["lr"])}
         norm = self._gradient_norm
@@ -455,7 +455,7 @@ class Learner:
 
     @property
     def version(self) -> int:
-        """The number of updates in the weights: all that were made."""
+        """The number of updates in the weights, which is `updates`."""
         return self.updates
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -552,11 +552,11 @@ class Learner:
                 )
 
     def check_replay(self, directory: Path, iteration: int) -> None:
-        """Refuse files that `load_replay` cannot use, without reading them to their end.
+        """Refuse an index or a snapshot that `load_replay` cannot use; the segments are not read.
 
         Raises:
             OSError: A file is missing.
-            ValueError: A file is damaged, or of another format.
+            ValueError: One of the two is damaged, or of another format.
         """
         check_snapshot(directory, iteration)
 

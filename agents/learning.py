@@ -97,7 +97,7 @@ class Discounting:
     )  # fmt: skip
 
     def of(self, interval: Any) -> Any:
-        """Return the discount of a decision that takes `interval` frames, or of several `[B]`; it may be one number."""
+        """Return the discount of decisions that take `interval` frames, a number or `[B]`; one number per decision."""
         return self.gamma if self.discount_by == "decision" else self.gamma**interval
 
 
@@ -162,7 +162,8 @@ def sequence_tensors(
 
     Args:
         batch: a batch of a source, see `replay.sequences`.
-        read: makes a network's input from single observations `[N, 1, *shape]`, or from a dict of such.
+        read: makes a network's input from single observations `[N, 1, *shape]`, or from a dict of such; from stacks
+            `[N, k, *shape]` where `stack_size` is None.
         tensor: makes a tensor from an array.
         stack_size: observations in a stack, k; None where an observation is a stack `[k, *shape]`.
 
@@ -199,7 +200,7 @@ def _stacked(frames: Tensor, first: Tensor, stack_size: int) -> Tensor:
     if stack_size == 1:
         return stacks
     number = torch.arange(rows, device=first.device).unsqueeze(1)
-    begun = torch.where(first, number, -stack_size).cummax(0).values  # rows before row 0 are blank already
+    begun = torch.where(first, number, -stack_size).cummax(0).values  # before row 0 they are zeros already
     missing = stack_size - 1 - (number - begun)  # observations of a stack that are before the episode
     blank = torch.arange(stack_size, device=first.device) < missing.unsqueeze(2)
     return stacks.masked_fill_(blank.view(*blank.shape, *[1] * (frames.ndim - 2)), 0)

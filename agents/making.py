@@ -40,7 +40,7 @@ def make_learner(spec: Any, number: int = 0, learners: int = 1) -> Learner:
     """Make learner `number` of `learners` of an agent that declares its learning.
 
     All begin with the same weights, those of every policy. Each observes every transition into a replay of the full
-    capacity, and draws batches of its own: together they act as the paper's learners of one buffer, and each takes the
+    capacity, and draws batches of its own: together they act as several learners of one buffer, and each takes the
     memory of a replay.
 
     Raises:
@@ -74,7 +74,7 @@ def make_vector_learner(spec: Any, num_envs: int, number: int = 0, learners: int
 
 
 def make_actor_priorities(spec: Any, num_envs: int) -> ActorPriorities | None:
-    """Make the `ActorPriorities`, which compute first priorities; None where the largest priority is used."""
+    """Make the `ActorPriorities`, which compute first priorities; None where the agent or its replay needs none."""
     # The replay of sequences computes the priorities itself, when a sequence is complete.
     if isinstance(spec, SequenceSettings) or not getattr(spec, "actor_priorities", False):
         return None

@@ -174,7 +174,7 @@ class NetworkAgent(Spec):
 
     @property
     def stored_in_stacks(self) -> int | None:
-        """Observations in a stack that is made of those stored, k; None where each of them is a stack."""
+        """The number k of stored observations that make a stack; None where a stored observation is a stack."""
         return None if self.whole_stacks else self.stack_size
 
     # What the agent states of its learning, for `agents.making`.
@@ -201,7 +201,7 @@ class NetworkAgent(Spec):
         raise NotImplementedError
 
     def make_monitor(self) -> Monitor | None:
-        """Make the monitor of one environment's transitions."""
+        """Make the monitor of one environment's transitions; None for no monitor."""
         return None
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Any:

@@ -6,8 +6,8 @@ An agent declares each of them as an attribute::
     class DQN(NetworkAgent):
         batch_size: int = whole(32, "Transitions per update.", 1, "transition")
 
-From the declaration are made the argument of the constructor, its check, the sentence that refuses a wrong value, the
-entry in the class's documentation, and the row on the reference page of gin parameters.
+The declaration makes the argument of the constructor, its check, the sentence that refuses a wrong value, the entry in
+the class's documentation, and the row on the reference page of gin parameters.
 
 * `number`, `whole`, `flag`, `choice`, `factory`: settings of one kind. `setting`: any other one, with its own check.
 * `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.

@@ -210,7 +210,7 @@ class Spec:
         """Make a learner for `num_envs` environments.
 
         It is a `LearnerInterface` with two further methods. ``extend(block)`` stores transitions of several
-        environments, columns [R] by name as `Replay.extend` takes them, which are views: keep copies only;
+        environments, columns [R] by name as `Replay.extend` takes them, which are views: copy what is kept;
         ``cut(env_id, observation)`` ends an episode that is under way.
 
         For several learners of a run the method takes two further arguments, ``number`` and ``learners``: it then

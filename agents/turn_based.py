@@ -339,7 +339,7 @@ class TurnBasedAgent(LearningAgent):
         self._demonstrated += 1
 
     def pretrain(self) -> Mapping[str, Tensor]:
-        """Do one update, whether or not there is enough history to begin with in training; see `Learner.update`."""
+        """Do one update, even with fewer transitions than training needs to begin; see `Learner.update`."""
         scalars = self._update()
         if self._overlap is not None:
             self._overlap.publish()
@@ -356,7 +356,7 @@ class TurnBasedAgent(LearningAgent):
 
     @property
     def transitions(self) -> int:
-        """How many transitions can be drawn."""
+        """How many transitions can be drawn; without a `Replay`, how many were demonstrated."""
         replay = getattr(self.learner, "replay", None)
         return len(replay) if isinstance(replay, Replay) else self._demonstrated
 

@@ -3,11 +3,12 @@
 The order of a round on the rows of R <= N environments::
 
     observe      close the last decision of each row, and store what is known by now
-    update       as many times as R decisions require act          on all rows, on the weights that the updates left
+    update       as many times as R decisions require
+    act          on all rows, on the weights that the updates left
 
 which for N = 1 is the order of `turn_based.TurnBasedAgent`. Espeholt et al., "SEED RL: scalable and efficient deep-RL
 with accelerated central inference", 2020, act in this way; Horgan et al., "Distributed prioritized experience replay"
-(Ape-X), 2018, learn in it, with an epsilon of its own for each environment (`policy.per_actor_epsilon`).
+(Ape-X), 2018, learn in it, with an epsilon of its own for each environment (`per_actor_epsilon`).
 
 Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
 ``Decision.frame`` is N times the frames that this environment has played, which is the sum over all environments where
@@ -92,7 +93,7 @@ class Ended(NamedTuple):
         actions: The agent's actions that took effect.
         won: Whether it was won, where the environment's last ``info`` reports it (``"won"``), else None.
         terminal: Whether it terminated; otherwise it was truncated, or cut.
-        training_frames: Frames of training when it was over; those of all learners, if they go in step.
+        training_frames: Frames of training when it was over; with several learners, this one's times their number.
         updates: Updates when it was over.
         when: When that was, in seconds since 1970.
     """
@@ -159,7 +160,7 @@ class Rows:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
         frames: Frames of each environment's finished episodes, `[N]`.
         frame: Frames of each running episode, `[N]`.
-        training_frames: Frames of training so far, which are those of an evaluation's decisions.
+        training_frames: Frames of training so far, which an evaluation's decisions have as ``Decision.frame``.
     """
 
     def __init__(self, spec: Spec, num_envs: int, eval_mode: bool, first_env: int = 0, learners: int = 1) -> None:
@@ -189,7 +190,7 @@ class Rows:
     def close(self, shown: ShownRows) -> _Block | None:
         """Return the transitions that the rows complete; None where they complete none.
 
-        Where no episode has ended the observations are views of the stacks, valid until `decide`.
+        Where the environments are neighbours the arrays are views, valid until `decide`.
         """
         applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
         if not applied.any():
@@ -460,7 +461,7 @@ class VectorAgent(LearningAgent):
 
     def owes_update(self, decisions: int) -> bool:
         """Return whether an update is due before this number of further decisions."""
-        # An agent may take its batches out of a queue.
+        # The learner of a queue is ready only while a batch waits there.
         owed = self._owed(self._decisions + decisions) > self._settled
         return owed and self.learner.ready and not self._too_early()
 

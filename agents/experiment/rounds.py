@@ -143,7 +143,7 @@ class Share:
     Args:
         agent: Acts and learns.
         envs: Its environments (`BatchedEnvs`).
-        seeds: From the numbers of the episodes that begin to what `envs` begins with.
+        seeds: From the numbers of the episodes that begin to the seeds with which `envs` begins them.
         group: The learners together; None for one.
     """
 
