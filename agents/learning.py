@@ -97,7 +97,7 @@ class Discounting:
     )  # fmt: skip
 
     def of(self, interval: Any) -> Any:
-        """Return the discount of decisions that take `interval` frames, a number or `[B]`; one number per decision."""
+        """Return the discount of decisions of `interval` frames, a number or `[B]`; by ``"decision"`` gamma alone."""
         return self.gamma if self.discount_by == "decision" else self.gamma**interval
 
 

@@ -45,14 +45,14 @@ class Rows:
         values: V(x_s), `[T, B]`.
         log_pi: log pi(a_s | x_s), `[T, B]`.
         log_mu: log mu(a_s | x_s), `[T, B]`.
-        entropies: Means of pi's entropy, `[B]`.
+        entropies: Numbers `[B]` whose mean is that of pi's entropy (`masked_mean`).
         mask: 1 where a decision was made, else 0, `[T, B]`.
         replayed: 1 where a row comes from a replay, else 0, `[T, B]`.
         extras: The policy's extras, by name.
         executed: Which entries of chunks were executed, bool `[T, B, H]`; None without chunks.
         clip_rho: rho-bar.
         network: The learnt network, with the parameters that terms have added.
-        metrics: The reported scalars, by name; terms add theirs.
+        metrics: Numbers by name, whose means are reported; terms add theirs.
     """
 
     logits: Tensor
@@ -104,7 +104,7 @@ class Term:
         return cost
 
     def loss(self, rows: Rows) -> Tensor | float:
-        """Return the addition to the loss, `[B]` or a number."""
+        """Return the addition to the loss, a number or `[B]`, of which the mean counts."""
         return 0.0
 
 
