@@ -238,6 +238,10 @@ class Mixture(Saved):
                 f"a batch takes {', '.join(map(str, rows))} unrolls of its sources, and they hold "
                 f"{', '.join(str(len(source)) for source in self.sources)}: observe more first"
             )
+        # A draw that is still under way sees the weights and the states from before.
+        for source in self.sources:
+            if isinstance(source, Prefetch):
+                source.ahead.join()
         if self._encoder is not None:
             self._encoder.refresh(self._assembly.newest)
         parts = [source.draw(n) if n else None for source, n in zip(self.sources, rows, strict=True)]

@@ -86,3 +86,16 @@ class AtOnce(Executor):
         future: Future[Any] = Future()
         future.set_result(function(*arguments, **named))
         return future
+
+
+class AtLast(Executor):
+    """The slowest thread: it computes when somebody waits for the result, and not before."""
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        class Late(Future[Any]):
+            def result(self, timeout: float | None = None) -> Any:
+                if not self.done():
+                    self.set_result(function(*arguments, **named))
+                return super().result(timeout)
+
+        return Late()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.schema import Compute, Reader
 from tests.contracts.source_contract import SourceContract, lived
-from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World, trained
+from tests.worlds.lived_rows import EXTRAS, SPACE, AtLast, AtOnce, World, trained
 from tests.worlds.plain_data import assert_identical
 
 # Six candidates. By distance, the older of two that are alike first: 1, 3, 5 | 2, 0, 4.
@@ -208,7 +209,11 @@ class Scaling:
 
 
 def make(encoder: Any = None, share: float = 1.0, **arguments: Any) -> Mixture:
-    own = {name: arguments.pop(name) for name in list(arguments) if name not in ("gamma", "prefetch", "num_envs")}
+    own = {
+        name: arguments.pop(name)
+        for name in list(arguments)
+        if name not in ("gamma", "prefetch", "num_envs", "batch_size")
+    }
     source = partial(EliteReplay, **{"capacity": 12, "lambda_batch_multiplier": 2.0, "run_updates": 30, **own})
     queue = [(partial(UnrollQueue, capacity=100), 1 - share)] if share < 1 else []
     defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 4, "stack_size": 2}
@@ -306,16 +311,26 @@ def test_elite_insertion_takes_the_place_of_the_farthest_once_the_replay_is_full
     assert found["index"].tolist() == replay.valid_slots().tolist()
 
 
-def test_a_thread_that_draws_ahead_makes_no_difference() -> None:
+class Learning(Scaling):
+    """Has other weights at each draw, as after an update."""
+
+    def refresh(self, newest: Callable[[], Any]) -> None:
+        super().refresh(newest)
+        self.weight = 1 + self.refreshed % 3
+
+
+def test_a_thread_that_draws_ahead_makes_no_difference_however_slow_it_is() -> None:
     played = []
-    for threaded in (True, False):
-        mixture = make(share=0.5, prefetch=True, sample_strategy="attentive_sampling")
+    for executor in (AtOnce(), ThreadPoolExecutor(1), AtLast()):
+        # Each environment completes an unroll at once, for three batches without a transition between them.
+        candidates = {"lambda_batch_multiplier": 6.0, "run_updates": 10_000, "elite_sampling_strategy": "strategy1"}
+        mixture = make(Learning(), share=0.5, batch_size=2, prefetch=True, **candidates)
         ahead: Any = mixture.sources[1]
-        if not threaded:
-            ahead.ahead.executor = AtOnce()
+        ahead.ahead.executor = executor
         played.append((trained(mixture, World(3, 0), 100), mixture.state_dict()))
     assert len(played[0][0]) > 15
-    assert_identical(*played)
+    assert_identical(played[1], played[0])
+    assert_identical(played[2], played[0])
 
 
 def test_without_a_strategy_draws_are_uniform_and_need_no_features() -> None:
