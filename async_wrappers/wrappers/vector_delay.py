@@ -96,8 +96,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     of a ``DISABLED`` vector are reset at once. Without delay and noops only ``info`` changes: it has ``"realtime"``.
 
     One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
-    steps after the one that reports an end, as the one in between is the reset's. Only a first episode that is over
-    within its first ``noops`` frames can make this later.
+    steps after the one that reports an end, as the one in between is the reset's. This is later than the
+    first boundary only if a first episode is over within its first ``noops`` frames.
 
     ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): a
     policy that takes time cannot know them yet. Observations are copied.
