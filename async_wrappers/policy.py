@@ -46,7 +46,8 @@ class Policy(Protocol):
 
     A policy whose weights are learnt also has ``load_weights(weights, version)``: it takes over the mapping of tensors
     without copying them, as they lie in memory that all workers share. It may have ``note_updates(updates)``, called
-    afterwards: the updates that all learners had made until these weights, of which there are more than versions.
+    afterwards with the number of updates that all learners had made when these weights were published. Not every update
+    is published, so there are more updates than versions.
     """
 
     def act(self, observation: Any, decision: Decision) -> Any:

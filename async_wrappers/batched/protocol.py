@@ -18,13 +18,13 @@ __all__ = ["BatchedEnvs", "Shown"]
 
 
 class Shown(NamedTuple):
-    """The rows of R of N environments, each of which needs a decision. All arrays are the caller's.
+    """The rows of R of N environments, each of which needs a decision. The caller may keep and change the arrays.
 
     A row with neither ``terminal`` nor ``truncated`` and without ``first`` is the result of the action that was sent
     for it. A row of an ended episode shows two things at once: how the old episode ended (``reward``, ``terminal``,
     ``truncated``, ``final``, ``info``) and where the next one begins (``observation``, ``first``).
 
-    ``env_ids`` may be read-only.
+    Only ``env_ids`` may be read-only.
 
     Attributes:
         env_ids: int64 [R], ascending: each environment's number, which never changes.

@@ -344,13 +344,13 @@ def find_atari_game(game_name: str) -> str:
 class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Ends an episode when a life is lost, while the game goes on: DeepMind's, and Baselines' ``EpisodicLifeEnv``.
 
-    A learner so sees that a life is worth something. The step that loses a life returns ``terminated``, with
+    So a learner sees that a life is worth something. The step that loses a life returns ``terminated``, with
     ``info["game_over"]`` False. A ``reset()`` without a seed then returns the observation of that step once more, and
     the game goes on from there: no frame passes (Baselines play a no-op). Where the game is over, is cut before its
     end, or a seed is given, a reset begins a new game. ``info["episode_return"]`` is the whole game's, and where
     ``info["game_over"]`` is False, runners and evaluations count no episode.
 
-    The life that is lost with the game ends with the game alone.
+    The loss of the last life is reported only as the end of the game.
 
     Args:
         env: An environment with ``info["lives"]``, such as an Atari game.

@@ -41,7 +41,7 @@ class MinAtarEnv(gym.Env[Any, Any]):
 
     Frames and rewards are those of ``MinAtar/Breakout-v1`` for the same seed and actions. What differs:
 
-    * Observations are bool `[n, 10, 10]`, channels first, as networks of PyTorch read them, and lie in one piece.
+    * Observations are bool `[n, 10, 10]`, channels first, as networks of PyTorch read them, and contiguous in memory.
     * A reset forgets the last action. In MinAtar the first frame of an episode may repeat that of the one before, so
       that an episode would not follow from its seed.
     * `get_action_meanings` names the actions; the first is the no-op, a default action under delay.

@@ -56,7 +56,7 @@ class Span:
         ended: When the action was there.
         effect: Frame on which the action took effect; None if it never did.
         applied: When that frame began.
-        lag: Updates that the learners had made by then beyond those in the weights behind it; None without learners.
+        lag: Age of the weights behind it when it took effect, in updates of all learners; None without learners.
     """
 
     worker: int
@@ -90,8 +90,8 @@ class Measurements:
         exchanges: Transport time of each decision: from ticket to action, less the inference.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
-        lags: Of each applied action: updates that the learners had made when it was applied, beyond those in the
-            weights behind it; None without learners.
+        lags: Age of the weights behind each applied action when it was applied, in updates of all learners; None
+            without learners.
         dropped: Actions computed and never applied.
         late: Actions released after they were due.
         too_old: Actions that would have been applied, and were refused as older than ``max_age``.
@@ -256,7 +256,7 @@ class TimingReport:
             dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
             refused as older than ``max_age``), missed_deadlines (frames that began more than half a frame late).
         lateness_ms: By how much frames began after their deadline.
-        drift_ms: Lateness of the last frame against the first one's clock.
+        drift_ms: Lateness of the last frame less that of the first.
         fps: Frames per second that were reached.
         workers: count, restarts, and busy_share (inference time per worker and run time).
         episodes: Each episode's return and frames.

@@ -217,7 +217,7 @@ class AsyncRunner:
         when they end. For the learners the episode is truncated where the pause begins and goes on as a new one after
         it: no transition spans a pause, and its rewards count in the episode's return alone. After the pause there is
         no last action, and default frames receive the same as in the beginning of an episode. An environment whose
-        episode has ended is not reset before `resume`, but on the virtual clock. Learners continue to learn.
+        episode has ended is not reset before `resume`, except on the virtual clock. Learners continue to learn.
 
         An `on_frame` pauses with ``FrameStatus.pause``.
 

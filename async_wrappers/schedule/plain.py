@@ -111,7 +111,7 @@ class PlainSchedule:
     def in_flight(self, after: int, end: int) -> int | None:
         """Return the start of the decision that would be applied first, of those begun before frame `end`.
 
-        Only decisions that start later than `after` count; None if there is none. Frame `end` has not been asked for.
+        Only decisions that start later than `after` count; None if there is none. Call it before asking for `end`.
         """
         following = after + self.noops + 1
         return following if following < end else None
@@ -128,7 +128,7 @@ class PlainSchedule:
             landed: Start of the newest action that lands by `frame`; older ones do not matter.
 
         Returns:
-            For each (start, first frame on which its action may land), oldest first.
+            (start, first frame on which its action may land) of each decision, oldest first.
         """
         interval = self.noops + 1
         oldest = max(0, landed + 1, frame - self.delay + 1)

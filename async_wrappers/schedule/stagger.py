@@ -77,8 +77,7 @@ class Stagger:
     """
 
     playout: int | None = None
-    """Frames from a start to the frame on which its action is due, after which it is late; None: when it is released.
-    """
+    """Frames from a start to the frame on which its action is due; later it is late. None: due when it is released."""
 
     def prepare(self, conditions: Conditions) -> None:
         """Take the conditions: before the first episode and, if they are measured, before each."""

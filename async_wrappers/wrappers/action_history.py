@@ -104,7 +104,7 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         env: An environment with Discrete, MultiDiscrete or Box actions.
         length: How many applied actions are shown, in frames.
         flat: False gives ``Dict(observation=..., applied_actions=Box [length, width])``. True appends the actions to a
-            vector observation; where that is of whole numbers (Atari's RAM), a one is the type's largest number.
+            vector observation; where that is of whole numbers (Atari's RAM), 1 is shown as the type's largest number.
 
     Raises:
         ValueError: `length` is not a positive number of frames, or the spaces cannot be used.

@@ -134,7 +134,7 @@ class Chunk:
         object.__setattr__(self, "mean", _mean(self.mean))
 
     def call(self, line: str) -> str:
-        """Return the line of a caller, with room for a default action, as it reads with this one and another `after`.
+        """Return the caller's line of code with this chunk as the default action and room for another `after`.
 
         Args:
             line: The result of `async_wrappers.wrappers.default_action.written_call`.

@@ -122,7 +122,7 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         env: A `RealtimeDelay` with a `Chunk` as its default action, or wrappers around one.
         length: Frames shown; the delay, or with tickets the playout, if not given.
         flat: False gives ``Dict(observation=..., committed_prefix=Box [length, width + 1])``. True appends the rows to
-            a vector observation; where that is of whole numbers, a one is the type's largest number.
+            a vector observation; where that is of whole numbers, 1 is shown as the type's largest number.
 
     Raises:
         ValueError: `length` is not a positive number of frames or missing, there is no `RealtimeDelay` with chunks

@@ -119,7 +119,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
             none, constants and a latency at the same time, an argument that needs a latency without one, a chunk that
-            is shorter than delay + interval, or chunks of actions of which there are none.
+            is shorter than delay + interval, or an action space that has no chunks.
     """
 
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("RealtimeDelay")

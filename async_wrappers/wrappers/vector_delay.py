@@ -93,11 +93,11 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     In ``NEXT_STEP`` the final observation is the returned one. In ``SAME_STEP`` it is in ``info["final_obs"]``, and
     ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. Ended sub-environments
-    of a ``DISABLED`` vector are reset at once. Without delay and noops nothing is changed, and ``info`` only added to.
+    of a ``DISABLED`` vector are reset at once. Without delay and noops only ``info`` changes: it has ``"realtime"``.
 
     One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
-    steps after the one that reports an end, as the one in between is the reset's. Only a first episode that is over
-    within its first ``noops`` frames can make this later.
+    steps after the one that reports an end, as the one in between is the reset's. This is later than the
+    first boundary only if a first episode is over within its first ``noops`` frames.
 
     ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): a
     policy that takes time cannot know them yet. Observations are copied.
@@ -155,7 +155,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     Raises:
         ValueError: `env` is not a vector environment in lockstep with an autoreset mode in its metadata, negative or
             fractional frames, an unknown default action, ``"noop"`` where the environment has none, a chunk that is
-            shorter than delay + interval, or chunks of actions of which there are none.
+            shorter than delay + interval, or an action space that has no chunks.
     """
 
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("VectorRealtimeDelay")

@@ -43,8 +43,7 @@ class Learner(Protocol):
       keep)``: the replay, which `state_dict` leaves out. `load_replay` may return how many transitions are lost with
       damaged files, and it raises OSError or ValueError where nothing can be loaded.
 
-    A learner that raises is started again, but where the exception has a true attribute ``ends_run``, which ends the
-    run.
+    A learner that raises is started again, unless the exception has a true attribute ``ends_run``: that ends the run.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
