@@ -16,17 +16,14 @@ from async_wrappers.agents.schema import Arrays, TransitionSchema
 __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 
 
-# What is stored
-# --------------
+# == What is stored ==
 # An agent that reads stacks of k observations and learns from n-step returns needs, of the transition at decision t,
 # the observations o_{t-k+1} .. o_t, the action a_t, the rewards r_t .. r_{t+n-1} and the observations
 # o_{t+n-k+1} .. o_{t+n}. Stored whole, every observation would lie in memory 2 k times, 8 times for Atari. The ring
 # stores each observation once, and a transition is no more than a place where reading begins.
-#
 # An assembler (`n_step.py`) reads the stacks and sums up the rewards when a batch is drawn.
 #
-# Slots
-# -----
+# == Slots ==
 # An episode of T decisions is a run of T + 1 consecutive slots. Each but the last holds an observation and the decision
 # made on it; the last holds the final observation alone. Two episodes, the first of three decisions and terminated:
 #
@@ -45,8 +42,7 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # slots are the newest C. The number is a transition's name ("index" in a batch): by it a priority that comes too late
 # is recognised, though its position holds another transition by then.
 #
-# Validity
-# --------
+# == Validity ==
 # A transition is valid, so it can be drawn, when nothing that it is read from is missing:
 #
 #   it is complete      its n decisions are stored, or its episode has ended and at least one is
@@ -55,7 +51,6 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # `steps[position]` is the number m <= n of decisions in its return, and 0 where no valid transition begins. It is
 # brought up to date as slots are written, so that a draw looks at one number and never at an episode's boundaries.
 # Both changes cost O(1) per slot, whatever the capacity:
-#
 #   A new slot completes one transition, the one n slots before it. A FINAL slot completes up to n - 1 more, whose
 #   returns end with the episode: m = 1 .. n - 1.
 #
@@ -66,10 +61,8 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 #
 # Nothing of this is saved: `steps` follows from ages and kinds alone, and is derived when a ring is loaded.
 #
-# What breaks the pattern
-# -----------------------
+# == What breaks the pattern ==
 # Two things break it, both in a ring that comes from files:
-#
 # Slots whose file was damaged are LOST. The run of slots before them ends without a final slot. The run after them may
 # begin in the middle of an episode, so whether a stack is whole depends on where the run begins, and not on the age
 # alone.
@@ -78,8 +71,7 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # last slot holds an action, but that action's outcome is unknown, so the slot serves as the final observation. Joined
 # to the next observation that is stored it would make a transition that never happened.
 #
-# Several environments
-# --------------------
+# == Several environments ==
 # A ring of E environments is E *lanes*: the arrays keep C rows, lane e has those from e C/E on, and each lane is a ring
 # as described here, with a head and an age of its own. The environment's number `env_id` is then position // (C/E),
 # so it takes no column and no byte, and one environment is exactly the ring above.
