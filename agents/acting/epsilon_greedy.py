@@ -82,7 +82,7 @@ class EpsilonGreedyPolicy:
         if self._leaves_values:
             return self._act_with_values(inputs, rows, greedy, actions)
         chosen = np.flatnonzero(greedy)
-        if self._row_by_row:  # what a row draws besides is of its own stream
+        if self._row_by_row:  # noise and quantiles of a row come from its own stream
             for row in chosen:
                 one = each_array(lambda array, row=row: array[row : row + 1], inputs)
                 actions[row] = self._act_on_one(one, rows[row])
