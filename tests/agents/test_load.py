@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, empty_gin, save_config
 from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.load import load_agent, play_episode
+from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 from tests.worlds.experiments import load_gin
 
 MODULES = (async_wrappers.agents.configurables, async_wrappers.configurables)
@@ -34,15 +34,6 @@ QUICK = (
     "DQNAgent.epsilon_eval = 0.3",
     "MLPTorso.hidden = (8,)",
 )
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield
-    gin.clear_config()
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

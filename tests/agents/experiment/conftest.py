@@ -2,17 +2,4 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import gin
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield
-    gin.clear_config()
-    torch.set_num_threads(threads)
+from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
