@@ -387,6 +387,20 @@ class DecisionRandom:
         ]
         return np.array(drawn)
 
+    def normals_and_uniforms(
+        self, entries: int, decisions: Sequence[Decision]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Several standard normal and several uniform numbers in [0, 1) for each of R decisions, `[R, entries]` each.
+
+        An `episode` of -1, as a worker's warm-up has, is 0.
+        """
+        drawn = np.empty((2, len(decisions), entries))
+        for row, each in enumerate(decisions):
+            generator = self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id)
+            generator.standard_normal(out=drawn[0, row])
+            generator.random(out=drawn[1, row])
+        return drawn[0], drawn[1]
+
 
 _ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
 _LOW = np.uint64(2**32 - 1)

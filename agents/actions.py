@@ -1,0 +1,247 @@
+"""What an action space is to an agent: to its replay, to its network, and to the environment.
+
+An action has two forms. The *environment's* is an element of the action space. The *stored* one is what a replay keeps
+and a network reads and gives:
+
+====================  =========================  ===================================================================
+action space          stored                     a network reads
+====================  =========================  ===================================================================
+Discrete              int64 (), counted from 0   A numbers, one-hot
+MultiDiscrete [A]*H   int64 (H,)                 H A numbers, one-hot each: a chunk of H actions
+Box (A,)              float32 (A,)               A numbers
+Box (H, A)            float32 (H, A)             H A numbers: a chunk of H actions
+====================  =========================  ===================================================================
+
+A number of a Box with two bounds is stored so that the bounds are -1 and 1, whatever their unit; one without is stored
+as it is. A stored number may lie outside, as a Gaussian's does: the environment receives it clipped, in its own dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from torch import Tensor
+
+from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.schema import Column
+
+__all__ = ["Actions", "BoxActions", "DiscreteActions", "chunk_actions", "discrete_actions", "real_actions"]
+
+
+class Actions(Protocol):
+    """An action space, as an agent sees it.
+
+    Attributes:
+        column: Shape and dtype of a stored action.
+        inputs: Numbers that a network reads of one action.
+        chunk: Actions that a decision gives at once, H; None for one.
+        none: What stands in each place of a stored action where there was none before: networks read zeros of it.
+        facts: The space as plain data, for what two runs must share.
+    """
+
+    column: Column
+    inputs: int
+    chunk: int | None
+    none: int
+    facts: Any
+
+    def stored(self, action: Any) -> Any:
+        """Return environment's actions `[...]` as they are stored."""
+
+    def environment(self, stored: Any) -> Any:
+        """Return stored actions `[...]` as the environment takes them."""
+
+    def read(self, stored: Tensor) -> Tensor:
+        """Return what a network reads of R stored actions, `[R, inputs]`; zeros where there was none."""
+
+    def draw(self, random: DecisionRandom, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return the numbers that a policy makes the actions of R decisions from, of each decision's own stream."""
+
+    def blank(self, rows: int) -> npt.NDArray[Any]:
+        """Return environment's actions `[rows, ...]` that stand where there was none before."""
+
+
+class DiscreteActions:
+    """Discrete actions, or chunks of them.
+
+    Args:
+        first: Number of the first action.
+        number: Actions, A.
+        chunk: Actions of a decision, H; None for one.
+    """
+
+    none = -1
+
+    def __init__(self, first: int, number: int, chunk: int | None = None) -> None:
+        """See the class."""
+        self.first, self.number, self.chunk = first, number, chunk
+        self.column = Column(() if chunk is None else (chunk,), np.dtype(np.int64))
+        self.inputs = number * (chunk or 1)
+        self.facts: Any = number if chunk is None else [number] * chunk
+
+    def stored(self, action: Any) -> Any:
+        """See `Actions`."""
+        return action - self.first
+
+    def environment(self, stored: Any) -> Any:
+        """See `Actions`."""
+        return stored + self.first
+
+    def read(self, stored: Tensor) -> Tensor:
+        """See `Actions`."""
+        numbers = torch.arange(self.number, device=stored.device)
+        return (stored.reshape(len(stored), -1, 1) == numbers).flatten(1)
+
+    def draw(self, random: DecisionRandom, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return a uniform number `[R]` and an action `[R]`; for chunks uniform numbers `[R, H]` alone."""
+        if self.chunk is not None:
+            return (random.uniforms(self.chunk, rows),)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        return random.uniforms_and_actions(self.number, episodes, rows.start, rows.eval_mode, rows.env_id)
+
+    def blank(self, rows: int) -> npt.NDArray[Any]:
+        """See `Actions`."""
+        return np.zeros((rows, *self.column.shape), np.int64)
+
+
+class BoxActions:
+    """Real-valued actions, or chunks of them.
+
+    Args:
+        space: Of the environment; one with two dimensions is a chunk of H actions.
+        agent: The agent's name, for messages.
+
+    Attributes:
+        size: Numbers of one action, A.
+        bounded: Whether every number has two bounds.
+        low: The least stored action, -inf where there is no bound, float32 `[*column.shape]`.
+        high: The largest one.
+    """
+
+    none = 0
+
+    def __init__(self, space: Box, agent: str) -> None:
+        """See the class."""
+        self._space, self._agent = space, agent
+        self.chunk = space.shape[0] if len(space.shape) > 1 else None
+        self.size = math.prod(space.shape[1:] if self.chunk is not None else space.shape)
+        shape = (self.size,) if self.chunk is None else (self.chunk, self.size)
+        self.column, self.inputs = Column(shape, np.dtype(np.float32)), math.prod(shape)
+        self.facts: Any = {"box": list(space.shape)}
+        low, high = (np.asarray(bound, np.float64).reshape(shape) for bound in (space.low, space.high))
+        finite = np.isfinite(low) & np.isfinite(high)
+        self.bounded = bool(finite.all())
+        self._middle, self._half = np.zeros(shape), np.ones(shape)
+        self._middle[finite] = (low[finite] + high[finite]) / 2
+        self._half[finite] = np.maximum((high[finite] - low[finite]) / 2, np.finfo(np.float32).tiny)
+        self.low, self.high = (((bound - self._middle) / self._half).astype(np.float32) for bound in (low, high))
+
+    def stored(self, action: Any) -> Any:
+        """Return environment's actions `[..., *shape]` as they are stored, `[..., *column.shape]`.
+
+        Raises:
+            ValueError: A number is not finite.
+        """
+        given = np.asarray(action, np.float64)
+        if not np.isfinite(given).all():
+            raise ValueError(f"action must be finite numbers with agent {self._agent!r}, got {_short(given)}")
+        leading = given.shape[: given.ndim - len(self._space.shape)]
+        stored = (given.reshape(*leading, *self.column.shape) - self._middle) / self._half
+        return stored.astype(np.float32)
+
+    def environment(self, stored: Any) -> Any:
+        """Return stored actions `[..., *column.shape]` as the environment takes them: clipped, in its dtype.
+
+        Raises:
+            ValueError: A number is not finite.
+        """
+        given = np.asarray(stored)
+        if not np.isfinite(given).all():
+            raise ValueError(
+                f"agent {self._agent!r} chose an action that is no finite number, {_short(given)}: its weights have "
+                "diverged, take a smaller create_optimizer.learning_rate"
+            )
+        leading = given.shape[: given.ndim - len(self.column.shape)]
+        action = (self._middle + self._half * given.clip(self.low, self.high)).reshape(*leading, *self._space.shape)
+        if np.issubdtype(self._space.dtype, np.integer):
+            action = np.rint(action)
+        # Rounding to the environment's dtype may step over a bound.
+        return action.astype(self._space.dtype).clip(self._space.low, self._space.high)
+
+    def read(self, stored: Tensor) -> Tensor:
+        """See `Actions`."""
+        return stored.flatten(1)
+
+    def draw(self, random: DecisionRandom, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return standard normal numbers `[R, *column.shape]` and uniform ones in [0, 1), both float32."""
+        normals, uniforms = random.normals_and_uniforms(self.inputs, rows)
+        shape = (len(rows), *self.column.shape)
+        return normals.reshape(shape).astype(np.float32), uniforms.reshape(shape).astype(np.float32)
+
+    def blank(self, rows: int) -> npt.NDArray[Any]:
+        """See `Actions`."""
+        return np.zeros((rows, *self._space.shape), self._space.dtype)
+
+
+def _short(numbers: npt.NDArray[Any]) -> str:
+    return np.array2string(numbers, threshold=8, precision=3).replace("\n", "")
+
+
+# From an action space to its `Actions`, or to a refusal.
+
+
+def discrete_actions(space: gym.Space[Any], agent: str) -> DiscreteActions:
+    """Return Discrete actions.
+
+    Raises:
+        ValueError: The space is another one.
+    """
+    if not isinstance(space, Discrete):
+        remedy = "turn them into one number in an ActionWrapper of your own"
+        if isinstance(space, Box):
+            remedy = (
+                "take agent 'sac' or 'ppo', or discretise them with Gymnasium's DiscretizeAction, in gin "
+                "create_gym_environment.wrappers = [@DiscretizeAction, @RealtimeDelay] and DiscretizeAction.bins = 3"
+            )
+        raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: {remedy}")
+    return DiscreteActions(int(space.start), int(space.n))
+
+
+def chunk_actions(space: gym.Space[Any], agent: str) -> DiscreteActions:
+    """Return Discrete actions, or chunks of them.
+
+    A chunk is a MultiDiscrete ``[A] * H``, as ``RealtimeDelay(default_action="chunk")`` makes it.
+
+    Raises:
+        ValueError: The space is another one.
+    """
+    if not isinstance(space, MultiDiscrete):
+        return discrete_actions(space, agent)
+    first, counts = np.unique(space.start), np.unique(space.nvec)
+    if space.nvec.ndim != 1 or len(first) != 1 or len(counts) != 1:
+        raise ValueError(f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}")
+    return DiscreteActions(int(first[0]), int(counts[0]), len(space.nvec))
+
+
+def real_actions(space: gym.Space[Any], agent: str, instead: str) -> BoxActions:
+    """Return real-valued actions, or chunks of them.
+
+    Args:
+        space: Of the environment.
+        agent: The agent's name, for messages.
+        instead: The agent to take where actions are Discrete.
+
+    Raises:
+        ValueError: The space is another one.
+    """
+    if not isinstance(space, Box):
+        raise ValueError(f"agent {agent!r} needs a Box of real-valued actions, got {space}: take agent {instead!r}")
+    return BoxActions(space, agent)
