@@ -28,9 +28,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 
-from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.acting.exploration import DecisionRandom
-from async_wrappers.agents.schema import Column
+from async_wrappers.agents.schema import WHOLE_NUMBER, Column
 
 __all__ = ["Actions", "BoxActions", "DiscreteActions", "chunk_actions", "discrete_actions", "real_actions"]
 
@@ -61,9 +59,6 @@ class Actions(Protocol):
     def read(self, stored: Tensor) -> Tensor:
         """Return what a network reads of R stored actions, `[R, inputs]`; zeros where there was none."""
 
-    def draw(self, random: DecisionRandom, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
-        """Return the numbers that a policy makes the actions of R decisions from, of each decision's own stream."""
-
     def blank(self, rows: int) -> npt.NDArray[Any]:
         """Return environment's actions `[rows, ...]` that stand where there was none before."""
 
@@ -82,7 +77,7 @@ class DiscreteActions:
     def __init__(self, first: int, number: int, chunk: int | None = None) -> None:
         """See the class."""
         self.first, self.number, self.chunk = first, number, chunk
-        self.column = Column(() if chunk is None else (chunk,), np.dtype(np.int64))
+        self.column = WHOLE_NUMBER if chunk is None else WHOLE_NUMBER._replace(shape=(chunk,))
         self.inputs = number * (chunk or 1)
         self.facts: Any = number if chunk is None else [number] * chunk
 
@@ -98,14 +93,6 @@ class DiscreteActions:
         """See `Actions`."""
         numbers = torch.arange(self.number, device=stored.device)
         return (stored.reshape(len(stored), -1, 1) == numbers).flatten(1)
-
-    def draw(self, random: DecisionRandom, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
-        """Return a uniform number `[R]` and an action `[R]`; for chunks uniform numbers `[R, H]` alone."""
-        if self.chunk is not None:
-            return (random.uniforms(self.chunk, rows),)
-        # A worker's warm-up inference belongs to no episode and has the number -1.
-        episodes = np.maximum(rows.episode, 0)
-        return random.uniforms_and_actions(self.number, episodes, rows.start, rows.eval_mode, rows.env_id)
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
         """See `Actions`."""
@@ -179,12 +166,6 @@ class BoxActions:
     def read(self, stored: Tensor) -> Tensor:
         """See `Actions`."""
         return stored.flatten(1)
-
-    def draw(self, random: DecisionRandom, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
-        """Return standard normal numbers `[R, *column.shape]` and uniform ones in [0, 1), both float32."""
-        normals, uniforms = random.normals_and_uniforms(self.inputs, rows)
-        shape = (len(rows), *self.column.shape)
-        return normals.reshape(shape).astype(np.float32), uniforms.reshape(shape).astype(np.float32)
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
         """See `Actions`."""

@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 
 from async_wrappers.agents.acting.decisions import EpisodeClock
 from async_wrappers.agents.acting.exploration import DecisionRandom
-from async_wrappers.agents.spec import chunk_actions
+from async_wrappers.agents.actions import chunk_actions
 from async_wrappers.policy import Decision
 
 __all__ = ["Agent", "Demonstrable", "NoopAgent", "RandomAgent", "Report"]
@@ -225,15 +225,15 @@ class NoopAgent(_Baseline):
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
-        first, count, length = chunk_actions(environment.action_space, "noop")
+        actions = chunk_actions(environment.action_space, "noop")
         has_meanings = environment.has_wrapper_attr("get_action_meanings")
         meanings = environment.get_wrapper_attr("get_action_meanings")() if has_meanings else []
-        if len(meanings) != count:  # a wrapper has changed the actions
+        if len(meanings) != actions.number:  # a wrapper has changed the actions
             meanings = []
         if "NOOP" not in meanings:
             got = meanings or "no names"
             raise ValueError(f"agent 'noop' needs an environment whose actions include NOOP, got {got}: use 'random'")
-        noop = first + meanings.index("NOOP")
+        noop, length = actions.first + meanings.index("NOOP"), actions.chunk
         self._action = noop if length is None else np.full(length, noop, environment.action_space.dtype)
 
     def _act(self, decision: Decision) -> Any:

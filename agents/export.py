@@ -164,8 +164,7 @@ class _Sequence(_Graph):
 
     def _blank(self, rows: int, read: Any) -> tuple[Any, ...]:
         """Return a network's arguments for R stacks, each of which begins an episode."""
-        chunk = getattr(self._spec, "chunk", None)
-        action = torch.full((1, rows) if chunk is None else (1, rows, chunk), -1)
+        action = torch.full((1, rows, *self._spec.actions.column.shape), -1)
         first, state = torch.ones((1, rows), dtype=torch.bool), torch.zeros((rows, self.network.state_size))
         return each_array(lambda tensor: tensor.unsqueeze(0), read), action, torch.zeros((1, rows)), first, state
 
@@ -203,8 +202,7 @@ class _Decide(_Sequence):
         """See `_Graph.example`; the memory is drawn at random, and some episodes begin."""
         assert before is not None
         rows, rng, spec = len(before[0]), torch.Generator().manual_seed(0), self._spec
-        chunk = getattr(spec, "chunk", None)
-        shape = (rows,) if chunk is None else (rows, chunk)
+        shape = (rows, *spec.actions.column.shape)
         action = torch.randint(spec.num_actions, shape, generator=rng) + spec.first_action
         reward = torch.randn(rows, generator=rng)
         first = torch.rand(rows, generator=rng) < 0.25
@@ -318,7 +316,7 @@ def _describe(model: Any, agent: Any, kind: str) -> None:
         "stack_size": spec.stack_size,
         "first_action": spec.first_action,
         "actions": spec.num_actions,
-        "chunk": getattr(spec, "chunk", None),
+        "chunk": spec.actions.chunk,
         "state_size": int(getattr(network, "state_size", 0)),
         "observation": [
             {"name": name, "path": name.split("/")[1:], "shape": list(column.shape), "dtype": column.dtype.name}

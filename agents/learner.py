@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.diverged import check_loss, check_weights
 from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses.values import importance_weighted
@@ -133,7 +134,7 @@ class Learner:
         compute: Where updates run; the network must have been placed there.
         tensors: Turns a batch's arrays into the loss's input; None for transitions whose observations the network reads
             unchanged.
-        first_action: Number of the first action.
+        actions: How the environment's actions are stored; None for Discrete ones that are counted from 0.
         seed: Of what a loss draws: noise, quantiles.
         monitors: Watch the observed transitions, one for each environment; may be empty.
 
@@ -162,7 +163,7 @@ class Learner:
         kind: str = "Learner",
         compute: Compute | None = None,
         tensors: Callable[[Mapping[str, Any]], Batch] | None = None,
-        first_action: int = 0,
+        actions: Actions | None = None,
         seed: int = 0,
         monitors: Sequence[Monitor] = (),
     ) -> None:
@@ -183,7 +184,7 @@ class Learner:
         self._parameters = dict(network.named_parameters())
         self._optimizer = self.settings.optimizer(network.parameters())
         self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
-        self._first_action = first_action
+        self._stored = _as_they_are if actions is None else actions.stored
         self._random = DecisionRandom(seed)
         self.diverged_dir = self.settings.diverged_dir
         self.tensors = tensors or partial(batch_tensors, read=self.compute.tensor, tensor=self.compute.tensor)
@@ -233,7 +234,7 @@ class Learner:
             self._truncate_episode(following)
         ended = transition["terminal"] or transition["truncated"]
         self._following = None if ended else transition["next_observation"]
-        self.replay.observe({**transition, "action": transition["action"] - self._first_action})
+        self.replay.observe({**transition, "action": self._stored(transition["action"])})
         if self._monitors:
             self._monitors[0].observe(transition)
 
@@ -246,7 +247,7 @@ class Learner:
 
         Each must continue the last one of its environment.
         """
-        self.replay.extend({**block, "action": block["action"] - self._first_action})
+        self.replay.extend({**block, "action": self._stored(block["action"])})
         for row, env_id in enumerate(block["env_ids"].tolist() if self._monitors else ()):
             self._monitors[env_id].observe({name: block[name][row] for name in _MONITORED})
 
@@ -605,6 +606,10 @@ def _sum(one: LossOutput, other: LossOutput) -> LossOutput:
     """Add two losses of the same transitions; the metrics are those of the first."""
     priority = None if one.priority is None or other.priority is None else one.priority + other.priority
     return LossOutput(one.loss + other.loss, priority, one.metrics)
+
+
+def _as_they_are(action: Any) -> Any:
+    return action
 
 
 def _no_target(*inputs: Any) -> Tensor:

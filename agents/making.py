@@ -98,7 +98,7 @@ def _learner(spec: Any, number: int, num_envs: int) -> Learner:
         kind=spec.learner_kind,
         compute=spec.compute,
         tensors=spec.batch_tensors,
-        first_action=spec.first_action,
+        actions=spec.actions,
         seed=own_seed(spec.learning_seed, number),
         monitors=[monitor for _ in range(num_envs) if (monitor := spec.make_monitor()) is not None],
     )
@@ -137,6 +137,7 @@ def make_replay(spec: ReplaySettings, seed: int, num_envs: int = 1) -> Replay:
         eviction=spec.replay_eviction,
         capacity=spec.replay_capacity,
         replay_bytes=spec.replay_bytes,
+        action=spec.actions.column,
         num_envs=num_envs,
         compression=spec.replay_compression,
         stack_size=spec.stored_in_stacks or 1,
@@ -196,5 +197,6 @@ def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int)
         discount_by=spec.discount_by,
         updates=spec.learning_rate_decay,
         prefetch=spec.prefetch,
-        chunk=spec.chunk,
+        chunk=spec.actions.chunk,
+        action=spec.actions.column,
     )

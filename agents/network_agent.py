@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.learning import Batch, Discounting, Learning, LossOutput, Monitor, Networks
 from async_wrappers.agents.schema import Compute, Reader, batch_tensors, each_array, whole_stacks
 from async_wrappers.agents.settings import (
@@ -91,8 +92,7 @@ class NetworkAgent(Spec):
 
     # Set by a subclass, or derived by `settle`.
     network: Callable[..., nn.Module]
-    num_actions: int
-    first_action: int
+    actions: Actions
     weights_seed: int
     replay_seed: int
     learning_seed: int
@@ -133,6 +133,18 @@ class NetworkAgent(Spec):
     def seeds(self, number: int) -> list[int]:
         """Return a number of seeds that are derived from the agent's."""
         return [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(self.seed).spawn(number)]
+
+    @property
+    def num_actions(self) -> int:
+        """How many Discrete actions there are, A."""
+        number: int = self.actions.number  # type: ignore[attr-defined]
+        return number
+
+    @property
+    def first_action(self) -> int:
+        """The number of the first Discrete action."""
+        first: int = self.actions.first  # type: ignore[attr-defined]
+        return first
 
     # The network.
 
@@ -224,7 +236,7 @@ class NetworkAgent(Spec):
         return {
             "agent": f"{type(self).__name__}Agent",
             "observation_shape": each_array(list, self.observation_shape),
-            "actions": self.num_actions,
+            "actions": self.actions.facts,
             "network": {name: list(weight.shape) for name, weight in learner.network.named_parameters()},
             "replay": learner.replay.facts(),
             "optimizer": learner.optimizer_name,

@@ -10,7 +10,7 @@ field              meaning                                                     c
 =================  ==========================================================  =====================================
 observation        what the decision saw: an array, or a dict or tuple of      "observation", or "observation/KEY" each
                    arrays
-action             a whole number                                              "action", int64
+action             as `agents.actions` stores it: a whole number, or numbers   "action", int64 or float32
 reward             summed over the decision's frames                           "reward", float32
 interval           frames from this decision's start to the next one's         "interval", int32
 terminal           the episode terminated: no bootstrap                        "kind", uint8, together with
@@ -52,6 +52,7 @@ __all__ = [
     "TORSO_VERSION",
     "VALUE",
     "VERSION",
+    "WHOLE_NUMBER",
     "ArrayTree",
     "Arrays",
     "Column",
@@ -61,6 +62,7 @@ __all__ = [
     "are_equal",
     "batch_of_one",
     "batch_tensors",
+    "blank_actions",
     "blank_observation",
     "copied",
     "first_array",
@@ -131,6 +133,9 @@ class Column(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+
+WHOLE_NUMBER = Column((), np.dtype(np.int64))
 
 
 class ArrayTree:
@@ -210,10 +215,12 @@ class TransitionSchema:
     Args:
         observation_space: a space of arrays, or a Dict or Tuple of such.
         extras: the space of the arrays that a policy returns for the learner beside its action; None without any.
+        action: shape and dtype of a stored action (`agents.actions`).
 
     Attributes:
         observation: the arrays of an observation.
         extras: the arrays of the extras, or None.
+        action: as given.
         columns: every column that the fields need in a replay, without the replay's own columns.
 
     Raises:
@@ -226,15 +233,18 @@ class TransitionSchema:
         ['observation', 'action', 'reward', 'interval', 'kind', 'extras/log_prob']
     """
 
-    def __init__(self, observation_space: gym.Space[Any], extras: Dict | None = None) -> None:
+    def __init__(
+        self, observation_space: gym.Space[Any], extras: Dict | None = None, action: Column = WHOLE_NUMBER
+    ) -> None:
         """See the class."""
         if extras is not None and not isinstance(extras, Dict):
             raise ValueError(f"extras must be a gymnasium.spaces.Dict or None, got {extras!r}")
         self.observation = ArrayTree("observation", observation_space)
         self.extras = None if extras is None else ArrayTree("extras", extras)
+        self.action = action
         self.columns: dict[str, Column] = {
             **self.observation.columns,
-            "action": Column((), np.dtype(np.int64)),
+            "action": action,
             "reward": Column((), np.dtype(np.float32)),
             "interval": Column((), np.dtype(np.int32)),
             "kind": Column((), np.dtype(np.uint8)),
@@ -243,7 +253,10 @@ class TransitionSchema:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain data, which is equal for equal schemas."""
-        return {**_plain_data(self.observation), **(_plain_data(self.extras) if self.extras else {})}
+        facts = {**_plain_data(self.observation), **(_plain_data(self.extras) if self.extras else {})}
+        if self.action != WHOLE_NUMBER:
+            facts |= {"action_shape": list(self.action.shape), "action_dtype": self.action.dtype.str}
+        return facts
 
 
 _STACKS = ("observation", "next_observation")
@@ -259,8 +272,9 @@ def batch_tensors(batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: 
         tensor: makes a tensor from an array: used for all that is not a stack, each array of the extras too.
 
     Returns:
-        "observation" and "next_observation" as `read` gives them; tensors [B] of "action", "reward", "discount" and,
-        if the batch has them, "weight"; "extras", tensors in dicts like those of the batch, if it has them.
+        "observation" and "next_observation" as `read` gives them; tensors of "action" [B, ...], as it is stored, and
+        [B] of "reward", "discount" and, if the batch has it, "weight"; "extras", tensors in dicts like those of the
+        batch, if it has them.
     """
     # The order is that of the batch: on another device it decides what is copied first.
     tensors: dict[str, Any] = {}
@@ -625,6 +639,12 @@ def _remedy(space: gym.Space[Any]) -> str:
             "[@FlattenObservation, @RealtimeDelay]"
         )
     return "turn it into one in an ObservationWrapper of your own"
+
+
+def blank_actions(space: gym.Space[Any], rows: int | None = None) -> npt.NDArray[Any]:
+    """Return the action that stands before an episode's first, or `rows` of them: zeros."""
+    shape, dtype = space.shape or (), space.dtype if isinstance(space, Box) else np.int64
+    return np.zeros(shape if rows is None else (rows, *shape), dtype)
 
 
 def blank_observation(space: gym.Space[Any]) -> Any:

@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
@@ -38,8 +37,6 @@ __all__ = [
     "LearnerInterface",
     "ReadyMade",
     "Spec",
-    "chunk_actions",
-    "discrete_actions",
     "own_seed",
     "reader_of",
     "seeded",
@@ -296,43 +293,6 @@ class _Following(OneRow):
             self._updates = self._learner.updates
             self._policy.load_weights(self._learner.weights(), self._updates)
         return super().act(inputs, state, decisions)
-
-
-# What a spec reads of action spaces.
-
-
-def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
-    """Return (first action, number of actions) of a Discrete space.
-
-    Raises:
-        ValueError: The space is another one.
-    """
-    if not isinstance(space, Discrete):
-        remedy = "turn them into one number in an ActionWrapper of your own"
-        if isinstance(space, Box):
-            remedy = (
-                "discretise them with Gymnasium's DiscretizeAction, in gin create_gym_environment.wrappers = "
-                "[@DiscretizeAction, @RealtimeDelay] and DiscretizeAction.bins = 3"
-            )
-        raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: {remedy}")
-    return int(space.start), int(space.n)
-
-
-def chunk_actions(space: gym.Space[Any], agent: str) -> tuple[int, int, int | None]:
-    """Return (first action, number of actions A, actions of a decision H) of a Discrete space or a chunk of such.
-
-    A chunk is a MultiDiscrete ``[A] * H``, as ``RealtimeDelay(default_action="chunk")`` makes it; for Discrete actions
-    H is None.
-
-    Raises:
-        ValueError: The space is another one.
-    """
-    if not isinstance(space, MultiDiscrete):
-        return *discrete_actions(space, agent), None
-    first, counts = np.unique(space.start), np.unique(space.nvec)
-    if space.nvec.ndim != 1 or len(first) != 1 or len(counts) != 1:
-        raise ValueError(f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}")
-    return int(first[0]), int(counts[0]), len(space.nvec)
 
 
 # Helpers with which a spec makes networks and readers.

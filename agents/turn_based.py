@@ -30,7 +30,7 @@ from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import maker_of_learners
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.schema import batch_of_one, copied, stacked
+from async_wrappers.agents.schema import batch_of_one, blank_actions, copied, stacked
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.policy import Decision
@@ -151,7 +151,7 @@ class TurnBasedAgent(LearningAgent):
         self._training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
         self._observation: Any = self._blank
-        self._action: Any = np.zeros(shape, np.int64) if (shape := spec.action_space.shape) else 0
+        self._action: Any = blank_actions(spec.action_space) if spec.action_space.shape else 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
         self._core: Any = None  # state of a policy with memory, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision

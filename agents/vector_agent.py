@@ -33,7 +33,7 @@ from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
 from async_wrappers.agents.replay.n_step import ActorPriorities
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.schema import blank_actions, each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import LearningAgent
 
@@ -285,8 +285,7 @@ class Rows:
             return ()
         if self._core is None:
             self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
-        # Before the first decisions there is none, in the shape of the action space.
-        none = np.zeros((len(shown.env_ids), *(self._spec.action_space.shape or ())), np.int64)
+        none = blank_actions(self._spec.action_space, len(shown.env_ids))
         action = none if self._action is None else self._action[at]
         return Memories(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 

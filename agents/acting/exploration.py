@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole
 from async_wrappers.policy import Decision
 
@@ -375,6 +376,23 @@ class DecisionRandom:
             decision = int(episodes[row]), int(starts[row]), evaluates, int(env_ids[row])
             actions[row] = self.uniform_and_action(num_actions, *decision)[1]
         return uniforms, actions
+
+    def for_actions(self, actions: Actions, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return the numbers that a policy makes the actions of R decisions from.
+
+        Of Discrete actions: a uniform number `[R]` and an action `[R]`; of chunks of them uniform numbers `[R, H]`
+        alone. Of real-valued ones: standard normal and uniform numbers, float32 `[R, ...]` as actions are stored.
+        """
+        shape, dtype = actions.column
+        if dtype.kind == "f":
+            drawn = self.normals_and_uniforms(actions.inputs, rows)
+            normals, uniforms = (each.astype(dtype).reshape(len(rows), *shape) for each in drawn)
+            return normals, uniforms
+        if actions.chunk is not None:
+            return (self.uniforms(actions.chunk, rows),)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        return self.uniforms_and_actions(actions.inputs, episodes, rows.start, rows.eval_mode, rows.env_id)
 
     def uniforms(self, entries: int, decisions: Sequence[Decision]) -> npt.NDArray[np.float64]:
         """Several uniform numbers in [0, 1) for each of R decisions, `[R, entries]`.

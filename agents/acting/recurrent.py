@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
+from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.schema import (
     STATE,
     TORSO_VERSION,
@@ -30,9 +30,8 @@ from async_wrappers.policy import Decision, Memory
 __all__ = ["RecurrentPolicy", "Remembering", "SplitWorkerPolicy", "one_row"]
 
 Choose = Callable[..., tuple[Any, dict[str, Any]]]
-"""From what the network gives [R, ...], the decisions, and a uniform number and action [R] of each decision's own
-stream, to actions [R], counted from 0, and extras [R, ...]. Of chunks: from uniform numbers [R, H] to actions
-[R, H]."""
+"""From what the network gives [R, ...], the decisions, and what `DecisionRandom.for_actions` draws, to
+actions [R, ...] as they are stored and extras [R, ...]."""
 
 
 class RecurrentPolicy:
@@ -43,15 +42,12 @@ class RecurrentPolicy:
     Args:
         network: Read in place; a `networks.sequence_network.SequenceNetwork`.
         choose: Makes actions from the network's outputs.
-        num_actions: A.
+        actions: The action space.
         seed: Of the exploration.
         compute: Where the forward pass runs; the network must have been placed there.
-        first_action: Number of the first action.
         read: Turns batches of stacks into what the network reads.
         version: Returns the weights' number of updates, for the extra ``version`` and, where the network remembers,
             ``torso_version``, which may be older where `release` comes later; None leaves both out.
-        chunk: Actions that a decision gives at once, H, for which `choose` is given uniform numbers [R, H]; None for
-            one action.
 
     Attributes:
         remembers: Whether the network reads more than the observation.
@@ -61,18 +57,16 @@ class RecurrentPolicy:
         self,
         network: Any,
         choose: Choose,
-        num_actions: int,
+        actions: Actions,
         seed: int,
         compute: Compute,
-        first_action: int,
         read: Callable[[Any], Any],
         version: Callable[[], int] | None = None,
-        chunk: int | None = None,
     ) -> None:
         """See the class."""
-        self.network, self.compute, self._version, self._chunk = network, compute, version, chunk
+        self.network, self.compute, self._version, self.actions = network, compute, version, actions
         self.remembers: bool = network.feed_previous or network.state_size > 0
-        self._choose, self._num_actions, self._first_action, self._read = choose, num_actions, first_action, read
+        self._choose, self._read = choose, read
         self._random = DecisionRandom(seed)
 
     def initial_state(self, rows: int) -> Tensor:
@@ -115,29 +109,21 @@ class RecurrentPolicy:
         return None if self._version is None else self._version()
 
     def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
-        actions, extras = self._choose(outputs, rows, *self._drawn(rows))
+        actions, extras = self._choose(outputs, rows, *self._random.for_actions(self.actions, rows))
         if self.network.state_size:
             extras[STATE] = core.cpu().numpy()
         if self._version is not None:
             extras[VERSION] = np.full(len(rows), self._version())
             if self.remembers:
                 extras[TORSO_VERSION] = np.full(len(rows), torso_version)
-        return PolicyOutput(actions + self._first_action, core if self.remembers else (), extras)
-
-    def _drawn(self, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
-        """Return a uniform number and an action of each decision's own stream; for chunks uniform numbers alone."""
-        if self._chunk is not None:
-            return (self._random.uniforms(self._chunk, rows),)
-        # A worker's warm-up inference belongs to no episode and has the number -1.
-        episodes = np.maximum(rows.episode, 0)
-        return self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
+        return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras)
 
     @torch.inference_mode()
     def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memories) -> tuple[Any, Tensor]:
         """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
         first = memory.first
-        action = memory.previous_action - self._first_action
-        action = np.where(first if action.ndim == 1 else first[:, None], -1, action)
+        action = self.actions.stored(memory.previous_action)
+        action[first] = self.actions.none
         reward = np.where(first, np.float32(0), memory.previous_reward)
         tensors = [self.compute.tensor(array[None]) for array in (action, reward, first)]
         with self.compute.autocast():
@@ -147,8 +133,8 @@ class RecurrentPolicy:
         return outputs[0], core
 
     def _blank(self, rows: int) -> Memories:
-        action = np.zeros(rows if self._chunk is None else (rows, self._chunk), np.int64)
-        return Memories(self.initial_state(rows), action, np.zeros(rows, np.float32), np.ones(rows, bool))
+        action, reward = self.actions.blank(rows), np.zeros(rows, np.float32)
+        return Memories(self.initial_state(rows), action, reward, np.ones(rows, bool))
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
@@ -232,7 +218,7 @@ class SplitWorkerPolicy(OfWorker):
         # A copy, as `encode` gave it: where an array begins in memory may decide on how it is computed with.
         row = torch.tensor(features, device=self.policy.compute.torch_device).to(self._dtype).unsqueeze(0)
         core = self.policy.initial_state(1) if memory.first else memory.state
-        action = np.array([0 if memory.first else memory.previous_action])
+        action = self.policy.actions.blank(1) if memory.first else np.array([memory.previous_action])
         reward = np.array([memory.previous_reward], np.float32)
         of_one = Memories(core, action, reward, np.array([memory.first]))
         output = self.policy.release(row, of_one, (decision,), version)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
+from async_wrappers.agents.actions import chunk_actions
 from async_wrappers.agents.actor_critic.terms import MOVED, Rows, Term, check_terms
 from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks, sequence_tensors
 from async_wrappers.agents.losses.actor_critic import (
@@ -40,7 +41,6 @@ from async_wrappers.agents.settings import (
     setting,
     shared,
 )
-from async_wrappers.agents.spec import chunk_actions
 
 __all__ = ["VTrace"]
 
@@ -86,7 +86,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
             extras["value"] = outputs[1].cpu().numpy()
         if self.drawn_evaluation:
             return drawn, extras
-        eval_mode = rows.eval_mode if self.chunk is None else rows.eval_mode[:, None]
+        eval_mode = rows.eval_mode if self.actions.chunk is None else rows.eval_mode[:, None]
         return np.where(eval_mode, logits.argmax(axis=-1), drawn), extras
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
@@ -215,10 +215,10 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         """See `NetworkAgent`."""
         super().settle()
         self.check_unrolls()
-        self.first_action, self.num_actions, self.chunk = chunk_actions(self.action_space, self.name)
+        self.actions = chunk_actions(self.action_space, self.name)
         self.terms = [self.terms] if isinstance(self.terms, Term) else self.terms
         for term in self.terms:
-            term.check(self.num_actions, self.chunk, self.entropy_cost)
+            term.check(self.num_actions, self.actions.chunk, self.entropy_cost)
         self.stores_value = any(term.needs_value for term in self.terms)
         self.weights_seed, self.exploration_seed, self.learning_seed, self.replay_seed = self.seeds(4)
 
@@ -226,7 +226,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
 
     @property
     def _logits_shape(self) -> tuple[int, ...]:
-        return (self.num_actions,) if self.chunk is None else (self.chunk, self.num_actions)
+        return (*self.actions.column.shape, self.num_actions)
 
     @property
     def extras(self) -> Dict:  # type: ignore[override]
@@ -269,13 +269,11 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         return RecurrentPolicy(
             network,
             self.choose,
-            self.num_actions,
+            self.actions,
             self.exploration_seed,
             self.compute,
-            self.first_action,
             self.reader,
             version if self.store_version else None,
-            self.chunk,
         )
 
     # Learning.
@@ -287,12 +285,13 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """See `NetworkAgent`."""
-        return network(self.reader.shape, self.num_actions, **({} if self.chunk is None else {"chunk": self.chunk}))
+        chunk = self.actions.chunk
+        return network(self.reader.shape, self.num_actions, **({} if chunk is None else {"chunk": chunk}))
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
         """See `NetworkAgent`."""
         shapes = self._logits_shape, ()
-        check_sequence_fit(network, read(self.reader.blank_stacks()), shapes, self.name, self.chunk)
+        check_sequence_fit(network, read(self.reader.blank_stacks()), shapes, self.name, self.actions)
 
     def make_network(self) -> nn.Module:
         """See `NetworkAgent`; terms add the parameters that they learn."""
@@ -304,10 +303,3 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
         """Return a batch of sequences as tensors."""
         return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)
-
-    # For the runner, checkpoints and other processes.
-
-    def identity(self, learner: Any) -> dict[str, Any]:
-        """See `NetworkAgent`; the actions of a chunk are a list."""
-        facts = super().identity(learner)
-        return facts if self.chunk is None else {**facts, "actions": [self.num_actions] * self.chunk}

@@ -20,9 +20,11 @@ from numbers import Real
 from typing import Any, Protocol
 
 import gin
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.actions import Actions, DiscreteActions
 from async_wrappers.agents.networks.q_network import HEADS, TORSOS, DictTorso, HeadFactory, checked_shapes, resolved
 from async_wrappers.agents.networks.torsos import (
     Initializer,
@@ -33,7 +35,7 @@ from async_wrappers.agents.networks.torsos import (
     initialize,
     output_size,
 )
-from async_wrappers.agents.schema import each_array, first_array
+from async_wrappers.agents.schema import WHOLE_NUMBER, each_array, first_array
 
 __all__ = [
     "ActorCriticHead",
@@ -202,8 +204,7 @@ class SequenceNetwork(nn.Module):
             where there was none, and the previous reward, clipped to [-1, 1], beside the features.
         initializer: How the weights of linear and convolutional layers begin (`torsos.initialize`); a core's begin as
             PyTorch's.
-        chunk: Actions of a decision, H, where it gives several at once: the previous action is all of them. None for
-            one action.
+        actions: How the previous action is read; None for one of `num_actions`, counted from 0.
         skip: Whether the head reads the torso's features beside what the core gives; without a core there is nothing
             to skip.
 
@@ -225,7 +226,7 @@ class SequenceNetwork(nn.Module):
         core: Callable[[int], nn.Module] | None = None,
         feed_previous: bool = True,
         initializer: Initializer = "torch",
-        chunk: int | None = None,
+        actions: Actions | None = None,
         skip: bool = False,
     ) -> None:
         super().__init__()
@@ -233,7 +234,8 @@ class SequenceNetwork(nn.Module):
         (self.num_actions,) = check_sizes("num_actions", [num_actions])
         self.torso = torso(self.observation_shape)
         self.feed_previous = feed_previous
-        features = output_size(self.torso) + ((chunk or 1) * self.num_actions + 1 if feed_previous else 0)
+        self._actions = DiscreteActions(0, self.num_actions) if actions is None else actions
+        features = output_size(self.torso) + (self._actions.inputs + 1 if feed_previous else 0)
         made: Any = (core or _NoCore)(features)
         self.core, self.state_size = made, int(made.state_size)
         self._skips = skip and core is not None
@@ -248,7 +250,7 @@ class SequenceNetwork(nn.Module):
         Args:
             observation: `[T, B, *observation_shape]`, as `q_network.QNetwork.forward` takes it; for a Dict, such
                 tensors by key.
-            previous_action: Whole numbers `[T, B]`, of a chunk `[T, B, H]`, counted from 0; -1 where there was none.
+            previous_action: As stored, `[T, B, ...]`: whole numbers counted from 0, -1 where there was none; real ones.
             previous_reward: `[T, B]`; 0 where there was none.
             first: Bool `[T, B]`, True where an episode begins.
             state: What the core left before the first row, `[B, state_size]`; zeros begin.
@@ -275,8 +277,7 @@ class SequenceNetwork(nn.Module):
         rows = tuple(features.shape[:2])
         features = seen = features.flatten(0, 1)
         if self.feed_previous:
-            actions = torch.arange(self.num_actions, device=features.device)
-            chosen = (previous_action.reshape(len(features), -1, 1) == actions).flatten(1).to(features.dtype)
+            chosen = self._actions.read(previous_action.flatten(0, 1)).to(features.dtype)
             reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
             features = torch.cat([features, chosen, reward], dim=1)
         outputs, state = self.core(features.view(*rows, -1), state, first)
@@ -390,11 +391,12 @@ def _create(
     chunk: int | None = None,
     skip: bool = False,
 ) -> SequenceNetwork:
+    actions = DiscreteActions(0, num_actions, chunk)
     made = resolved("torso", torso, TORSOS)
     whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     remembers = None if core is None else resolved("core", core, CORES)
     return SequenceNetwork(
-        observation_shape, num_actions, whole, head, remembers, feed_previous, initializer, chunk, skip
+        observation_shape, num_actions, whole, head, remembers, feed_previous, initializer, actions, skip
     )
 
 
@@ -404,7 +406,7 @@ def check_sequence_fit(
     observation: Any,
     output_shapes: Sequence[tuple[int, ...]],
     agent: str,
-    chunk: int | None = None,
+    actions: Actions | None = None,
 ) -> None:
     """Call a network once, on a sequence of one observation, without gradients.
 
@@ -413,7 +415,7 @@ def check_sequence_fit(
         observation: [1, k, *shape], or a dict of such.
         output_shapes: The shapes of what it gives for one observation, without time and batch.
         agent: The agent's name, for the message.
-        chunk: Actions of a decision where it gives several, H.
+        actions: The action space; None for one Discrete action.
 
     Raises:
         ValueError: The network is none over sequences, raises an error, gives something else, or does not begin its
@@ -425,8 +427,9 @@ def check_sequence_fit(
             f"network must be one over sequences with agent {agent!r}, such as @create_actor_critic's, got {kind}"
         )
     rows = torch.zeros((1, 1))
-    action = rows.long() - 1
-    arguments = action if chunk is None else action.unsqueeze(2).expand(1, 1, chunk), rows, rows == 0
+    shape, dtype = WHOLE_NUMBER if actions is None else actions.column
+    action = torch.from_numpy(np.full((1, 1, *shape), -1 if actions is None else actions.none, dtype))
+    arguments = action, rows, rows == 0
     carries = False
     try:
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), observation)

@@ -29,6 +29,7 @@ import torch
 from torch import nn
 
 from async_wrappers import checks
+from async_wrappers.agents.actions import discrete_actions
 from async_wrappers.agents.demonstrations.pickled import PickledArray, load_data, plain
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
 from async_wrappers.agents.experiment.config import CONFIG, empty_gin
@@ -37,7 +38,6 @@ from async_wrappers.agents.networks.torsos import CentredTorso, ImpalaTorso, MLP
 from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay, find_replay
 from async_wrappers.agents.reincarnation.teacher import COLLECT, Environment, Teacher, TeachersDemonstration, layers_of
 from async_wrappers.agents.reincarnation.tensor_bundle import read_tensors
-from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
@@ -417,7 +417,7 @@ class DopamineTeacher(Teacher):
         checkpoint = read_checkpoint(directory, number)
         shape, k = _observation(source, checkpoint, environment)
         environment = _own_part(source, environment, shape, bool(checkpoint.online.convolutions))
-        _, actions = discrete_actions(environment.action_space, "teacher")
+        actions = discrete_actions(environment.action_space, "teacher").number
         outputs = checkpoint.online.dense[-2 if _dueling(checkpoint.online) else -1].kernel.shape[1]
         if outputs not in (actions, actions * num_atoms):
             raise ValueError(

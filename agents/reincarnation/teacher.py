@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
+from async_wrappers.agents.actions import discrete_actions
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
@@ -38,7 +39,6 @@ from async_wrappers.agents.reincarnation.student import VIEW
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL
 from async_wrappers.agents.schema import Arrays, batch_of_one, each_array, stacked
-from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 
@@ -111,7 +111,8 @@ class Teacher:
         policy.epsilon = _never
         self.spec: Any = agent.spec
         self.environment, self.source = environment, source
-        self.first_action, self.num_actions = discrete_actions(environment.action_space, "teacher")
+        actions = discrete_actions(environment.action_space, "teacher")
+        self.first_action, self.num_actions = actions.first, actions.number
         self._agent, self._policy, self._replay, self._checkpoint = agent, policy, replay, checkpoint
 
     @classmethod
@@ -357,8 +358,8 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
                 f"observations {environment.observation_space}, got {_name(teachers[0])} with "
                 f"{teacher.environment.observation_space}"
             )
-        first, count = discrete_actions(environment.action_space, "a student")
-        if (first, count) != (teacher.first_action, teacher.num_actions):
+        actions = discrete_actions(environment.action_space, "a student")
+        if (actions.first, actions.number) != (teacher.first_action, teacher.num_actions):
             raise ValueError(
                 f"{teacher.source} must have the actions of its student, {environment.action_space}, got "
                 f"{teacher.environment.action_space}"

@@ -32,7 +32,7 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.settings import TOLERANCE, checked_sources
 from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
-from async_wrappers.agents.schema import STATE, Arrays, each_array
+from async_wrappers.agents.schema import STATE, Arrays, Column, each_array
 
 __all__ = ["SOURCES", "Mixture"]
 
@@ -107,6 +107,7 @@ class Mixture(Saved):
         prefetch: whether the replays' rows of the next batch are drawn in threads while the learner computes, one
             update early (`prefetch.Prefetch`).
         chunk: actions of a decision, H, where it gives several at once; None for one.
+        action: shape and dtype of a stored action, as for `Assembly`.
         in_flight: the largest number of an environment's decisions in flight when another one starts, from which a
             queue's capacity follows; None without a limit.
 
@@ -137,6 +138,7 @@ class Mixture(Saved):
         updates: int | None = None,
         prefetch: bool = False,
         chunk: int | None = None,
+        action: Column | None = None,
         in_flight: int | None = 0,
     ) -> None:
         """See the class."""
@@ -154,6 +156,7 @@ class Mixture(Saved):
             gamma=gamma,
             discount_by=discount_by,
             chunk=chunk,
+            action=action,
         )
         self._batch_size, self._encoder = batch_size, encoder
         self._shares = Shares([share for _, share in factories], batch_size)

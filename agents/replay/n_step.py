@@ -63,7 +63,7 @@ class NStep(Discounting):
         reward, discount = self._returns(ring, positions, steps)
         batch = {
             "observation": observation,
-            "action": ring.action.take(positions),
+            "action": ring.action.take(positions, axis=0),
             "reward": reward,
             "discount": discount,
             "next_observation": next_observation,

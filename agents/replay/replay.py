@@ -29,7 +29,7 @@ from async_wrappers.agents.replay.reservoir import Reservoir
 from async_wrappers.agents.replay.ring import FINAL, LOST, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector, Uniform
-from async_wrappers.agents.schema import Arrays, TransitionSchema
+from async_wrappers.agents.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
 
 __all__ = ["Replay", "create_replay", "make_selector"]
 
@@ -102,13 +102,13 @@ class Replay(Saved):
         observation completes the transition. A transition without a priority enters with the largest one ever given.
 
         Args:
-            transition: "observation" (the newest one alone, not a stack), "action" (int), "reward" (float), "interval"
-                (int, frames), "terminal" (bool: no bootstrap), "truncated" (bool: bootstrap on the final observation),
-                "next_observation", read only where the episode ends here, and "extras", where the schema has them. If
-                an actor gives priorities: "priority" (float), of the transition that begins n decisions before this
-                one, without effect in an episode's first n decisions, NaN or None for none; and, where the episode ends
-                here, "final_priority" `[n]`, of the transitions that the final observation completes: entry m - 1 is of
-                that of the last m decisions, NaN for none.
+            transition: "observation" (the newest one alone, not a stack), "action" (as it is stored), "reward" (float),
+                "interval" (int, frames), "terminal" (bool: no bootstrap), "truncated" (bool: bootstrap on the final
+                observation), "next_observation", read only where the episode ends here, and "extras", where the schema
+                has them. If an actor gives priorities: "priority" (float), of the transition that begins n decisions
+                before this one, without effect in an episode's first n decisions, NaN or None for none; and, where the
+                episode ends here, "final_priority" `[n]`, of the transitions that the final observation completes:
+                entry m - 1 is of that of the last m decisions, NaN for none.
             env_id: the environment that it comes from, in [0, `num_envs`).
 
         Raises:
@@ -158,7 +158,7 @@ class Replay(Saved):
 
         Returns:
             "observation" `[B, k, *shape]`, the last k observations of the episode, oldest first, zeros before its
-            first, and a dict of such for a Dict space; "action" int64 `[B]`; "reward" and "discount" float32 `[B]` of
+            first, and a dict of such for a Dict space; "action" `[B, ...]`; "reward" and "discount" float32 `[B]` of
             the n decisions (`NStep`); "next_observation", a stack like "observation", at the end of the n decisions;
             "interval" int64 `[B]`, frames of the first decision; "index" int64 `[B]`, which names a transition;
             "extras", those of the first decision, `[B, ...]` in dicts like the schema's; and the selector's arrays.
@@ -328,6 +328,7 @@ def create_replay(
     eviction: Literal["oldest", "reservoir"] = "oldest",
     capacity: int | None = None,
     replay_bytes: int | None = None,
+    action: Column = WHOLE_NUMBER,
     num_envs: int = 1,
     compression: Literal["lz4"] | None = None,
     batch_size: int = 32,
@@ -346,6 +347,7 @@ def create_replay(
             1,000,000, or for what `replay_bytes` holds.
         replay_bytes: memory in the place of `capacity`: the most slots whose `Replay.nbytes` is no more, that of the
             selector included; None for `capacity`, and where observations are packed.
+        action: shape and dtype of a stored action (`agents.actions`).
         num_envs: environments, each of which has an equal share of the capacity, which is rounded down to a multiple of
             them; 1 in a reservoir.
         compression: "lz4" keeps observations of 256 bytes and more packed, which takes Atari's frames a ninth to a
@@ -369,7 +371,7 @@ def create_replay(
         raise ValueError(f"eviction must be 'oldest' or 'reservoir', got {eviction!r}")
     if selector == "uniform" and of_selector:
         raise TypeError(f"{', '.join(of_selector)} must not be given where selector='uniform'")
-    schema = TransitionSchema(observation_space, extras)
+    schema = TransitionSchema(observation_space, extras, action)
     made = make_selector(selector, of_selector) if eviction == "oldest" else Uniform()
     if replay_bytes is not None:
         if capacity is not None:

@@ -18,7 +18,6 @@ __all__ = ["Reservoir"]
 
 _WHICH = ("", "next_")  # before "observation": the two of a transition
 _NUMBERS: Mapping[str, Any] = {
-    "action": np.int64,
     "reward": np.float32,
     "discount": np.float32,
     "interval": np.int64,
@@ -86,6 +85,7 @@ class Reservoir(PlacedLog):
     def _columns_of(schema: TransitionSchema) -> dict[str, Column]:
         return {
             **{f"{which}{name}": column for which in _WHICH for name, column in schema.observation.columns.items()},
+            "action": schema.action,
             **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
             **(schema.extras.columns if schema.extras else {}),
             "entry": Column((), np.dtype(np.int64)),
@@ -140,7 +140,7 @@ class Reservoir(PlacedLog):
     def _by_column(self, batch: Mapping[str, Any]) -> Arrays:
         """Return the columns of a batch of stacks of one observation, `[B, *shape]` each."""
         observation, extras = self.schema.observation, self.schema.extras
-        arrived: Arrays = {name: batch[name] for name in _NUMBERS}
+        arrived: Arrays = {name: batch[name] for name in ("action", *_NUMBERS)}
         for which in _WHICH:
             stacks = observation.flatten(batch[f"{which}observation"])
             arrived |= {f"{which}{name}": stack[:, 0] for name, stack in zip(observation.columns, stacks, strict=True)}
@@ -191,8 +191,8 @@ class Reservoir(PlacedLog):
         for which in _WHICH:
             columns = [self._columns[f"{which}{name}"] for name in observation.columns]
             batch[f"{which}observation"] = observation.nest([each.take(positions, axis=0)[:, None] for each in columns])
-        for name in _NUMBERS:
-            batch[name] = self._columns[name].take(positions)
+        for name in ("action", *_NUMBERS):
+            batch[name] = self._columns[name].take(positions, axis=0)
         if extras:
             batch["extras"] = extras.nest([self._columns[name].take(positions, axis=0) for name in extras.columns])
         return batch

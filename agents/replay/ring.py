@@ -139,7 +139,7 @@ class Ring(Log):
         written: live slots.
         observation: the columns of the observation, `[capacity, *shape]` each, in the order of the schema.
         extras: the columns of the extras, in the order of the schema; none without extras.
-        action: int64 `[capacity]`.
+        action: `[capacity, ...]`, as the schema stores an action.
         reward: float32 `[capacity]`.
         interval: int32 `[capacity]`, frames.
         age: int64 `[capacity]`, observations before this one in its episode.
@@ -190,7 +190,8 @@ class Ring(Log):
         # The same memory, for one number at a time: that is twice as fast as through an array.
         self._head_of, self._next_age_of = self._heads.data, self._next_age.data
         self._age_at, self._steps_at = self.age.data, self.steps.data
-        self._numbers_at: list[Any] = [each.data for each in (self.action, self.reward, self.interval, self.kind)]
+        self._numbers_at: list[Any] = [each.data for each in (self.reward, self.interval, self.kind)]
+        self._action_at: Any = self.action if self.schema.action.shape else self.action.data
         self.clear()
 
     def _derive(self) -> None:
@@ -239,7 +240,8 @@ class Ring(Log):
         if interval < 0:
             raise ValueError(f"interval must be >= 0 frames, got {interval}")
         extras = self._check_extras(transition["extras"]) if self._check_extras else ()
-        action, reward, kind = int(transition["action"]), float(transition["reward"]), TERMINAL if terminal else STEP
+        action, reward = self._check_action(transition["action"]), float(transition["reward"])
+        kind = TERMINAL if terminal else STEP
         priority, tails = transition.get("priority"), transition.get("final_priority") if ended else None
         if priority is not None:
             priority = self._check_priority("priority", priority, ()).item()
@@ -261,7 +263,7 @@ class Ring(Log):
         self,
         env_id: int,
         observation: list[npt.NDArray[Any]],
-        action: int,
+        action: Any,
         reward: float,
         interval: int,
         kind: int,
@@ -283,8 +285,8 @@ class Ring(Log):
         else:
             for array, value in zip(self.observation, observation, strict=True):
                 array[position] = value
-        actions, rewards, intervals, kinds = self._numbers_at
-        actions[position] = action
+        rewards, intervals, kinds = self._numbers_at
+        self._action_at[position] = action
         rewards[position] = reward
         intervals[position] = interval
         kinds[position] = kind
@@ -332,6 +334,16 @@ class Ring(Log):
                 self.count -= 1
                 self.selector.became_invalid(position)
 
+    def _check_action(self, action: Any) -> Any:
+        """Return one stored action: a number, or an array of the column's shape."""
+        shape, dtype = self.schema.action
+        if not shape:
+            return int(action)
+        array = np.asarray(action)
+        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ValueError(f"action must be {dtype} {list(shape)}, got {array.dtype} {list(array.shape)}")
+        return array
+
     def _check_env_id(self, env_id: int) -> int:
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
@@ -353,7 +365,7 @@ class Ring(Log):
         terminal = _numbers(block, "terminal", rows, np.bool_)
         ended = np.flatnonzero(terminal | _numbers(block, "truncated", rows, np.bool_))
         observation = self.schema.observation.check_rows(block["observation"], rows)
-        action = _numbers(block, "action", rows, np.int64)
+        action = _numbers(block, "action", rows, self.schema.action.dtype, self.schema.action.shape)
         reward, interval = _numbers(block, "reward", rows, np.float32), _numbers(block, "interval", rows, np.int32)
         if rows and interval.min() < 0:
             raise ValueError(f"interval must be >= 0 frames, got {interval.min()}")
@@ -386,7 +398,7 @@ class Ring(Log):
         self,
         env_ids: npt.NDArray[np.int64],
         observation: list[npt.NDArray[Any]],
-        action: npt.NDArray[np.int64] | int,
+        action: npt.NDArray[Any] | int,
         reward: npt.NDArray[np.float32] | float,
         interval: npt.NDArray[np.int32] | int,
         kind: npt.NDArray[np.uint8] | int,
@@ -640,11 +652,14 @@ class _Appended(NamedTuple):
     position: Positions
 
 
-def _numbers(block: Mapping[str, Any], name: str, rows: int, dtype: Any) -> npt.NDArray[Any]:
-    """Return a number for each row of a block; refuse values that a column would have to round."""
+def _numbers(
+    block: Mapping[str, Any], name: str, rows: int, dtype: Any, shape: tuple[int, ...] = ()
+) -> npt.NDArray[Any]:
+    """Return a number, or numbers, for each row of a block; refuse values that a column would have to round."""
     numbers = np.asarray(block[name])
-    if numbers.shape != (rows,):
-        raise ValueError(f"{name} must have shape ({rows},), a number for each of env_ids, got {numbers.shape}")
+    if numbers.shape != (rows, *shape):
+        what = "numbers" if shape else "a number"
+        raise ValueError(f"{name} must have shape {(rows, *shape)}, {what} for each of env_ids, got {numbers.shape}")
     if rows and not np.can_cast(numbers.dtype, dtype, "same_kind"):
         raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {numbers.dtype}, cast it first")
     return numbers.astype(dtype, copy=False)

@@ -30,10 +30,10 @@ A source of sequences returns (T = L, B sequences, k observations in a stack):
 
 ==========================  =============================================================================
 observation                 [T + k, B, *shape], single observations, k - 1 before row 0; a dict for a Dict
-previous_action             int64 [T + 1, B], counted from 0; -1 where there was none
+previous_action             as stored, [T + 1, B, ...]; where there was none -1, of real-valued actions 0
 previous_reward             float32 [T + 1, B]
 first                       bool [T + 1, B]
-action, reward, discount    int64, float32, float32 [T, B]
+action, reward, discount    as stored [T, B, ...] (`agents.actions`), float32, float32 [T, B]
 mask                        float32 [T, B], 1 where a decision was made, else 0
 extras                      what the policy left beside its action, [T, B, ...] by name; zeros in final rows
 state                       float32 [B, S]; left out where the policy remembers nothing, S = 0
@@ -63,7 +63,16 @@ from gymnasium.spaces import Dict
 from async_wrappers.agents.learning import Discounting
 from async_wrappers.agents.replay.log import Packed
 from async_wrappers.agents.replay.selectors import Positions
-from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Arrays, Column, TransitionSchema, each_array
+from async_wrappers.agents.schema import (
+    MAX_VALUE,
+    STATE,
+    VALUE,
+    WHOLE_NUMBER,
+    Arrays,
+    Column,
+    TransitionSchema,
+    each_array,
+)
 
 __all__ = ["SEQUENCES_OF_A_PIECE", "Assembly", "without_state"]
 
@@ -90,6 +99,7 @@ class Assembly:
         with_values: whether `emit` is given the policy's values too, which transitions may have among their extras:
             `VALUE` `[M, L]` and `MAX_VALUE` `[M, L + 1]`, NaN where there are none.
         chunk: actions of a decision, H, where it gives several at once; None for one.
+        action: shape and dtype of a stored action; by default whole numbers, one or, of chunks, H.
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
@@ -115,8 +125,11 @@ class Assembly:
         discount_by: Literal["decision", "frame"] = "decision",
         with_values: bool = False,
         chunk: int | None = None,
+        action: Column | None = None,
     ) -> None:
         """See the class."""
+        if action is None:
+            action = WHOLE_NUMBER._replace(shape=() if chunk is None else (chunk,))
         for name, value in {"num_envs": num_envs, "length": length, "stack_size": stack_size}.items():
             if value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
@@ -126,7 +139,9 @@ class Assembly:
         self._emit, self._period = emit, period
         self._discounting = Discounting(gamma=gamma, discount_by=discount_by)
         self.schema = TransitionSchema(observation_space, without_state(extras))
-        self._facts = {**TransitionSchema(observation_space, extras).as_dict(), "length": length, "period": period}
+        stored = WHOLE_NUMBER if action.dtype == WHOLE_NUMBER.dtype else action
+        self._facts = {**TransitionSchema(observation_space, extras, stored).as_dict(), "length": length}
+        self._facts["period"] = period
         self._facts |= {"stack_size": stack_size, "gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
         self._facts |= ({} if chunk is None else {"chunk": chunk}) | ({"with_values": True} if with_values else {})
         state = extras.spaces.get(STATE) if extras is not None else None
@@ -135,7 +150,9 @@ class Assembly:
         self._extra_names = list(self.schema.extras.columns) if self.schema.extras else []
         self._of_chunks = () if chunk is None else ("executed",)
         self._with_values = with_values
-        rows, sizes = length + 1, self._sizes(() if chunk is None else (chunk,))
+        # Where there was no action before; a network reads zeros of it.
+        self._none = -1 if action.dtype == WHOLE_NUMBER.dtype else 0
+        rows, sizes = length + 1, self._sizes(action, () if chunk is None else (chunk,))
         self._buffers: dict[str, Rows] = {
             name: np.zeros((num_envs, size, *column.shape), column.dtype) for name, (size, column) in sizes.items()
         }
@@ -148,15 +165,15 @@ class Assembly:
             self.columns[STATE] = sizes[STATE][1]
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
         self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self._last_action = np.zeros((num_envs, *sizes["action"][1].shape), np.int64)
+        self._last_action = np.zeros((num_envs, *action.shape), action.dtype)
         self._last_reward = np.zeros(num_envs, np.float32)
         self._last_state = np.zeros((num_envs, self._state_size or 0), np.float32)
         self.add_count = 0
 
-    def _sizes(self, action_shape: tuple[int, ...]) -> dict[str, tuple[int, Column]]:
+    def _sizes(self, action: Column, entries: tuple[int, ...]) -> dict[str, tuple[int, Column]]:
         """Return the arrays of unfinished sequences: of each, by name, its length, and the shape and dtype of a row."""
         steps, rows, frames = self.length, self.length + 1, self.length + self.stack_size
-        number, action = Column((), np.dtype(np.float32)), Column(action_shape, np.dtype(np.int64))
+        number = Column((), np.dtype(np.float32))
         sizes = {name: (frames, column) for name, column in self.schema.observation.columns.items()}
         sizes |= {"previous_action": (rows, action), "previous_reward": (rows, number)}
         sizes["age"] = rows, Column((), np.dtype(np.int64))
@@ -167,7 +184,7 @@ class Assembly:
         if self.schema.extras:
             sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
         for name in self._of_chunks:
-            sizes[name] = steps, Column(action_shape, np.dtype(np.bool_))
+            sizes[name] = steps, Column(entries, np.dtype(np.bool_))
         if self._with_values:
             sizes |= {VALUE: (steps, number), MAX_VALUE: (rows, number)}
         return sizes
@@ -217,7 +234,8 @@ class Assembly:
         if missing := [env_id for env_id in ended.tolist() if env_id not in block["final"]]:
             raise ValueError(f"final must hold the last observation of environment {missing[0]}, whose episode ended")
         finals = [self.schema.observation.check(block["final"][env_id]) for env_id in ended.tolist()]
-        action, reward = np.asarray(block["action"], np.int64), np.asarray(block["reward"], np.float32)
+        action = np.asarray(block["action"], self._last_action.dtype)
+        reward = np.asarray(block["reward"], np.float32)
         discount = self._discounting.of(np.asarray(block["interval"]))
         self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
         at = env_ids, self._position[env_ids]
@@ -261,7 +279,7 @@ class Assembly:
             self._buffers[name][env_ids, at[1] + self.stack_size - 1] = array
         self._buffers["age"][at] = age
         self._buffers["previous_action"][at] = self._last_action[env_ids]
-        self._buffers["previous_action"][env_ids[begins], at[1][begins]] = -1
+        self._buffers["previous_action"][env_ids[begins], at[1][begins]] = self._none
         self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
         if self._state_size is not None:
             self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])

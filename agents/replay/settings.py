@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.learning import Learning
 from async_wrappers.agents.schema import Compute, Reader
 from async_wrappers.agents.settings import again, choice, flag, must, number, setting, settings, whole
@@ -97,6 +98,7 @@ class ReplaySettings(Spec):
     )
 
     # Of the agent.
+    actions: Actions
     stored_in_stacks: int | None
     gamma: float
     discount_by: Literal["decision", "frame"]
@@ -268,7 +270,7 @@ class UnrollSettings(Spec):
     gamma: float
     discount_by: Literal["decision", "frame"]
     learning_rate_decay: int | None
-    chunk: int | None
+    actions: Actions
 
     def check_unrolls(self) -> None:
         """Check conditions on several of these settings, and split the sources from their shares."""

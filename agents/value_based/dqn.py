@@ -15,6 +15,7 @@ from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.acting.exploration import Epsilon, EpsilonSettings
 from async_wrappers.agents.acting.in_workers import WorkerPolicy
+from async_wrappers.agents.actions import discrete_actions
 from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.network_agent import NetworkAgent
@@ -22,7 +23,6 @@ from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import Reader
 from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole
-from async_wrappers.agents.spec import discrete_actions
 
 __all__ = ["DQN", "refuse_loss_type"]
 
@@ -101,7 +101,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         """See `NetworkAgent`."""
         super().settle()
         self.check_replay()
-        self.first_action, self.num_actions = discrete_actions(self.action_space, self.name)
+        self.actions = discrete_actions(self.action_space, self.name)
         self.weights_seed, self.replay_seed, self.exploration_seed, self.learning_seed = self.seeds(4)
         if self.decision_interval is None:
             self.check_warmup()

@@ -173,10 +173,9 @@ class R2D2(Remembering, SequenceSettings, DQN):
         return RecurrentPolicy(
             network,
             partial(self.choose_with_values if leaves_values else self.choose, epsilon),
-            self.num_actions,
+            self.actions,
             self.exploration_seed,
             self.compute,
-            self.first_action,
             self.reader,
         )
 

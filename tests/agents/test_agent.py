@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
+from async_wrappers.agents.actions import discrete_actions
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
-from async_wrappers.agents.spec import discrete_actions
 from tests.contracts.agent_contract import AgentContract, play
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -125,4 +125,5 @@ class TestNoop:
 
 
 def test_the_first_action_and_their_number_are_read_from_the_space() -> None:
-    assert discrete_actions(Discrete(7, start=-2), "any") == (-2, 7)
+    actions = discrete_actions(Discrete(7, start=-2), "any")
+    assert (actions.first, actions.number) == (-2, 7)
