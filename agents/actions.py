@@ -123,26 +123,32 @@ class BoxActions:
         shape = (self.size,) if self.chunk is None else (self.chunk, self.size)
         self.column, self.inputs = Column(shape, np.dtype(np.float32)), math.prod(shape)
         self.facts: Any = {"box": list(space.shape)}
-        low, high = (np.asarray(bound, np.float64).reshape(shape) for bound in (space.low, space.high))
-        finite = np.isfinite(low) & np.isfinite(high)
+        self._least, self._most = space.low.reshape(shape), space.high.reshape(shape)
+        # An integer box without a bound has its dtype's limit in the bound's place.
+        finite = (space.bounded_below & space.bounded_above).reshape(shape)
         self.bounded = bool(finite.all())
-        self._middle, self._half = np.zeros(shape), np.ones(shape)
-        self._middle[finite] = (low[finite] + high[finite]) / 2
-        self._half[finite] = np.maximum((high[finite] - low[finite]) / 2, np.finfo(np.float32).tiny)
-        self.low, self.high = (((bound - self._middle) / self._half).astype(np.float32) for bound in (low, high))
+        # Bounds are halved first: neither their sum nor their difference need be a finite number.
+        low, high = (bound.astype(np.float64) / 2 for bound in (self._least, self._most))
+        self._middle = np.add(low, high, out=np.zeros(shape), where=finite)
+        self._half = np.subtract(high, low, out=np.ones(shape), where=finite)
+        self._half = self._half.clip(min=np.finfo(np.float32).tiny)  # above 0, where there is one value alone
+        self.low = np.where(finite, -1.0, self._least).astype(np.float32)
+        self.high = np.where(finite, 1.0, self._most).astype(np.float32)
 
     def stored(self, action: Any) -> Any:
         """Return environment's actions `[..., *shape]` as they are stored, `[..., *column.shape]`.
 
         Raises:
-            ValueError: A number is not finite.
+            ValueError: A number is not finite, or beyond float32.
         """
         given = np.asarray(action, np.float64)
-        if not np.isfinite(given).all():
-            raise ValueError(f"action must be finite numbers with agent {self._agent!r}, got {_short(given)}")
         leading = given.shape[: given.ndim - len(self._space.shape)]
-        stored = (given.reshape(*leading, *self.column.shape) - self._middle) / self._half
-        return stored.astype(np.float32)
+        with np.errstate(over="ignore"):
+            stored = (given.reshape((*leading, *self.column.shape)) - self._middle) / self._half
+            stored = stored.astype(np.float32)
+        if not np.isfinite(stored).all():
+            raise ValueError(f"action must be finite float32 numbers with agent {self._agent!r}, got {_short(given)}")
+        return stored
 
     def environment(self, stored: Any) -> Any:
         """Return stored actions `[..., *column.shape]` as the environment takes them: clipped, in its dtype.
@@ -157,11 +163,15 @@ class BoxActions:
                 "diverged, take a smaller create_optimizer.learning_rate"
             )
         leading = given.shape[: given.ndim - len(self.column.shape)]
-        action = (self._middle + self._half * given.clip(self.low, self.high)).reshape(*leading, *self._space.shape)
+        action = self._middle + self._half * given.clip(self.low, self.high)
         if np.issubdtype(self._space.dtype, np.integer):
             action = np.rint(action)
-        # Rounding to the environment's dtype may step over a bound.
-        return action.astype(self._space.dtype).clip(self._space.low, self._space.high)
+        with np.errstate(invalid="ignore"):  # no float64 is the largest int64, which is put in below
+            action = action.astype(self._space.dtype)
+        # Rounding to the environment's dtype may step over a bound, or miss it.
+        action = np.where(given >= self.high, self._most, action.clip(self._least, self._most))
+        action = np.where(given <= self.low, self._least, action)
+        return action.reshape((*leading, *self._space.shape))
 
     def read(self, stored: Tensor) -> Tensor:
         """See `Actions`."""
@@ -173,7 +183,9 @@ class BoxActions:
 
 
 def _short(numbers: npt.NDArray[Any]) -> str:
-    return np.array2string(numbers, threshold=8, precision=3).replace("\n", "")
+    """Return numbers in one short line, as `[0 nan 3.14 ...]`."""
+    shown = " ".join(f"{number:.3g}" for number in numbers.flat[:8])
+    return f"[{shown}{' ...' if numbers.size > 8 else ''}]"
 
 
 # From an action space to its `Actions`, or to a refusal.

@@ -387,7 +387,7 @@ class DecisionRandom:
         if dtype.kind == "f":
             drawn = self.normals_and_uniforms(actions.inputs, rows)
             normals, uniforms = (each.astype(dtype).reshape(len(rows), *shape) for each in drawn)
-            return normals, uniforms
+            return normals, uniforms.clip(max=1 - np.finfo(dtype).epsneg)  # rounding to float32 may give 1
         if actions.chunk is not None:
             return (self.uniforms(actions.chunk, rows),)
         # A worker's warm-up inference belongs to no episode and has the number -1.
