@@ -81,7 +81,7 @@ class AtariGroups(gym.vector.VectorEnv[Any, Any, Any]):
         seeds = None
         if seed is not None:
             seeds = np.full(self.num_envs, -1)
-            seeds[chosen] = np.arange(seed, seed + chosen.sum()) if isinstance(seed, int) else seed
+            seeds[chosen] = seed + np.arange(chosen.sum()) if np.ndim(seed) == 0 else seed
         resets: list[Future[Any]] = []
         try:
             for number, at in enumerate(self._at):

@@ -22,6 +22,7 @@ from async_wrappers.schedule.stagger import Stagger, make_stagger
 from async_wrappers.settings import Settings, choice, declared, flag, positive, setting, whole
 from async_wrappers.wrappers.chunk import Chunk, as_chunk
 from async_wrappers.wrappers.committed_prefix import prefix_length
+from async_wrappers.wrappers.default_action import known_word
 
 __all__ = ["LONGEST_STACK", "RunnerSettings", "chunk_and_prefix"]
 
@@ -139,6 +140,7 @@ class RunnerSettings(Settings):
         '``"repeat"`` holds the last action, `RampDown` brings it down to the no-op. With ``Chunk(H)`` the policy '
         "answers chunks of actions, elements of ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has "
         "``executed``, bool [H]: which entries of its action were applied. A `Chunk` with a mean is not for learning.",
+        known_word,
     )
     between_episodes: str = choice(
         "drain",
@@ -187,7 +189,9 @@ class RunnerSettings(Settings):
         1,
     )
     pause_action: Any = setting(
-        None, "Action of the frames of a pause, given as `default_action` is; None for the default action itself."
+        None,
+        "Action of the frames of a pause, given as `default_action` is; None for the default action itself.",
+        known_word,
     )
     committed_prefix: int | None = setting(
         None,

@@ -21,7 +21,15 @@ from gymnasium.wrappers.utils import create_zero_array
 from async_wrappers.checks import whole
 from async_wrappers.wrappers.copies import own_copy
 
-__all__ = ["DOCUMENTED_NOOPS", "DefaultAction", "RampDown", "find_noop", "make_default_action", "written_call"]
+__all__ = [
+    "DOCUMENTED_NOOPS",
+    "DefaultAction",
+    "RampDown",
+    "find_noop",
+    "known_word",
+    "make_default_action",
+    "written_call",
+]
 
 NAMES = ("noop", "repeat", "random")
 
@@ -199,12 +207,31 @@ def make_default_action(
         return DefaultAction(default_action)
     elif (action := _element(space, default_action)) is not None:
         return _Fixed(own_copy(action))
-    names = (*NAMES, "chunk") if name == "default_action" else NAMES
-    close = get_close_matches(default_action, names, n=1) if isinstance(default_action, str) else []
+    raise _refusal(name, default_action, str(space))
+
+
+def known_word(name: str, value: Any) -> Any:
+    """Return a default action, before its environment is known.
+
+    Raises:
+        ValueError: It is a word that names no default action.
+    """
+    if isinstance(value, str) and value not in _words(name):
+        raise _refusal(name, value, "the action space")
+    return value
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return (*NAMES, "chunk") if name == "default_action" else NAMES
+
+
+def _refusal(name: str, value: Any, space: str) -> ValueError:
+    words = _words(name)
+    close = get_close_matches(value, words, n=1) if isinstance(value, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(
-        f"{name} must be one of {', '.join(map(repr, names))}, a function of (observation, last_action) or "
-        f"an element of {space}, got {default_action!r}{hint}"
+    return ValueError(
+        f"{name} must be one of {', '.join(map(repr, words))}, a function of (observation, last_action) or "
+        f"an element of {space}, got {value!r}{hint}"
     )
 
 

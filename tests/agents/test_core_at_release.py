@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import gin
 import numpy as np
 import pytest
 import torch
@@ -29,13 +28,6 @@ from async_wrappers.policy import Decision, Memory
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.remembering import around_the_wrapper
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def actor_critic(core: Any, feed_previous: bool = True) -> Callable[..., torch.nn.Module]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
 from copy import deepcopy
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -153,14 +152,7 @@ ImplicitQuantileAgent.quantile_embedding_dim = 3
 """
 
 
-@pytest.fixture
-def empty_gin() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
-
-
-def test_a_spawned_process_makes_the_parts_of_every_agent_without_gin(empty_gin: None) -> None:
+def test_a_spawned_process_makes_the_parts_of_every_agent_without_gin() -> None:
     env, made = DriftingEnv(), []
     for name in ("dqn", "c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile"):
         gin.parse_config(f"{CONFIG}create_agent.agent_name = {name!r}")

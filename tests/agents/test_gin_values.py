@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import cloudpickle
 import gin
 import pytest
@@ -12,13 +10,6 @@ import torch
 import async_wrappers.configurables  # noqa: F401 - the gin names
 from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.optimizers import create_optimizer
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def test_a_callable_that_gin_does_not_know_is_left_alone() -> None:

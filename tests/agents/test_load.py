@@ -16,7 +16,6 @@ from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, empty_gin, save_config
 from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.load import load_agent, play_episode
-from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 from tests.worlds.experiments import load_gin
 
 MODULES = (async_wrappers.agents.configurables, async_wrappers.configurables)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import gin
 import pytest
 
@@ -19,13 +17,6 @@ from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,6 @@ class Plain(DQN):
         self.beta = beta
 
 
-@pytest.fixture(autouse=True)
-def no_bindings() -> Any:
-    gin.clear_config()
-    yield
-    gin.clear_config()
-
-
 def test_a_declaration_is_an_argument_with_its_default_and_its_meaning() -> None:
     parameters = inspect.signature(Declaring).parameters
     assert list(parameters) == ["observation_space", "action_space", "alpha", "depth", "double_dqn", "shared"]

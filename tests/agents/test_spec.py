@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
@@ -46,13 +45,6 @@ create_optimizer.name = "sgd"
 create_optimizer.momentum = 0.5
 slow/create_optimizer.learning_rate = 0.125
 """
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def parts(env: DriftingEnv, seed: int = 0) -> DQN:

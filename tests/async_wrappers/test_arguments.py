@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -256,6 +257,20 @@ def test_more_workers_than_anybody_has_are_refused(workers: int) -> None:
 @pytest.mark.parametrize("value", [5, "CartPole-v1", RecordingEnv()], ids=["number", "text", "environment"])
 def test_a_factory_that_is_no_function_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name} must be a function that makes"):
+        AsyncRunner(**{**RUNNER, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("default_action", "hold", ""),
+        ("default_action", "repaet", "; did you mean 'repeat'?"),
+        ("pause_action", "still", ""),
+    ],
+)
+def test_a_word_for_an_action_is_refused_by_the_constructor(name: str, value: str, hint: str) -> None:
+    says = f"^{name} must be one of 'noop', .* or an element of the action space, got {value!r}{re.escape(hint)}$"
+    with pytest.raises(ValueError, match=says):
         AsyncRunner(**{**RUNNER, name: value})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gin
@@ -15,15 +14,9 @@ from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.configurables import WRAPPERS
 from async_wrappers.envs import ClipReward, create_gym_environment
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
+from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 
 CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
-
-
-@pytest.fixture(autouse=True)
-def _an_empty_configuration() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def made(*bindings: str) -> gym.Env[Any, Any]:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import pytest
 
 from async_wrappers.agents.create_runner import create_runner
 from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
-
+from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 
 WAYS = [
     (task, name, env) for task, ways in TASKS.items() for env, name in zip(ENVIRONMENTS, [*ways, *ways], strict=False)

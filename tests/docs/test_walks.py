@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.create_runner import create_runner
+from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "design.md"
@@ -38,13 +38,6 @@ ON_MANY = (
     "VectorRunner.num_envs = 32",
     "VTraceAgent.batch_size = 4",
 )
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def walk(heading: str) -> set[Path]:

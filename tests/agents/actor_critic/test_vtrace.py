@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,6 @@ from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True, **chunk: int) -> torch.nn.Module:

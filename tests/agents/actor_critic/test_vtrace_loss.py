@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,6 @@ from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 
 STEPS, ROWS, ACTIONS, GAMMA = 6, 4, 3, 0.9
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def tiny(shape: Any, actions: int) -> torch.nn.Module:

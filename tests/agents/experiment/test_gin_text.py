@@ -248,11 +248,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def an_empty_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def schedule(*gin_files: str, bindings: tuple[str, ...] = ()) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,6 @@ from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin
 from tests.worlds.lives_env import FRAMES, LENGTH, RETURN, LivesEnv
 from tests.worlds.scripted_agent import ScriptedAgent
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    yield
-    gin.clear_config()
-
 
 DELAYS: list[dict[str, int]] = [{}, {"delay": 2}, {"delay": 1, "noops": 1}]
 

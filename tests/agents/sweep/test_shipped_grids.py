@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import pytest
 
 import async_wrappers.agents.configurables  # registers what gin files name
@@ -21,13 +19,6 @@ ROOT = Path(__file__).parents[3]
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
 GAME, AGENT = "create_atari_environment.game_name", "create_agent.agent_name"
 DELAYS = {"'dqn'": {1, 3, 5, 8, 29, 47, 70, 80, 599, 750}, "'full_rainbow'": {1, 5, 8, 70, 599}}
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def points(name: str, seeds: int = 3) -> list[Point]:
@@ -48,7 +39,7 @@ def test_the_papers_grids_have_288_trials(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"), [("atari_paper", 380_000), ("atari_published", 380_000), ("atari_real_networks", None)]
+    ("name", "seconds"), [("atari_paper", 237_000), ("atari_published", 237_000), ("atari_real_networks", None)]
 )
 def test_the_papers_grids_say_how_long_they_take_and_keep_no_replay(name: str, seconds: int | None) -> None:
     points(name)

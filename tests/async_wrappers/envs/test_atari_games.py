@@ -54,6 +54,19 @@ def test_groups_are_one_vector_of_their_games() -> None:
     groups.close()
 
 
+@pytest.mark.parametrize("kind", [int, np.int64])
+def test_one_seed_is_the_first_of_the_games_seeds(kind: Any) -> None:
+    groups = AtariGroups(partial(AtariVectorEnv, "breakout", num_threads=1, **SETTINGS), 3, at_once=2)
+
+    def played(seed: Any) -> list[Any]:
+        groups.reset(seed=seed)
+        return [groups.step(np.full(3, 1 + step % 3)) for step in range(25)]  # each action is sticky by chance
+
+    for given, expected in zip(played(kind(5)), played(np.array([5, 6, 7])), strict=True):
+        assert_same(given, expected)
+    groups.close()
+
+
 def test_noops_lives_and_fire_are_those_of_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one no-op at most, half of the games begin twice, so that many masks leave out all games of a group."""
     made = partial(
