@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.diverged import check_loss, check_weights
-from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks
+from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks, Passes
 from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.replay.segments import check_snapshot
@@ -137,6 +137,8 @@ class Learner:
         actions: How the environment's actions are stored; None for Discrete ones that are counted from 0.
         seed: Of what a loss draws: noise, quantiles.
         monitors: Watch the observed transitions, one for each environment; may be empty.
+        passes: From the networks, a batch and a generator to the minibatches of an update, with a gradient step each;
+            None for the batch itself.
 
     Attributes:
         settings: As given.
@@ -166,6 +168,7 @@ class Learner:
         actions: Actions | None = None,
         seed: int = 0,
         monitors: Sequence[Monitor] = (),
+        passes: Passes | None = None,
     ) -> None:
         """See the class."""
         self.settings = settings or Learning()
@@ -178,7 +181,7 @@ class Learner:
             self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
         self.replay = replay
         self.source: Source = replay
-        self._loss = loss
+        self._loss, self._passes = loss, passes
         self.networks = Networks(self._forward_of(network), self._forward_of(self.target), network)
         self._noisy_layers = [layer for each in (network, self.target) if each for layer in noisy_layers(each)]
         self._parameters = dict(network.named_parameters())
@@ -300,15 +303,44 @@ class Learner:
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         """Step the weights; the thread that owns the replay must call `finish_update` afterwards."""
-        gradients = self._gradients(sampled)
-        return self.apply(gradients if self.average is None else self.average(gradients, self._mean_over))
+        if self._passes is not None:
+            return self._learn_in_passes(sampled, self._passes)
+        return self.apply(self._averaged(self._gradients(sampled)))
+
+    def _averaged(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return gradients if self.average is None else self.average(gradients, self._mean_over)
+
+    def _learn_in_passes(self, sampled: SampledBatch, passes: Passes) -> Mapping[str, Tensor]:
+        """Step the weights once for each minibatch; return the means of their scalars."""
+        batch = self.tensors(sampled.arrays)
+        rng = self._random.draw(0, sampled.number, eval_mode=False)
+        resample_noise(self._noisy_layers, rng)
+        networks = self.networks._replace(updates=self.updates_of_all, average=self.average)
+        each: list[Mapping[str, Tensor]] = []
+        for minibatch in passes(networks, batch, rng):
+            begin = perf_counter()
+            output = self._loss(networks, minibatch, rng)
+            loss = output.loss.mean()
+            self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
+            if not self.compute.deferred:
+                self._send_losses_to_host(loss.detach(), None, sampled)
+            self._step(self._averaged(self._backward(loss, output.metrics, begin)))
+            each.append(self.scalars)
+        self.scalars = {name: torch.stack([scalars[name] for scalars in each]).mean() for name in each[0]}
+        if self.compute.deferred:  # the mean is not finite where one of the losses is not
+            self._send_losses_to_host(self.scalars["Loss"], None, sampled)
+        self._count_update()
+        return self.scalars
 
     def gradients(self) -> Mapping[str, Tensor]:
         """Return the gradient of a batch's loss on the present weights, by the parameter's name.
 
         Raises:
             DivergedError: The loss is not finite.
+            ValueError: An update has several gradient steps.
         """
+        if self._passes is not None:
+            raise ValueError(f"learners must be 1 with {self.kind}, whose update has several gradient steps")
         gradients = self._gradients(self.draw())
         if not self.compute.deferred:
             self.finish_update()
@@ -333,10 +365,14 @@ class Learner:
         loss = importance_weighted(output.loss, batch["weight"]) if weighted else output.loss.mean()
         self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
         self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
+        return self._backward(loss, output.metrics, begin)
+
+    def _backward(self, loss: Tensor, metrics: Mapping[str, Tensor], begin: float) -> Mapping[str, Tensor]:
+        """Return a loss's gradient, which began to be computed at a time, and set the scalars."""
         self._optimizer.zero_grad(set_to_none=True)
         begin = self.times.add("Loss", begin)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in output.metrics.items()}}
+        self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
         each_gradient = {name: parameter.grad for name, parameter in self._parameters.items()}
         gradients = {name: gradient for name, gradient in each_gradient.items() if gradient is not None}
         if self.compute.deferred:
@@ -348,6 +384,11 @@ class Learner:
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Step the weights by gradients, which may come from another learner; return the last batch's scalars."""
+        self._step(gradients)
+        self._count_update()
+        return self.scalars
+
+    def _step(self, gradients: Mapping[str, Tensor]) -> None:
         begin = perf_counter()
         for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
@@ -358,10 +399,11 @@ class Learner:
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):
                 group["lr"] = rate * scale
         self._optimizer.step()
+        self.times.add("Optimizer", begin)
+
+    def _count_update(self) -> None:
         self.updates += 1
         self._count(self.updates_of_all + 1)
-        self.times.add("Optimizer", begin)
-        return self.scalars
 
     def summary(self) -> dict[str, float]:
         """Return the values that are reported beside the scalars of an update; reading them may wait for the device.

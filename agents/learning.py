@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -26,7 +26,17 @@ from async_wrappers.agents.settings import (
     whole,
 )
 
-__all__ = ["Batch", "Discounting", "Learning", "Loss", "LossOutput", "Monitor", "Networks", "sequence_tensors"]
+__all__ = [
+    "Batch",
+    "Discounting",
+    "Learning",
+    "Loss",
+    "LossOutput",
+    "Monitor",
+    "Networks",
+    "Passes",
+    "sequence_tensors",
+]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
@@ -39,12 +49,15 @@ class Networks(NamedTuple):
         target: The same with older weights; without gradient.
         module: `online` as a module, for a term of a loss that has parameters of its own in it.
         updates: Updates made so far, by all learners that share the weights.
+        average: Averages tensors by name over several synchronous learners, in place, each weighted by a number of
+            items; None for one learner, and where an update is one gradient step.
     """
 
     online: Callable[..., Tensor]
     target: Callable[..., Tensor]
     module: nn.Module | None = None
     updates: int = 0
+    average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
 
 
 class LossOutput(NamedTuple):
@@ -66,6 +79,10 @@ class LossOutput(NamedTuple):
 
 Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 """From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
+
+Passes = Callable[[Networks, Batch, np.random.Generator], Iterable[Batch]]
+"""From the same to the minibatches of an update, whose loss each makes a gradient step. It may be a generator: what it
+does after a minibatch sees the weights after that step. Several synchronous learners must give as many each."""
 
 
 class Monitor(Protocol):

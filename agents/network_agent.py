@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -194,6 +194,10 @@ class NetworkAgent(Spec):
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the loss of a batch; all random numbers are drawn from `rng`."""
         raise NotImplementedError
+
+    def passes(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> Iterable[Batch]:
+        """Return the minibatches of an update, a gradient step for each; by default the batch itself."""
+        return [batch]
 
     @property
     def learning(self) -> Learning:

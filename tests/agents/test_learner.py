@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.learning import Learning, Loss, LossOutput, Networks
 from async_wrappers.agents.replay.replay import create_replay
@@ -357,3 +358,73 @@ def test_a_world_of_two_states_is_solved_exactly(double: bool, loss_type: str) -
     for _ in range(400):
         learner.update()
     np.testing.assert_allclose(network.values.detach().numpy(), [[1.0, 1.5], [2.75, 3.0]], atol=1e-3)
+
+
+# An update of several gradient steps.
+
+
+def value_loss(networks: Networks, batch: Mapping[str, Any], rng: np.random.Generator) -> LossOutput:
+    """The squared error of the chosen action's value to the reward."""
+    values = networks.online(batch["observation"])[torch.arange(len(batch["action"])), batch["action"]]
+    return LossOutput((values - batch["reward"]) ** 2, metrics={"Value": values.mean()})
+
+
+def learner_in_passes(passes: Any, replay: Any = None, **arguments: Any) -> Learner:
+    settings_ = Learning(target_update_period=None, optimizer=sgd(0.25), **arguments)
+    return Learner(Table([[0, 1.0], [0, 0]]), value_loss, replay or OneBatch(), settings_, passes=passes, compute=CPU)
+
+
+def test_an_update_has_a_gradient_step_for_each_minibatch() -> None:
+    seen = []
+
+    def passes(networks: Networks, batch: Any, rng: np.random.Generator) -> Any:
+        for target in (0.0, 3.0):
+            yield {**batch, "reward": torch.tensor([target])}
+            seen.append(networks.online(batch["observation"])[0, 1].item())
+
+    learner = learner_in_passes(passes, learning_rate_decay=4)
+    # 1 - 1/4 * 2 (1 - 0) = 1/2; 1/2 - 1/4 * 2 (1/2 - 3) = 7/4; the losses are 1 and 25/4.
+    scalars = learner.update()
+    assert seen == [0.5, 1.75]
+    assert {name: value.item() for name, value in scalars.items()} == {"Loss": 3.625, "Value": 0.75}
+    assert (learner.updates, learner.updates_of_all, learner.version) == (1, 1, 1)
+    # The rate falls with whole updates: it is 3/4 of 1/4 in both steps of the second.
+    learner.update()
+    assert learner.state_dict()["optimizer"]["param_groups"][0]["lr"] == 0.1875
+
+
+def test_the_loss_of_each_gradient_step_is_checked(tmp_path: Path) -> None:
+    def passes(networks: Networks, batch: Any, rng: np.random.Generator) -> Any:
+        yield {**batch, "reward": batch["reward"] * np.nan}
+        pytest.fail("went on")
+
+    learner = learner_in_passes(passes, diverged_dir=str(tmp_path))
+    with pytest.raises(DivergedError):
+        learner.update()
+    assert not differs(learner.network.state_dict(), Table([[0, 1.0], [0, 0]]).state_dict())
+
+
+def test_the_gradients_of_each_step_are_averaged_over_the_learners() -> None:
+    averaged = []
+
+    def average(gradients: Mapping[str, Tensor], count: Any) -> Mapping[str, Tensor]:
+        averaged.append(count)
+        return {name: gradient / 2 for name, gradient in gradients.items()}
+
+    given_ = []
+
+    def passes(networks: Networks, batch: Any, rng: np.random.Generator) -> Any:
+        given_.append(networks.average)
+        return [batch, batch]
+
+    learner = learner_in_passes(passes)
+    learner.average = average
+    learner.update()
+    # 1 - 1/4 (1 - 1/4) = 13/16; 13/16 - 1/4 (13/16 - 1/4) = 43/64
+    assert learner.network.state_dict()["values"][0, 1].item() == 43 / 64
+    assert averaged == [1, 1] and given_ == [average]
+
+
+def test_the_gradient_of_an_update_of_several_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^learners must be 1 with Learner, whose update has several gradient steps$"):
+        learner_in_passes(lambda networks, batch, rng: [batch]).gradients()
