@@ -588,9 +588,9 @@ class TestSpaces:
         with pytest.raises(ValueError) as caught:
             make_dqn(env)
         assert str(caught.value).splitlines()[0] == (
-            f"agent 'dqn' needs Discrete actions, got {env.action_space}: take agent 'sac' or 'ppo', or discretise them "
-            "with Gymnasium's DiscretizeAction, in gin create_gym_environment.wrappers = [@DiscretizeAction, @RealtimeDelay] and "
-            "DiscretizeAction.bins = 3"
+            f"agent 'dqn' needs Discrete actions, got {env.action_space}: take agent 'sac' or 'ppo', or discretise "
+            "them with Gymnasium's DiscretizeAction, in gin create_gym_environment.wrappers = [@DiscretizeAction, "
+            "@RealtimeDelay] and DiscretizeAction.bins = 3"
         )
 
 
