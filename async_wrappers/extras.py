@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from gymnasium.error import DependencyNotInstalled
 
-__all__ = ["extra"]
+__all__ = ["extra", "needs_extra"]
 
 
 @contextmanager
@@ -24,6 +24,9 @@ def extra(what: str, name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise DependencyNotInstalled(
-            f"{what} needs the extra {name!r} ({error}): pip install 'async-wrappers[{name}]'"
-        ) from None
+        raise DependencyNotInstalled(needs_extra(what, name, error)) from None
+
+
+def needs_extra(what: str, name: str, error: ImportError) -> str:
+    """Return the message of a missing library; the arguments are those of `extra`, and its error."""
+    return f"{what} needs the extra {name!r} ({error}): pip install 'async-wrappers[{name}]'"

@@ -56,6 +56,12 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("video", "moviepy", lambda _: check_recordable(RecordingEnv(render_mode="rgb_array"))),
     ("wandb", "wandb", lambda folder: sweep(play, GRID, 1, folder / "s", wandb_project="delays")),
 ]
+# Gymnasium's own environments that need an extra of ours.
+BY_ID = [
+    ("HalfCheetah-v5", "mujoco", "mujoco"),
+    ("LunarLanderContinuous-v3", "box2d", "Box2D"),
+    ("BipedalWalker-v3", "box2d", "Box2D"),
+]
 
 
 @pytest.fixture
@@ -110,6 +116,19 @@ def test_a_game_of_the_game_boy_by_its_id_says_it_too(hide: Callable[[str], None
         del sys.modules[name]
     with pytest.raises(ValueError, match=r"'async_wrappers/Tetris-v0' .*pip install 'async-wrappers\[gameboy\]'"):
         create_gym_environment("async_wrappers/Tetris-v0")
+
+
+@pytest.mark.parametrize(("environment_id", "extra", "library"), BY_ID)
+def test_an_environment_of_gymnasiums_by_its_id_says_it_too(
+    environment_id: str, extra: str, library: str, hide: Callable[[str], None]
+) -> None:
+    hide(library)
+    for name in [each for each in sys.modules if each.startswith(f"gymnasium.envs.{extra}")]:
+        del sys.modules[name]
+    with pytest.raises(ValueError, match="needs") as raised:
+        create_gym_environment(environment_id)
+    sentence = rf"environment_id '{environment_id}' needs the extra '{extra}' \([^\n]*{library}[^\n]*\)"
+    assert re.fullmatch(rf"{sentence}: pip install 'async-wrappers\[{extra}\]'", str(raised.value))
 
 
 def hidden(names: tuple[str, ...], code: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -171,8 +190,9 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras: dict[str, Any] = dict(setup["options.extras_require"])
-    assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet", "testing"} == extras.keys()
+    tried = {extra for extra, _, _ in WAYS} | {extra for _, extra, _ in BY_ID}
+    assert tried | {"agents", "all", "dev", "docs", "parquet", "testing"} == extras.keys()
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,minatar,play,plot,video]"
-    assert "async-wrappers[all,lz4,onnx,testing]" in extras["dev"].split()
+    assert "async-wrappers[all,box2d,lz4,mujoco,onnx,testing]" in extras["dev"].split()

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.checks import whole
+from async_wrappers.extras import needs_extra
 
 __all__ = [
     "ClipReward",
@@ -22,6 +23,9 @@ __all__ = [
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+
+# The extras that bring a library of Gymnasium's own environments, by the library.
+_EXTRAS = {"Box2D": "box2d", "mujoco": "mujoco"}
 
 _ATARI_ID = re.compile(r"^ALE/|(NoFrameskip|Deterministic)-v\d+$")
 
@@ -94,6 +98,9 @@ def _missing(environment_id: str, error: Exception) -> str:
     """Return the message about a missing library, or about an outdated version and the newest one in its place."""
     if isinstance(error, gym.error.Error) and not isinstance(error, gym.error.DependencyNotInstalled):
         return f"environment_id {environment_id!r} cannot be made ({error})"
+    missing = error.__cause__ if isinstance(error, gym.error.DependencyNotInstalled) else error
+    if isinstance(missing, ImportError) and missing.name in _EXTRAS:
+        return needs_extra(f"environment_id {environment_id!r}", _EXTRAS[missing.name], missing)
     name, _, version = environment_id.rpartition("-v")
     newer = [
         f"{name}-v{spec.version}"
@@ -165,8 +172,10 @@ def wrapped(env: Any, wrappers: Sequence[Callable[[Any], Any]] | None) -> Any:
         raise TypeError(
             f"wrappers must be a list of wrapper classes or functions, such as [@RealtimeDelay], got {wrappers!r}"
         )
-    for wrapper in wrappers:
-        env = wrapper(env)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered by casting")  # which DtypeObservation was asked to do
+        for wrapper in wrappers:
+            env = wrapper(env)
     return env
 
 
