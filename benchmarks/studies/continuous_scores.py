@@ -13,12 +13,12 @@ DIR/TRIAL, play 20 episodes by their likeliest actions in a new environment, who
 follow from the trial's seed. Scores are returns that are neither clipped nor normalised. A trial adds a row to
 DIR/scores.csv; a trial whose row is there is not played again. CPU seconds are those of training.
 
-Ours are the gin files of `TASKS`. Stable-Baselines3 has the defaults of its `SAC` and `PPO`: SAC with two layers of 256,
-batches of 256, a learning rate of 3e-4, learning after 100 random steps, a replay of 1,000,000, one update a step and a
-learnt entropy weight; PPO with one environment, rounds of 2,048 steps, 10 epochs of minibatches of 64, a learning rate
-of 3e-4, 64 x 64 tanh units and no entropy bonus. On Hopper, which has no default that normalises, both sides normalise
-observations and rewards (`VecNormalize` there, with its statistics frozen while it is evaluated). Stable-Baselines3's
-PPO ends with a whole round, so it plays up to 2,047 steps more.
+Ours are the gin files of `TASKS`. Stable-Baselines3 has the defaults of its `SAC` and `PPO`: SAC with two layers of
+256, batches of 256, a learning rate of 3e-4, learning after 100 random steps, a replay of 1,000,000, one update a step
+and a learnt entropy weight; PPO with one environment, rounds of 2,048 steps, 10 epochs of minibatches of 64, a learning
+rate of 3e-4, 64 x 64 tanh units and no entropy bonus. Its defaults normalise nothing, but on Hopper both sides
+normalise observations and rewards (`VecNormalize` there, with its statistics frozen in the evaluation).
+Stable-Baselines3's PPO ends with a whole round, so it plays up to 2,047 steps more.
 
 Prints the rows, the mean over seeds, and the paired differences with 95 % intervals (Student's t).
 """
@@ -124,7 +124,7 @@ def played(environment: Any, act: Callable[[Any], Any], seed: int) -> list[float
 def play_ours(task: Task, seed: int, steps: int, directory: Path) -> tuple[list[float], int, float]:
     """Train our agent; return the scores of its evaluation, its steps and its CPU seconds."""
     bindings = (
-        *(f"{name}.evaluation_steps = 0" for name in ("Runner",)),
+        "Runner.evaluation_steps = 0",
         "Runner.evaluation_episodes = None",
         *task.bindings,
     )
@@ -172,11 +172,9 @@ def evaluated(runner: Any, seed: int) -> list[Any]:
 
 def versions(*packages: str) -> str:
     """Return the versions of Python, of this project's commit and of packages, in words."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    parts = [
-        f"python {platform.python_version()}",
-        f"async_wrappers {commit.stdout.strip() or version('async_wrappers')}",
-    ]
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    own = asked.stdout.strip() or version("async_wrappers")
+    parts = [f"python {platform.python_version()}", f"async_wrappers {own}"]
     return "; ".join(parts + [f"{package} {version(package)}" for package in packages])
 
 
@@ -212,16 +210,9 @@ def find(rows: Sequence[Row], task: str, way: str, seed: int) -> Row | None:
 
 def row_of(task: str, way: str, seed: int, scores: Sequence[float], steps: int, seconds: float, of: str) -> Row:
     """Return a trial's row; its standard deviation is that of the episodes."""
-    means = {"mean": round(statistics.fmean(scores), 3), "std": round(statistics.stdev(scores), 3)}
-    return {
-        "task": task,
-        "way": way,
-        "seed": seed,
-        "steps": steps,
-        **means,
-        "cpu_seconds": round(seconds, 1),
-        "versions": of,
-    }
+    of_scores = {"mean": round(statistics.fmean(scores), 3), "std": round(statistics.stdev(scores), 3)}
+    own = {"task": task, "way": way, "seed": seed, "steps": steps}
+    return {**own, **of_scores, "cpu_seconds": round(seconds, 1), "versions": of}
 
 
 def run_missing(module: str, trials: Sequence[tuple[str, str, int]], base_dir: Path, more: Sequence[str]) -> None:
@@ -245,7 +236,9 @@ def run_missing(module: str, trials: Sequence[tuple[str, str, int]], base_dir: P
                 *more,
             ]
             one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-            ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=one_thread, check=False)
+            ended = subprocess.run(
+                [*command, "--trial", task, way, str(seed)], stdout=subprocess.DEVNULL, env=one_thread, check=False
+            )
             if ended.returncode:
                 print(f"{task}, {way}, seed {seed}: failed with status {ended.returncode}", flush=True)
                 continue
