@@ -102,6 +102,8 @@ def create_atari_environment(
     else:
         env = NoopReset(env, noop_max) if noop_max else env
         env = RepeatAction(env, frame_skip) if frame_skip > 1 else env
+    if frame_skip > 1:  # of what a step of the environment is from here on
+        env.metadata = {**env.metadata, "render_fps": EMULATED_FRAMES_PER_SECOND / frame_skip}
     if fire_on_reset and _fire(env.unwrapped.get_action_meanings()) is not None:  # type: ignore[attr-defined]
         env = FireOnReset(env)
     env = ClipReward(env) if clip_rewards else env

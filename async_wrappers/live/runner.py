@@ -74,7 +74,7 @@ class AsyncRunner:
         """See the class."""
         self._spec = settings.run_spec()
         self._make_backend = _backend(settings.backend)
-        self._fps = FrameClock(settings.fps).fps
+        self._fps = FrameClock(self._spec.config.fps).fps
         self._eval_mode = settings.eval_mode
         workers, cores = settings.workers, _cores()
         if isinstance(settings.backend, str) and settings.backend != "virtual" and workers > cores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, fields
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,7 @@ from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.schedule.dispatch import refuse_old_playout
-from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.schedule.simulated import MOST_WORKERS, worker_count
 from async_wrappers.schedule.stagger import Stagger, make_stagger
 from async_wrappers.settings import Settings, choice, declared, flag, positive, setting, whole
@@ -95,7 +96,13 @@ class RunnerSettings(Settings):
             f"It must be {checks.whole_range(1, MOST_WORKERS)}.",
         )
     )
-    fps: float | Fraction = field(metadata=declared("Frames per second.", _fps, "It must be > 0."))
+    fps: float | Fraction | None = setting(
+        None,
+        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), which is made once "
+        "more for this.",
+        _fps,
+        "It must be > 0.",
+    )
     stagger: str | Stagger | Callable[[], Stagger] = setting(
         "tickets", "When workers start: a name or an object of `async_wrappers.schedule.stagger`."
     )
@@ -240,6 +247,7 @@ class RunnerSettings(Settings):
         self._refuse_contradictions(learners, chunk, stagger)
         config = LoopConfig(
             **self._of(LoopConfig),
+            fps=self._frames_per_second(),
             stagger=stagger,
             default_action=self.default_action if chunk is None else chunk.after,
             chunk=chunk,
@@ -248,6 +256,12 @@ class RunnerSettings(Settings):
         )
         latency = self._update_latency(learners)
         return RunSpec(**self._of(RunSpec), config=config, learners=learners, learner_latency=latency)
+
+    def _frames_per_second(self) -> Any:
+        if self.fps is not None:
+            return self.fps
+        with closing(self.make_env()) as env:
+            return frame_rate(env)
 
     def _of(self, kind: type[LoopConfig] | type[RunSpec]) -> dict[str, Any]:
         """Return the settings that a part of the run takes unchanged."""
@@ -303,7 +317,7 @@ class RunnerSettings(Settings):
 
 
 # Settings that `run_spec` combines with others, or makes a part of the run of.
-_MADE = {"stagger", "default_action", "learners", "learner_latency"}
+_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency"}
 _UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 

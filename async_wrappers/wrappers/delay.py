@@ -101,7 +101,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             `async_wrappers.Chunk`: the policy's own, several at once; ``"chunk"`` for one of ``delay + noops + 1``.
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
         workers: With a latency: how many infer at a time, 1 if not given.
-        fps: With a latency: frames per second.
+        fps: With a latency: frames per second; None for the environment's own, which
+            `async_wrappers.schedule.frames.frame_rate` explains.
         stagger: With a latency: when workers start, a name or an object of `async_wrappers.schedule.stagger`.
         playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
         slot: With a latency and tickets: least distance between two starts, in frames; ``"even"``: starts are spread
@@ -118,8 +119,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
-            none, constants and a latency at the same time, an argument that needs a latency without one, a chunk that
-            is shorter than delay + interval, or an action space that has no chunks.
+            none, constants and a latency at the same time, an argument that needs a latency without one, no frame rate
+            with a latency, a chunk that is shorter than delay + interval, or an action space that has no chunks.
     """
 
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("RealtimeDelay")
@@ -144,6 +145,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     ) -> None:
         """See the class."""
         report_effect = flag("report_effect", report_effect)
+        if fps is None and latency is not None and schedule is None:
+            from async_wrappers.schedule.frames import frame_rate  # with a latency alone, as in `make_schedule`
+
+            fps = frame_rate(env)
         timing = {"delay": delay, "noops": noops, "latency": latency, "workers": workers, "fps": fps}
         timing |= {"stagger": stagger, "playout": playout, "slot": slot}
         optional = {"max_age": max_age, "schedule": schedule}
