@@ -9,6 +9,12 @@ end of one episode and the beginning of another, and acting, which is a sequence
 
 The core reads the previous action and reward beside the features, as in IMPALA (Espeholt et al. 2018, figure 3), R2D2
 (Kapturowski et al. 2019) and SEED RL (Espeholt et al. 2020).
+
+With a window it reads the last K actions too, w_t = (a_{t-K}, .., a_{t-1}), with zeros before the episode. Under a
+delay of K decisions the observation and these actions determine what an action meets (Katsikopoulos and Engelbrecht,
+"Markov decision processes with delays and asynchronous cost collection", 2003). The window is a part of the state:
+
+    (core's state, w_{t-1}), a_{t-1} -> w_t = w_{t-1} shifted by a_{t-1}, zeros where an episode begins
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ from async_wrappers.agents.networks.torsos import (
     output_size,
 )
 from async_wrappers.agents.schema import WHOLE_NUMBER, each_array, first_array
+from async_wrappers.checks import whole
 
 __all__ = [
     "ActorCriticHead",
@@ -207,14 +214,18 @@ class SequenceNetwork(nn.Module):
         actions: How the previous action is read; None for one of `num_actions`, counted from 0.
         skip: Whether the head reads the torso's features beside what the core gives; without a core there is nothing
             to skip.
+        action_window: Last actions that the core (the head, where there is none) reads beside the features, K; None for
+            none. Under delay these are the actions of the last K decisions that were applied.
 
     Attributes:
-        state_size: Numbers that the core remembers; 0 without one.
+        state_size: Numbers that the network remembers: the core's, and then those of the window; 0 without both.
         num_actions: As given.
+        action_window: As given.
 
     Raises:
         TypeError: The torso or the core has no integer `output_size`.
-        ValueError: A size is not positive, or the torso, core or head refuses its arguments.
+        ValueError: A size is not positive, the torso, core or head refuses its arguments, or there is a window of
+            chunks.
     """
 
     def __init__(
@@ -228,6 +239,7 @@ class SequenceNetwork(nn.Module):
         initializer: Initializer = "torch",
         actions: Actions | None = None,
         skip: bool = False,
+        action_window: int | None = None,
     ) -> None:
         super().__init__()
         self.observation_shape = checked_shapes(observation_shape)
@@ -235,9 +247,21 @@ class SequenceNetwork(nn.Module):
         self.torso = torso(self.observation_shape)
         self.feed_previous = feed_previous
         self._actions = DiscreteActions(0, self.num_actions) if actions is None else actions
-        features = output_size(self.torso) + (self._actions.inputs + 1 if feed_previous else 0)
+        self.action_window = (
+            None
+            if action_window is None
+            else whole("action_window", action_window, least=1, unit="actions", or_none=True)
+        )
+        if action_window is not None and self._actions.chunk is not None:
+            raise ValueError(
+                "action_window must be None where a decision gives a chunk of actions, as no policy is told which of "
+                f"them were applied, got {action_window}: show the committed ones with CommittedPrefix"
+            )
+        of_window = self._actions.inputs * (self.action_window or 0)
+        features = output_size(self.torso) + (self._actions.inputs + 1 if feed_previous else 0) + of_window
         made: Any = (core or _NoCore)(features)
-        self.core, self.state_size = made, int(made.state_size)
+        self.core, self._core_size = made, int(made.state_size)
+        self.state_size = self._core_size + of_window
         self._skips = skip and core is not None
         self.head = head(output_size(self.core) + self._skips * output_size(self.torso), self.num_actions)
         initialize(self, initializer)
@@ -253,7 +277,7 @@ class SequenceNetwork(nn.Module):
             previous_action: As stored, `[T, B, ...]`: whole numbers counted from 0, -1 where there was none; real ones.
             previous_reward: `[T, B]`; 0 where there was none.
             first: Bool `[T, B]`, True where an episode begins.
-            state: What the core left before the first row, `[B, state_size]`; zeros begin.
+            state: What was left before the first row, `[B, state_size]`; zeros begin.
 
         Returns:
             What the head gives, a tensor `[T, B, ...]` in float32 or a tuple of such, and the state after the last row.
@@ -280,7 +304,14 @@ class SequenceNetwork(nn.Module):
             chosen = self._actions.read(previous_action.flatten(0, 1)).to(features.dtype)
             reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
             features = torch.cat([features, chosen, reward], dim=1)
+        windows = None
+        if self.action_window is not None:
+            windows = self._windows(previous_action, first, state[:, self._core_size :])
+            state = state[:, : self._core_size]
+            features = torch.cat([features, windows.flatten(0, 1).to(features.dtype)], dim=1)
         outputs, state = self.core(features.view(*rows, -1), state, first)
+        if windows is not None:
+            state = torch.cat([state.float(), windows[-1]], dim=1)
         with torch.autocast(outputs.device.type, enabled=False):
             # bfloat16 holds three digits, and the differences of two values are less than that.
             read = outputs.flatten(0, 1).float()
@@ -288,6 +319,43 @@ class SequenceNetwork(nn.Module):
         if isinstance(heads, tuple):
             return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
         return heads.float().view(*rows, *heads.shape[1:]), state.float()
+
+    def _windows(self, previous_action: Tensor, first: Tensor, before: Tensor) -> Tensor:
+        """Return the window of each row, `[T, B, K * inputs]`, oldest action first, from that before the first row."""
+        inputs, window, windows = self._actions.inputs, before, []
+        chosen = self._actions.read(previous_action.flatten(0, 1)).to(before.dtype).view(*first.shape, inputs)
+        for row, begins in zip(chosen.unbind(), first.unsqueeze(2).unbind(), strict=True):
+            window = torch.cat([window[:, inputs:], row], dim=1).masked_fill(begins, 0.0)
+            windows.append(window)
+        return torch.stack(windows)
+
+    def decide_by_window(self, features: Tensor, window: Tensor) -> Any:
+        """Compute the outputs of B decisions, each with a window of its own, as a replay of transitions draws them.
+
+        It is `decide` of one row, for a network whose window is all that it remembers.
+
+        Args:
+            features: What `encode` gives, `[B, F]`.
+            window: The last K actions as they are stored, oldest first, `[B, K, ...]`; with the stored action that
+                stands for none before an episode's first (`agents.actions`).
+
+        Returns:
+            What the head gives, a tensor `[B, ...]` in float32 or a tuple of such.
+
+        Raises:
+            ValueError: The network has no window, or reads more than it: the previous reward, or a core's state.
+        """
+        if self.action_window is None or self.feed_previous or self._core_size:
+            raise ValueError(
+                "decide_by_window needs a network with action_window, without a core and with feed_previous=False, got "
+                f"action_window={self.action_window}, feed_previous={self.feed_previous} and a core's state of "
+                f"{self._core_size}"
+            )
+        read = self._actions.read(window.flatten(0, 1)).view(len(window), -1).float()
+        before = read.roll(self._actions.inputs, dims=1)  # the newest action is read as the previous one
+        none = torch.zeros((1, len(window)), device=read.device)
+        outputs, _ = self.decide(features.unsqueeze(0), window[None, :, -1], none, none > 0, before)
+        return tuple(each[0] for each in outputs) if isinstance(outputs, tuple) else outputs[0]
 
     def encode(self, observation: Any) -> Tensor:
         """Map observations `[N, *observation_shape]` to the torso's features `[N, F]`."""
@@ -314,6 +382,7 @@ def create_actor_critic(
     initializer: Initializer = "torch",
     head_scale: float = 1.0,
     skip: bool = False,
+    action_window: int | None = None,
     chunk: int | None = None,
 ) -> SequenceNetwork:
     """Build a network of a policy and a value, for agents such as `actor_critic.vtrace.VTrace`.
@@ -329,20 +398,23 @@ def create_actor_critic(
             and values near 0; with a large one the first policy holds on to an action for some decisions.
         skip: Whether the head reads the torso's features beside what the core gives: what an LSTM gives at first is
             near 0, and the actions then are about equally likely.
+        action_window: See `SequenceNetwork`.
         chunk: Actions that a decision gives at once, H, for logits `[H, num_actions]`; None for one. The agent gives
             it.
 
     Raises:
         TypeError: `torso`, `core` or `initializer` is neither a name nor a factory.
-        ValueError: A name is unknown, a size does not suit the torso or core, or `head_scale` or `skip` is out of
-            range.
+        ValueError: A name is unknown, a size does not suit the torso or core, `head_scale`, `skip` or `action_window`
+            is out of range, or there is a window of chunks.
     """
     if not isinstance(skip, bool):
         raise ValueError(f"create_actor_critic.skip must be True or False, got {skip!r}")
     if isinstance(head_scale, bool) or not isinstance(head_scale, Real) or not 0 <= head_scale < math.inf:
         raise ValueError(f"create_actor_critic.head_scale must be a number >= 0 and finite, got {head_scale!r}")
     head = ActorCriticHead if chunk is None else partial(ActorCriticHead, chunk=chunk)
-    network = _create(observation_shape, num_actions, torso, head, core, feed_previous, initializer, chunk, skip)
+    network = _create(
+        observation_shape, num_actions, torso, head, core, feed_previous, initializer, chunk, skip, action_window
+    )
     if head_scale != 1:
         with torch.no_grad():
             for parameter in network.head.parameters():
@@ -360,6 +432,7 @@ def create_recurrent_q_network(
     head: str | HeadFactory = "dueling",
     feed_previous: bool = True,
     initializer: Initializer = "torch",
+    action_window: int | None = None,
 ) -> SequenceNetwork:
     """Build a Q-network with memory, for agents such as `value_based.r2d2.R2D2`.
 
@@ -371,13 +444,15 @@ def create_recurrent_q_network(
         head: As in `q_network.create_network`.
         feed_previous: See `SequenceNetwork`.
         initializer: As in `q_network.create_network`.
+        action_window: See `SequenceNetwork`.
 
     Raises:
         TypeError: `torso`, `core`, `head` or `initializer` is neither a name nor a factory.
-        ValueError: A name is unknown, or a size does not suit the torso, core or head.
+        ValueError: A name is unknown, a size does not suit the torso, core or head, or `action_window` is out of range.
     """
     made = resolved("head", head, HEADS)
-    return _create(observation_shape, num_actions, torso, made, core, feed_previous, initializer)
+    window = action_window
+    return _create(observation_shape, num_actions, torso, made, core, feed_previous, initializer, action_window=window)
 
 
 def _create(
@@ -390,13 +465,23 @@ def _create(
     initializer: Initializer,
     chunk: int | None = None,
     skip: bool = False,
+    action_window: int | None = None,
 ) -> SequenceNetwork:
     actions = DiscreteActions(0, num_actions, chunk)
     made = resolved("torso", torso, TORSOS)
-    whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
+    by_key = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     remembers = None if core is None else resolved("core", core, CORES)
     return SequenceNetwork(
-        observation_shape, num_actions, whole, head, remembers, feed_previous, initializer, actions, skip
+        observation_shape,
+        num_actions,
+        by_key,
+        head,
+        remembers,
+        feed_previous,
+        initializer,
+        actions,
+        skip,
+        action_window,
     )
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
 from async_wrappers.agents.acting.decisions import Memories, PolicyOutput
@@ -24,13 +28,21 @@ from async_wrappers.agents.networks.sequence_network import (
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.schema import batch_of_one, stacked
 from async_wrappers.agents.value_based.r2d2 import R2D2
+from async_wrappers.live.memory.exchange import Fate
+from async_wrappers.live.release import Release
 from async_wrappers.policy import Decision, Memory
+from async_wrappers.testing.played import Played
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.remembering import around_the_wrapper
+from tests.worlds.fake_transport import Stage
+from tests.worlds.hashing_policy import DEFAULTS
+from tests.worlds.latency_models import FAST
+from tests.worlds.recording_env import MEANINGS, RecordingEnv, mixed
+from tests.worlds.remembering import around_the_wrapper, replayed
+from tests.worlds.schedule_cases import Case, cases
 
 
-def actor_critic(core: Any, feed_previous: bool = True) -> Callable[..., torch.nn.Module]:
+def actor_critic(core: Any, feed_previous: bool = True, window: int | None = None) -> Callable[..., torch.nn.Module]:
     made = None if core is None else lambda size: core(size, 8)
     torso = "auto"
     return lambda shape, actions: create_actor_critic(
@@ -39,6 +51,7 @@ def actor_critic(core: Any, feed_previous: bool = True) -> Callable[..., torch.n
         torso=torso if isinstance(shape, Mapping) else lambda s: MLPTorso(s, (7,)),
         core=made,
         feed_previous=feed_previous,
+        action_window=window,
     )
 
 
@@ -46,6 +59,16 @@ def q_network(shape: Any, actions: int) -> torch.nn.Module:
     return create_recurrent_q_network(
         shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=lambda size: LSTMCore(size, 4)
     )
+
+
+def windowed(env: Any = None, **arguments: Any) -> VTrace:
+    """Make an agent whose network remembers the last 3 actions alone."""
+    return vtrace(env, network=actor_critic(None, False, 3), **arguments)
+
+
+def beside_a_core(env: Any = None) -> VTrace:
+    """Make an agent whose network remembers the last 2 actions beside its core's state."""
+    return vtrace(env, network=actor_critic(LSTMCore, True, 2))
 
 
 def vtrace(env: Any = None, lr: float = 0.0, **arguments: Any) -> VTrace:
@@ -118,6 +141,8 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "gru": lambda: vtrace(network=actor_critic(GRUCore)),
     "lstm alone": lambda: vtrace(network=actor_critic(LSTMCore, feed_previous=False)),
     "previous action alone": lambda: vtrace(network=actor_critic(None)),
+    "a window of actions alone": windowed,
+    "a window beside an lstm": lambda: beside_a_core(DriftingEnv(first_action=2)),
     "first action 2": lambda: vtrace(DriftingEnv(first_action=2), store_version=False),
     "a dict with an image": lambda: vtrace(DictEnv(), network=actor_critic(LSTMCore)),
     "bf16": lambda: vtrace(bf16=True),
@@ -143,7 +168,7 @@ def test_the_two_halves_compute_what_the_whole_does_bit_for_bit(name: str) -> No
         memory = Memory(answer.action, 0.3 * step - 1, step == 7, None if step == 7 else answer.state)
 
 
-@pytest.mark.parametrize("make", [vtrace, r2d2])
+@pytest.mark.parametrize("make", [vtrace, windowed, r2d2])
 def test_on_the_virtual_clock_it_is_the_ordinary_agent_around_the_wrapper(make: Callable[[], Any]) -> None:
     schedule: dict[str, Any] = {"latency": LogNormal(mean=0.07, cv=0.5), "workers": 5, "fps": 60}
     spec, answers = make(), []
@@ -166,6 +191,84 @@ def test_on_the_virtual_clock_it_is_the_ordinary_agent_around_the_wrapper(make: 
     assert len(answers) == len(expected) > 40
     for one, other in zip(answers, expected, strict=True):
         assert_same(one, other)
+
+
+# The window of the last actions, whatever the schedule.
+
+FEATURES = Box(0, 1, (7,), np.float32)
+LIVED = Box(-(2**63), 2**63 - 1, (1,), np.int64)
+
+
+class Windowed:
+    """Features that are hashes, released by a policy with a window; it keeps what it gave."""
+
+    def __init__(self, taken: list[Any]) -> None:
+        world = SimpleNamespace(observation_space=LIVED, action_space=Discrete(len(MEANINGS)))
+        self._policy, self._taken = windowed(world, store_version=False).make_policy(), taken
+
+    def encode(self, observation: Any, decision: Decision) -> Any:
+        return np.random.default_rng(mixed(*observation.tolist())).random(7, np.float32)
+
+    def release(self, features: Any, memory: Memory, decision: Decision) -> Any:
+        answer = self._policy.release(features, memory, decision)
+        given = SimpleNamespace(action=int(answer.action), state=answer.state, first=memory.first)
+        self._taken.append(given)
+        return given
+
+
+def chain(answers: list[Any]) -> list[Any]:
+    return [(each.first, each.action, each.state.tolist()) for each in answers]
+
+
+def assert_windows_of_applied(answers: list[Any]) -> None:
+    """Compare each window with the actions of the decisions applied before it in its episode."""
+    lived: list[int] = []
+    for each in answers:
+        lived = [] if each.first else lived
+        rows = [np.eye(len(MEANINGS), dtype=np.float32)[action] for action in lived]
+        expected = np.concatenate(([np.zeros(len(MEANINGS), np.float32)] * 3 + rows)[-3:])
+        np.testing.assert_array_equal(each.state[0].numpy(), expected)
+        lived.append(each.action)
+
+
+@settings(FAST, max_examples=12)
+@given(cases(), st.dictionaries(st.integers(0, 60), st.sampled_from([Fate.PASSED, Fate.DISCARDED]), max_size=10))
+def test_a_window_holds_the_applied_actions_in_the_simulation_and_live(case: Case, fates: dict[int, Fate]) -> None:
+    terms: dict[str, Any] = {"workers": case.workers, "fps": case.fps, "default_action": "repeat"}
+    ends = [(True, False), (False, True)]
+
+    def schedule() -> dict[str, Any]:
+        return {"latency": Played(case.latencies), "stagger": case.stagger()}
+
+    # In the simulation, and on the virtual clock.
+    env = RealtimeDelay(RecordingEnv(case.episodes, ends), **schedule(), **terms)
+    simulated = around_the_wrapper(env, Windowed([]), len(case.episodes))
+    assert_windows_of_applied(simulated)
+    taken: list[Any] = []
+    world = RecordingEnv(case.episodes, ends)
+    virtual = {"backend": "virtual", "features": FEATURES, **schedule(), **terms}
+    AsyncRunner(lambda: world, lambda: Windowed(taken), **virtual).run(episodes=len(case.episodes))
+    assert chain(taken) == chain(simulated)
+    # Live, with inferences that are lost; and again on its recorded times.
+    released: list[Any] = []
+    stage = Stage(
+        [max(1, latency) for latency in case.latencies],
+        case.workers,
+        case.stagger(),
+        case.episodes,
+        case.fps,
+        Windowed([]).encode,
+        env={"ends": ends},
+        release=Release(Windowed(released), Discrete(len(MEANINGS))),
+        default_action="repeat",
+    )
+    stage.transport.fates = fates
+    record = stage.play(episodes=len(case.episodes))
+    applied = released[len(released) - record.accepted :]  # the others warmed up
+    assert_windows_of_applied(applied)
+    frames, default = [episode.frames for episode in record.episodes], DEFAULTS["repeat"][1]
+    again = replayed(RecordingEnv(case.episodes, ends), Windowed([]), record.effects, default, frames)
+    assert chain(again) == chain(applied)
 
 
 # Learning.
@@ -205,7 +308,9 @@ class Recomputing:
 
 
 @pytest.mark.filterwarnings("ignore:workers=")
-@pytest.mark.parametrize(("backend", "make"), [("virtual", vtrace), ("virtual", r2d2), ("process", vtrace)])
+@pytest.mark.parametrize(
+    ("backend", "make"), [("virtual", vtrace), ("virtual", windowed), ("virtual", r2d2), ("process", beside_a_core)]
+)
 def test_with_frozen_weights_states_and_mu_are_those_of_the_network(backend: str, make: Any, tmp_path: Path) -> None:
     spec = make()
     terms: dict[str, Any] = {"learner_latency": 0.02} if backend == "virtual" else {"calibration_time": 0.2}
@@ -229,7 +334,7 @@ def test_with_frozen_weights_states_and_mu_are_those_of_the_network(backend: str
     assert all(same == "1" for same, *_ in checked)
     assert [first for _, first, _ in checked].count("1") == 2
     assert {names for *_, names in checked} == {"state" if make is r2d2 else "logits,state,value"}
-    if make is vtrace:
+    if make is not r2d2:
         assert report.scalars["Rho"] == pytest.approx(1.0, abs=1e-5)
         assert report.scalars["EffectiveSampleSize"] == pytest.approx(1.0, abs=1e-5)
 

@@ -43,22 +43,25 @@ def frozen(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.0)
 
 
-def spec_of(kind: Any, env: Any, seed: int = 0) -> Any:
+def spec_of(kind: Any, env: Any, seed: int = 0, window: int | None = None) -> Any:
+    """Make an agent with a core; or with a window of the last actions, a core beside it in R2D2 alone."""
     made_by, of_kind = create_actor_critic, dict[str, Any](batch_size=1, unroll_length=ROWS)
     if kind is R2D2:
         made_by, of_kind = create_recurrent_q_network, {"burn_in": 0, "state_period": ROWS, "unroll_length": ROWS}
         of_kind |= {"min_replay_history": 1000, "replay_capacity": 5000, "batch_size": 2}
 
     def network(shape: Any, actions: int, **chunk: int) -> torch.nn.Module:
-        return made_by(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=lambda size: LSTMCore(size, 4), **chunk)
+        core = None if window is not None and kind is VTrace else lambda size: LSTMCore(size, 4)
+        memory = {"core": core, "feed_previous": window is None, "action_window": window}
+        return made_by(shape, actions, torso=lambda s: MLPTorso(s, (6,)), **memory, **chunk)
 
     arguments = {"network": network, "optimizer": frozen, "stack_size": 1, "device": "cpu", "seed": seed, **of_kind}
     return kind(env.observation_space, env.action_space, **arguments)
 
 
-@pytest.mark.parametrize("kind", [VTrace, R2D2])
-def test_regret_is_the_same_for_an_agent_with_a_core_and_for_its_two_halves(kind: Any) -> None:
-    spec = spec_of(kind, DriftingEnv(), seed=3)
+@pytest.mark.parametrize(("kind", "window"), [(VTrace, None), (R2D2, None), (VTrace, 3)])
+def test_regret_is_the_same_for_an_agent_with_a_core_and_for_its_two_halves(kind: Any, window: int | None) -> None:
+    spec = spec_of(kind, DriftingEnv(), 3, window)
     agent, halves = TurnBasedAgent(spec), spec.make_policy()
     play: Any = {"default_action": "repeat", "episodes": 4, "max_frames": 40}
     found = [decompose(DriftingEnv, each, 3, 1, **play) for each in (agent, halves)]
@@ -77,7 +80,8 @@ def lived(agent: TurnBasedAgent, env: gym.Env[Any, Any], seeds: range) -> list[d
         given = {"observation": inputs[0, 0].copy(), "first": first}
         given["previous_action"] = np.where(first, -1, memory.previous_action[0])
         given["previous_reward"] = 0.0 if first else float(memory.previous_reward[0])
-        state = np.zeros(8, np.float32) if first else np.asarray(memory.core[0])
+        state = np.asarray(memory.core[0])
+        state = np.zeros_like(state) if first else state
         decisions.append({**given, "state": state, "extras": output.extras, "action": output.action[0]})
         return output
 
@@ -110,12 +114,18 @@ def watch(learner: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "delay"),
-    [*((kind, delay) for kind in (VTrace, R2D2) for delay in (*CONSTANTS, *LATENCIES)), (VTrace, CHUNKS)],
+    ("kind", "delay", "window"),
+    [
+        *((kind, delay, None) for kind in (VTrace, R2D2) for delay in (*CONSTANTS, *LATENCIES)),
+        *((kind, delay, 3) for kind in (VTrace, R2D2) for delay in (CONSTANTS[0], *LATENCIES)),
+        (VTrace, CHUNKS, None),
+    ],
 )
-def test_sequences_hold_what_the_policy_was_given_at_release(kind: Any, delay: dict[str, Any]) -> None:
+def test_sequences_hold_what_the_policy_was_given_at_release(
+    kind: Any, delay: dict[str, Any], window: int | None
+) -> None:
     env = RealtimeDelay(DriftingEnv(noop=True), **delay)
-    spec = spec_of(kind, env)
+    spec = spec_of(kind, env, window=window)
     agent = TurnBasedAgent(spec)
     drawn = watch(agent.learner)
     decisions = iter(lived(agent, env, range(25)))
@@ -190,10 +200,12 @@ VECTORS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_many_environments_store_what_their_policy_was_given(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "window"), [*((name, None) for name in VECTORS), ("latencies", 3), ("lockstep, noops", 3)]
+)
+def test_many_environments_store_what_their_policy_was_given(name: str, window: int | None) -> None:
     envs = VectorEnvs(make_vector(name, 3))
-    agent = VectorAgent(spec_of(VTrace, envs), 3)
+    agent = VectorAgent(spec_of(VTrace, envs, window=window), 3)
     drawn = watch(agent.learner)
     envs.begin([0, 1, 2])
     for _ in range(80):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from async_wrappers.agents.actions import BoxActions
 from async_wrappers.agents.networks.q_network import LinearHead, check_fit, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
@@ -19,6 +22,7 @@ from async_wrappers.agents.networks.sequence_network import (
     SequenceNetwork,
     check_sequence_fit,
     create_actor_critic,
+    create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
 
@@ -43,11 +47,12 @@ def rows(steps: int, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
 CORES = {"lstm": lambda size: LSTMCore(size, 4), "gru": lambda size: GRUCore(size, 4)}
 
 
+@pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("core", [*CORES.values(), None], ids=[*CORES, "none"])
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**31))
-def test_a_sequence_is_its_rows_one_by_one(core: Any, steps: int, batch: int, seed: int) -> None:
-    network, given_ = made(core), rows(steps, batch, seed)
+def test_a_sequence_is_its_rows_one_by_one(core: Any, window: Any, steps: int, batch: int, seed: int) -> None:
+    network, given_ = made(core, action_window=window), rows(steps, batch, seed)
     state = torch.rand((batch, network.state_size), generator=torch.Generator().manual_seed(seed))
     (logits, values), last = network(*given_, state)
     for t in range(steps):
@@ -57,9 +62,10 @@ def test_a_sequence_is_its_rows_one_by_one(core: Any, steps: int, batch: int, se
     torch.testing.assert_close(state, last, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)
-def test_what_was_before_an_episode_makes_no_difference_to_it(core: Any) -> None:
-    network, given_ = made(core), rows(4, 2)
+def test_what_was_before_an_episode_makes_no_difference_to_it(core: Any, window: Any) -> None:
+    network, given_ = made(core, action_window=window), rows(4, 2)
     given_[3][:] = False
     given_[3][2] = True
     outputs = []
@@ -93,6 +99,123 @@ def test_the_previous_action_and_reward_are_read_where_they_are_fed() -> None:
             network(observation, torch.zeros_like(action), reward - 1, first, state),
         ):
             assert torch.equal(logits, other[0][0]) != fed
+
+
+# The window of the last actions.
+
+WINDOW_SPACE = Box(-1, 1, (2,), np.float32)
+
+
+def with_window(actions: str, window: int | None, core: Any = None, feed_previous: bool = False) -> SequenceNetwork:
+    of_box = BoxActions(WINDOW_SPACE, "sac") if actions == "box" else None
+    torso = lambda shape: MLPTorso(shape, (5,))  # noqa: E731
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return SequenceNetwork(
+            (1, 2), ACTIONS, torso, LinearHead, core, feed_previous, actions=of_box, action_window=window
+        )
+
+
+def played(actions: str, steps: int, batch: int, seed: int) -> tuple[Tensor, ...]:
+    """Return rows as `rows` does; of real-valued actions too, 0 where there was none."""
+    observation, action, reward, first = rows(steps, batch, seed)
+    if actions == "box":
+        numbers = torch.rand((steps, batch, 2), generator=torch.Generator().manual_seed(seed + 1))
+        action = (2 * numbers - 1).masked_fill(first.unsqueeze(2), 0.0)
+    return observation, action, reward, first
+
+
+def numbers_of(actions: str, action: Tensor) -> list[float]:
+    return action.tolist() if actions == "box" else [float(action == each) for each in range(ACTIONS)]
+
+
+@pytest.mark.parametrize("actions", ["discrete", "box"])
+@settings(deadline=None, max_examples=40)
+@given(
+    window=st.integers(1, 4),
+    steps=st.integers(1, 9),
+    batch=st.integers(1, 3),
+    cut=st.integers(0, 9),
+    seed=st.integers(0, 2**31),
+)
+def test_the_window_is_the_episodes_last_actions_wherever_a_sequence_is_cut(
+    actions: str, window: int, steps: int, batch: int, cut: int, seed: int
+) -> None:
+    network, given_ = with_window(actions, window), played(actions, steps, batch, seed)
+    seen: list[Tensor] = []
+    network.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    state, pieces = network.initial_state(batch), (slice(0, min(cut, steps)), slice(min(cut, steps), steps))
+    for piece in pieces:
+        if piece.stop > piece.start:
+            _, state = network(*(each[piece] for each in given_), state)
+    read = torch.cat(seen)[:, 5:].view(steps, batch, window, -1)
+    nothing = [0.0] * read.shape[3]
+    for b in range(batch):
+        lived: list[list[float]] = []
+        for t in range(steps):
+            lived = [] if given_[3][t, b] else [*lived, numbers_of(actions, given_[1][t, b])]
+            expected = ([nothing] * window + lived)[-window:]
+            torch.testing.assert_close(read[t, b], torch.tensor(expected), rtol=0, atol=0)
+    assert torch.equal(state, read[-1].flatten(1))
+
+
+@pytest.mark.parametrize("core", [*CORES.values(), None], ids=[*CORES, "none"])
+def test_a_core_reads_the_window_beside_the_features_and_its_own_state_is_what_it_was(core: Any) -> None:
+    network, given_ = with_window("discrete", 2, core, feed_previous=True), rows(5, 2)
+    bare = with_window("discrete", None, core, feed_previous=True)
+    assert network.state_size == bare.state_size + 2 * ACTIONS == network.initial_state(1).shape[1]
+    assert check_sequence_fit(network, torch.rand(1, 1, 2), ((ACTIONS,),), "vtrace") is None
+    # With zeros for what reads the window, all else is as without.
+    name = "head.values.weight" if core is None else "core.cell.weight_ih"
+    of_window = torch.zeros_like(network.state_dict()[name][:, -2 * ACTIONS :])
+    network.load_state_dict({**bare.state_dict(), name: torch.cat([bare.state_dict()[name], of_window], dim=1)})
+    outputs, state = network(*given_, network.initial_state(2))
+    expected, of_core = bare(*given_, bare.initial_state(2))
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(state[:, : bare.state_size], of_core)
+
+
+@pytest.mark.parametrize("actions", ["discrete", "box"])
+def test_a_decision_by_its_window_is_the_same_row_of_the_sequence(actions: str) -> None:
+    window, steps = 3, 12
+    network, given_ = with_window(actions, window), played(actions, steps, 1, 7)
+    expected, _ = network(*given_, network.initial_state(1))
+    lived: list[Tensor] = []
+    none = torch.full_like(given_[1][0, 0], -1 if actions == "discrete" else 0)
+    for t in range(steps):
+        lived = [] if given_[3][t, 0] else [*lived, given_[1][t, 0]]
+        drawn = torch.stack([none] * window + lived)[-window:]
+        features = network.encode(given_[0][t])
+        torch.testing.assert_close(network.decide_by_window(features, drawn[None]), expected[t], rtol=1e-6, atol=1e-7)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(network.decide_by_window(features, drawn.flip(0)[None]), expected[-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "got"),
+    [
+        ({"window": None}, "action_window=None, feed_previous=False and a core's state of 0"),
+        ({"window": 2, "feed_previous": True}, "action_window=2, feed_previous=True and a core's state of 0"),
+        ({"window": 2, "core": CORES["gru"]}, "action_window=2, feed_previous=False and a core's state of 4"),
+    ],
+)
+def test_a_network_that_reads_more_than_a_window_does_not_decide_by_it(arguments: Any, got: str) -> None:
+    with pytest.raises(ValueError, match=f"^decide_by_window needs a network with action_window, without .* got {got}"):
+        with_window("discrete", **arguments).decide_by_window(torch.zeros(1, 5), torch.zeros(1, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("window", [0, -1, True, 2.0, "5"])
+@pytest.mark.parametrize("create", [create_actor_critic, create_recurrent_q_network])
+def test_a_window_of_no_action_is_refused(create: Any, window: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        create((1, 2), ACTIONS, action_window=window)
+    message = str(caught.value).splitlines()[0]
+    assert message == f"action_window must be a whole number of actions >= 1, or None, got {window!r}"
+
+
+def test_a_window_of_chunks_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^action_window must be None where a decision gives a chunk .* got 2: show"):
+        create_actor_critic((1, 2), ACTIONS, action_window=2, chunk=4)
 
 
 def test_a_reward_beyond_1_is_read_as_1() -> None:
