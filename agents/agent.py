@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from async_wrappers.agents.acting.decisions import EpisodeClock
 from async_wrappers.agents.acting.exploration import DecisionRandom
@@ -215,7 +215,8 @@ class NoopAgent(_Baseline):
     """Always chooses the environment's no-op, or a chunk of no-ops.
 
     Args:
-        environment: An environment whose ``get_action_meanings`` names a ``"NOOP"`` among its Discrete actions.
+        environment: An environment whose ``get_action_meanings`` names a ``"NOOP"`` among its Discrete actions, or
+            whose real-valued actions may be zeros.
         seed: Not used.
 
     Raises:
@@ -225,6 +226,10 @@ class NoopAgent(_Baseline):
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
+        space = environment.action_space
+        self._action = _zeros(space) if isinstance(space, Box) else self._named_noop(environment)
+
+    def _named_noop(self, environment: gym.Env[Any, Any]) -> Any:
         actions = chunk_actions(environment.action_space, "noop")
         has_meanings = environment.has_wrapper_attr("get_action_meanings")
         meanings = environment.get_wrapper_attr("get_action_meanings")() if has_meanings else []
@@ -234,7 +239,14 @@ class NoopAgent(_Baseline):
             got = meanings or "no names"
             raise ValueError(f"agent 'noop' needs an environment whose actions include NOOP, got {got}: use 'random'")
         noop, length = actions.first + meanings.index("NOOP"), actions.chunk
-        self._action = noop if length is None else np.full(length, noop, environment.action_space.dtype)
+        return noop if length is None else np.full(length, noop, environment.action_space.dtype)
 
     def _act(self, decision: Decision) -> Any:
         return self._action
+
+
+def _zeros(space: Box) -> Any:
+    zeros = np.zeros(space.shape, space.dtype)
+    if not space.contains(zeros):
+        raise ValueError(f"agent 'noop' needs actions that may be zeros, got {space}: use 'random'")
+    return zeros

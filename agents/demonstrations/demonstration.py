@@ -25,6 +25,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces import Box
 
 __all__ = ["Demonstration", "Playback", "Recorder", "delay_in_words", "delay_layer", "frames_of", "transitions"]
 
@@ -128,6 +129,8 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         """Play a frame and record it."""
         # Copied before the step, since an environment may change the array that it receives.
         received = np.array(action)
+        if received.dtype.kind == "f" and not np.isfinite(received).all():
+            raise ValueError(f"a recorded action must be finite numbers, got {received} from the player")
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._actions.append(received)
         self._rewards.append(float(reward))
@@ -195,9 +198,7 @@ class Playback(gym.Env[Any, Any]):
         """
         observations, actions = demonstration.observations, demonstration.actions
         fitting = _fitting(observations, self.observation_space)
-        for action in np.unique(actions, axis=0):
-            if not self.action_space.contains(action):
-                raise ValueError(f"it holds the action {action}, and the environment's actions are {self.action_space}")
+        actions = _fitting_actions(actions, self.action_space)
         self.loaded = Demonstration(fitting, actions, demonstration.rewards, demonstration.terminated)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -269,6 +270,19 @@ def _fitting(observations: npt.NDArray[Any], space: gym.Space[Any]) -> npt.NDArr
     raise ValueError(
         f"its observations are {observations.dtype} {list(recorded)}, and the environment's {kind} {list(shape or ())}"
     )
+
+
+def _fitting_actions(actions: npt.NDArray[Any], space: gym.Space[Any]) -> npt.NDArray[Any]:
+    """Return actions of a space; those of a Box in its type, since others record real numbers as float64."""
+    real = actions.dtype.kind in "iuf" and actions.shape[1:] == space.shape
+    if real and isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
+        refused = ~((actions >= space.low) & (actions <= space.high) & np.isfinite(actions))  # NaN is not within bounds
+        wrong, actions = actions[refused.reshape(len(actions), -1).any(axis=1)], actions.astype(space.dtype, copy=False)
+    else:
+        wrong = [action for action in np.unique(actions, axis=0) if not space.contains(action)]
+    if len(wrong):
+        raise ValueError(f"it holds the action {wrong[0]}, and the environment's actions are {space}")
+    return actions
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ def _row(path: Path, number: int, entry: Any) -> Row:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"{path}: entry {number} must be (obs, action, reward, next_obs) with two arrays of numbers alike, a whole "
-            f"number and a number, got {_kind(entry)}"
+            f"number and a number, got {_kind(entry)}: real-valued actions are read from Minari datasets"
         ) from None
 
 

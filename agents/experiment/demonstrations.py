@@ -8,7 +8,7 @@ draw, and where they stay until newer transitions push them out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from tqdm import trange
 
 from async_wrappers.agents.agent import Agent, Demonstrable
@@ -226,17 +227,22 @@ def import_demonstrations(source: str, dataset: str) -> DatasetWriter:
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
     episodes = list(read_demonstrations(source))
-    first = episodes[0].observations
-    if {(episode.observations.dtype, episode.observations.shape[1:]) for episode in episodes} != {
-        (first.dtype, first.shape[1:])
-    }:
-        raise ValueError(f"{source} holds episodes with observations of several shapes or types: import them apart")
-    observation_space = gym.spaces.Box(*_limits(first.dtype), first.shape[1:], first.dtype.type)
-    action_space = gym.spaces.Discrete(int(max(episode.actions.max() for episode in episodes)) + 1)
+    observation_space = _box("observations", source, [episode.observations for episode in episodes])
+    action_space: gym.Space[Any] = _box("actions", source, [episode.actions for episode in episodes])
+    if action_space.shape == () and np.issubdtype(action_space.dtype, np.integer):
+        action_space = gym.spaces.Discrete(int(max(episode.actions.max() for episode in episodes)) + 1)
     with DatasetWriter(dataset, observation_space, action_space, player=Path(source).name) as writer:
         for episode in episodes:
             writer.add(episode)
     return writer
+
+
+def _box(what: str, source: str, arrays: Sequence[npt.NDArray[Any]]) -> gym.spaces.Box:
+    """Return a Box that holds all rows of arrays, which are alike."""
+    (dtype, *shape), *others = {(each.dtype, *each.shape[1:]) for each in arrays}
+    if others:
+        raise ValueError(f"{source} holds episodes with {what} of several shapes or types: import them apart")
+    return gym.spaces.Box(*_limits(dtype), tuple(shape), dtype.type)
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Box
 
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
 from async_wrappers.agents.experiment.episode import different_episodes
@@ -124,7 +125,9 @@ def why_no_noop(environment: gym.Env[Any, Any]) -> str:
     try:
         NoopAgent(environment)
     except ValueError:
-        return f"no-op is not in the table: no action of {environment.action_space} is named NOOP"
+        space = environment.action_space
+        why = f"{space} holds no zeros" if isinstance(space, Box) else f"no action of {space} is named NOOP"
+        return f"no-op is not in the table: {why}"
     return ""
 
 

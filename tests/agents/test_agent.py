@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from async_wrappers.agents.actions import discrete_actions
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.experiment.report import why_no_noop
 from tests.contracts.agent_contract import AgentContract, play
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -122,6 +123,22 @@ class TestNoop:
         # async_wrappers.wrappers.default_action.find_noop does not believe them either.
         with pytest.raises(ValueError, match="agent 'noop' needs an environment whose actions include NOOP"):
             NoopAgent(Narrowed(DriftingEnv(actions=5, noop=True)))
+
+    @pytest.mark.parametrize("space", [Box(-2, 2, (1,)), Box(-1, np.inf, (5, 2)), Box(0, 9, (3,), np.uint8)], ids=str)
+    def test_of_real_numbers_it_chooses_zeros(self, space: Box) -> None:
+        env = DriftingEnv()
+        env.action_space = space
+        action = NoopAgent(env).begin_episode(0)
+        assert space.contains(action) and not action.any()
+
+    def test_real_numbers_that_cannot_be_zeros_are_refused(self) -> None:
+        env = DriftingEnv()
+        env.action_space = Box(0.5, 1, (2,))
+        with pytest.raises(
+            ValueError, match=r"^agent 'noop' needs actions that may be zeros, got Box\(.*: use 'random'$"
+        ):
+            NoopAgent(env)
+        assert why_no_noop(env) == "no-op is not in the table: Box(0.5, 1.0, (2,), float32) holds no zeros"
 
 
 def test_the_first_action_and_their_number_are_read_from_the_space() -> None:

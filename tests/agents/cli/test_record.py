@@ -107,6 +107,20 @@ class TestRecording:
         assert "interrupted: the episodes that had ended are in shown, if there were any" in done.err
         assert [len(each) for each in read_demonstrations("shown")] == [150]
 
+    def test_chance_plays_real_numbers_which_are_read_and_imported(self, call: Any, place: Path) -> None:
+        (place / "pendulum.gin").write_text(
+            'create_gym_environment.environment_id = "Pendulum-v1"\n'
+            "Runner.create_environment_fn = @create_gym_environment\n"
+        )
+        words = ("--dataset", "swings", "--player", "random", "--episodes", "2")
+        recorded = call("record", "--gin_files", "pendulum.gin", *words)
+        assert (recorded.code, recorded.out.splitlines()[0]) == (0, f"2 episodes, 400 frames in {place / 'swings'}")
+        assert call("import", "swings", "--dataset", "copied").code == 0
+        for first, second in zip(read_demonstrations("swings"), read_demonstrations("copied"), strict=True):
+            assert (first.actions.shape, first.actions.dtype) == ((200, 1), np.float32)
+            assert np.array_equal(first.actions, second.actions)
+            assert len(np.unique(first.actions)) > 190
+
     def test_a_pickle_is_imported(self, call: Any, place: Path) -> None:
         images = [np.full((1, 1, 84, 84), number, np.uint8) for number in range(5)]
         rows = [(images[frame], 6, 1.0, images[frame + 1]) for frame in range(4)]

@@ -263,3 +263,56 @@ class OneMore(gym.ActionWrapper[Any, Any, Any]):
 def test_actions_that_are_changed_around_the_delay_are_refused() -> None:
     with pytest.raises(ValueError, match=r"turns the actions Discrete\(4\) into Discrete\(3\)"):
         Playback.under(OneMore(RealtimeDelay(DriftingEnv(noop=True), 1)))
+
+
+class TestRealNumbers:
+    """Actions of a Box."""
+
+    SPACE = Box(-2, 2, (2,))
+
+    def playback(self, space: Box = SPACE) -> Playback:
+        return Playback(RecordingEnv(action_space=space))
+
+    def shown(self, actions: list[list[float]], dtype: str = "float64") -> Demonstration:
+        observations = np.zeros((len(actions) + 1, 3), np.int64)
+        return Demonstration(observations, np.array(actions, dtype), np.zeros(len(actions)), True)
+
+    def test_what_is_recorded_is_played_back_under_a_delay(self) -> None:
+        played = [[0.1 * frame, -0.2] for frame in range(6)]
+        kept: list[Demonstration] = []
+        recorder = Recorder(RecordingEnv(length=6, action_space=self.SPACE), kept.append)
+        recorder.reset()
+        for action in played:
+            recorder.step(np.array(action, np.float32))
+        env, playback = Playback.under(RealtimeDelay(RecordingEnv(action_space=self.SPACE), 2, 1, "repeat"))
+        playback.load(kept[0])
+        actions = [each["action"] for each in transitions(env, playback, 0)]
+        np.testing.assert_array_equal(actions, np.float32(played)[[2, 4]])  # type: ignore[arg-type]
+
+    def test_float64_becomes_the_spaces_type(self) -> None:
+        playback = self.playback()
+        playback.load(self.shown([[0.1, -2], [2, 0.3]]))
+        assert playback.loaded.actions.dtype == np.float32
+        np.testing.assert_array_equal(playback.loaded.actions, np.array([[0.1, -2], [2, 0.3]], np.float32))
+
+    @pytest.mark.parametrize(
+        ("space", "action"),
+        [(SPACE, [2.1, 0]), (SPACE, [0, np.nan]), (Box(-np.inf, np.inf, (2,)), [np.inf, 0]), (SPACE, [0])],
+        ids=str,
+    )
+    def test_an_action_that_is_none_of_the_environments_is_refused(self, space: Box, action: list[float]) -> None:
+        with pytest.raises(ValueError, match=r"^it holds the action \[.*\], and the environment's actions are Box"):
+            self.playback(space).load(self.shown([action, action]))
+
+    def test_fractions_for_whole_numbers_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"^it holds the action \[0.5 1. \]"):
+            self.playback(Box(0, 3, (2,), np.int64)).load(self.shown([[0.5, 1]]))
+
+    @pytest.mark.parametrize("number", [np.nan, -np.inf])
+    def test_a_player_whose_action_is_not_finite_is_stopped(self, number: float) -> None:
+        recorder = Recorder(RecordingEnv(action_space=self.SPACE), lambda episode: None)
+        recorder.reset()
+        with pytest.raises(
+            ValueError, match=r"^a recorded action must be finite numbers, got \[ *0. .*from the player$"
+        ):
+            recorder.step(np.array([0, number], np.float32))
