@@ -154,6 +154,7 @@ def make_replay(spec: ReplaySettings, seed: int, num_envs: int = 1) -> Replay:
         update_horizon=spec.update_horizon,
         gamma=spec.gamma,
         discount_by=spec.discount_by,
+        action_window=getattr(spec, "action_window", None),
         batch_size=spec.batch_size,
         seed=seed,
         **spec.exponents,

@@ -24,7 +24,8 @@ Without extras a transition lacks the last field, and no memory is used for it.
 
 A *batch* is what a replay draws: a mapping of arrays [B, ...] of observation, next_observation (stacks), action,
 reward, discount, interval, index; weight and probability where transitions have priorities; extras, those of the
-transition's first decision, where they are declared.
+transition's first decision, where they are declared; action_window and next_action_window, the stored actions before
+each of the two observations, where the replay has a window.
 """
 
 from __future__ import annotations
@@ -260,7 +261,7 @@ class TransitionSchema:
 
 
 _STACKS = ("observation", "next_observation")
-_NUMBERS = ("action", "reward", "discount", "weight")
+_NUMBERS = ("action", "reward", "discount", "weight", "action_window", "next_action_window")
 
 
 def batch_tensors(batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Any], Any]) -> dict[str, Any]:
@@ -273,7 +274,8 @@ def batch_tensors(batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: 
 
     Returns:
         "observation" and "next_observation" as `read` gives them; tensors of "action" [B, ...], as it is stored, and
-        [B] of "reward", "discount" and, if the batch has it, "weight"; "extras", tensors in dicts like those of the
+        [B] of "reward", "discount" and, if the batch has it, "weight"; of "action_window" and "next_action_window"
+        [B, K, ...], if the batch has them; "extras", tensors in dicts like those of the
         batch, if it has them.
     """
     # The order is that of the batch: on another device it decides what is copied first.

@@ -39,10 +39,21 @@ class NStep(Discounting):
 
     so that its target is R + discount * V(o_{t+m}). The exponent c_i counts the decisions, c_i = i, or the frames, the
     sum of the first i intervals.
+
+    With a window of K actions each of the two observations comes with those of the K decisions before it, which are
+    read from the ring's column: o_t with a_{t-K} .. a_{t-1}, and o_{t+m} with a_{t+m-K} .. a_{t+m-1}.
     """
 
     stack_size: int = whole(1, "Observations in a stack, k.", 1, "observation")
     update_horizon: int = again(ReplaySettings, "update_horizon")
+    action_window: int | None = whole(
+        None, "Actions before each observation that a batch has beside it, K.", 1, "action", none="no window"
+    )
+
+    @property
+    def reach(self) -> int:
+        """Slots up to its own that a transition is read from: the stack's, or those of K actions before it."""
+        return max(self.stack_size, 1 + (self.action_window or 0))
 
     @cached_property
     def _window(self) -> Positions:
@@ -51,8 +62,9 @@ class NStep(Discounting):
         return np.append(stack, 1 if self.update_horizon == 1 else stack)
 
     def facts(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return attrs.asdict(self)  # type: ignore[arg-type]
+        """Return the settings as plain data, without a window where there is none."""
+        facts: dict[str, Any] = attrs.asdict(self)  # type: ignore[arg-type]
+        return {name: value for name, value in facts.items() if name != "action_window" or value is not None}
 
     def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
         """Return a batch; see `Replay.sample`."""
@@ -70,6 +82,8 @@ class NStep(Discounting):
             "interval": ring.interval.take(positions).astype(np.int64),
             "index": ring.slots_at(positions),
         }
+        if self.action_window is not None:
+            batch["action_window"], batch["next_action_window"] = self._action_windows(ring, positions, steps)
         if ring.schema.extras:
             batch["extras"] = ring.schema.extras.nest([array.take(positions, axis=0) for array in ring.extras])
         return batch
@@ -99,6 +113,23 @@ class NStep(Discounting):
             window[row, : missing[row]] = 0
             if self.update_horizon > 1:
                 window[row, self.stack_size : self.stack_size + max(0, missing[row] - steps[row])] = 0
+
+    def _action_windows(
+        self, ring: Ring, positions: Positions, steps: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the stored actions `[B, K, ...]` before the observations at `positions` and `steps` later.
+
+        Where there was none, before an episode's first, stands what networks read zeros of (`agents.actions`).
+        """
+        before = np.arange(-int(self.action_window or 0), 0)
+        age, none = ring.age.take(positions), -1 if ring.schema.action.dtype.kind == "i" else 0
+        windows = []
+        for later in (np.zeros_like(steps), steps):
+            around = ring.reached((positions + later)[:, None] + before, positions[:, None])
+            window = ring.action.take(around, axis=0, mode="wrap")
+            window[(age + later)[:, None] + before < 0] = none
+            windows.append(window)
+        return windows[0], windows[1]
 
     def _returns(
         self, ring: Ring, positions: Positions, steps: npt.NDArray[np.int32]

@@ -161,6 +161,8 @@ class Replay(Saved):
             first, and a dict of such for a Dict space; "action" `[B, ...]`; "reward" and "discount" float32 `[B]` of
             the n decisions (`NStep`); "next_observation", a stack like "observation", at the end of the n decisions;
             "interval" int64 `[B]`, frames of the first decision; "index" int64 `[B]`, which names a transition;
+            "action_window" and "next_action_window" `[B, K, ...]`, the stored actions before the two observations,
+            oldest first, where there is a window (`NStep`);
             "extras", those of the first decision, `[B, ...]` in dicts like the schema's; and the selector's arrays.
 
         Raises:
@@ -355,8 +357,8 @@ def create_replay(
             are those of an unpacked replay. None in a reservoir.
         batch_size: transitions in a batch unless `sample` is given another number.
         seed: of the draws and, in a reservoir, of the eviction, each with a generator of its own.
-        further: the settings of `NStep` (in a reservoir stacks are of 1), and the arguments of the selector, such as
-            those of `Prioritized`.
+        further: the settings of `NStep` (in a reservoir stacks are of 1, and there is no window), and the arguments of
+            the selector, such as those of `Prioritized`.
 
     Raises:
         DependencyNotInstalled: the library of the compression is missing.
@@ -381,7 +383,7 @@ def create_replay(
                 "replay_bytes must be None where observations are packed, which have no fixed size, got "
                 f"{replay_bytes}: give capacity"
             )
-        kind, least = (Ring, n_step.stack_size + n_step.update_horizon) if eviction == "oldest" else (Reservoir, 1)
+        kind, least = (Ring, n_step.reach + n_step.update_horizon) if eviction == "oldest" else (Reservoir, 1)
         capacity = _capacity_of(replay_bytes, kind.slot_bytes(schema), made, num_envs, least)
     elif capacity is None:
         capacity = 1_000_000

@@ -70,6 +70,10 @@ class Reservoir(PlacedLog):
         stack, horizon = assembler.stack_size, assembler.update_horizon
         if stack != 1:
             raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack}")
+        if assembler.reach > 1:
+            raise ValueError(
+                f"action_window must be None in a reservoir, where neighbours go missing, got {assembler.reach - 1}"
+            )
         if capacity < 1:
             raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
         self.schema, self.capacity, self._batch_size = schema, capacity, batch_size

@@ -48,6 +48,9 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 #   it is complete      its n decisions are stored, or its episode has ended and at least one is
 #   its stack is whole  the min(age, k - 1) slots before it are live; before an episode's first observation are zeros
 #
+# A window of the K actions before an observation (`n_step.py`) reaches K slots back, as a stack of K + 1 observations
+# does: below, k is the larger of the two.
+#
 # `steps[position]` is the number m <= n of decisions in its return, and 0 where no valid transition begins. It is
 # brought up to date as slots are written, so that a draw looks at one number and never at an episode's boundaries.
 # Both changes cost O(1) per slot, whatever the capacity:
@@ -106,12 +109,16 @@ class Assembler(Protocol):
     """Puts a batch together from a ring's columns.
 
     Attributes:
-        stack_size: observations in a stack, k: how far a transition reaches back.
+        stack_size: observations in a stack.
         update_horizon: decisions in a return, n: how far it reaches ahead.
     """
 
     stack_size: int
     update_horizon: int
+
+    @property
+    def reach(self) -> int:
+        """Slots up to its own that a transition is read from, k: how far it reaches back."""
 
     def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
         """Return the transitions at positions `[B]`, all of them valid, for returns of a lesser n if one is given."""
@@ -163,12 +170,14 @@ class Ring(Log):
         compression: Literal["lz4"] | None = None,
     ) -> None:
         """See the class."""
-        self._stack, self._horizon = assembler.stack_size, assembler.update_horizon
+        self._stack, self._horizon = assembler.reach, assembler.update_horizon
         if num_envs < 1:
             raise ValueError(f"num_envs must be >= 1 environment, got {num_envs}")
         if compression not in (None, "lz4"):
             raise ValueError(f"compression must be 'lz4' or None, got {compression!r}")
         least, of_what = self._stack + self._horizon, "stack_size + update_horizon"
+        if self._stack > assembler.stack_size:
+            of_what = "action_window + 1 + update_horizon"
         if capacity < least * num_envs:
             of_what = of_what if num_envs == 1 else f"({of_what}) * num_envs"
             raise ValueError(f"capacity must be >= {least * num_envs} slots ({of_what}), got {capacity}")

@@ -133,6 +133,11 @@ class ReplaySettings(Spec):
             f"replay_bytes must be None where replay_compression={packed!r}, as packed observations have no fixed "
             f"size, got {size}: bind replay_capacity",
         )
+        window = getattr(self, "action_window", None)
+        must(
+            eviction == "oldest" or window is None,
+            f"replay_eviction must be 'oldest' where action_window={window}, got {eviction!r}",
+        )
         must(
             not self.actor_priorities or scheme != "uniform",
             "actor_priorities must be False where replay_scheme='uniform', which has no priorities",

@@ -19,6 +19,7 @@ from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector_agent import VectorAgent
@@ -153,6 +154,30 @@ def test_sequences_hold_what_the_policy_was_given_at_release(
                 np.testing.assert_array_equal(sequence["extras"]["logits"][t, 0], decision["extras"]["logits"][0])
             compared += 1
     assert compared > 30
+
+
+@pytest.mark.parametrize("delay", [CONSTANTS[0], *LATENCIES])
+def test_a_replay_of_transitions_gives_the_windows_that_the_policy_acted_on(delay: dict[str, Any]) -> None:
+    env = RealtimeDelay(DriftingEnv(noop=True), **delay)
+    spec = spec_of(VTrace, env, window=3)
+    agent = TurnBasedAgent(spec)
+    replay = create_replay(env.observation_space, extras=spec.extras, action_window=3, update_horizon=2, capacity=30)
+    observe = agent.learner.observe
+
+    def both(transition: dict[str, Any]) -> None:
+        replay.observe(transition)
+        observe(transition)
+
+    agent.learner.observe = both  # type: ignore[method-assign, assignment]
+    lived(agent, env, range(25))
+    batch, network = replay.transitions(replay.valid_slots()), agent.learner.network
+    window = torch.from_numpy(batch["action_window"])
+    with torch.no_grad():
+        logits, _ = network.decide_by_window(network.encode(torch.from_numpy(batch["observation"])), window)
+    acted_on = batch["extras"]
+    torch.testing.assert_close(logits, torch.from_numpy(acted_on["logits"]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal((window.unsqueeze(2) == torch.arange(3)).flatten(1), acted_on["state"])
+    assert len(replay) > 10 and (window[:, 0] >= 0).any() and (window[:, 0] < 0).any()
 
 
 @settings(FAST, max_examples=25)

@@ -146,6 +146,10 @@ def test_a_loss_gets_what_it_reads_of_a_batch() -> None:
     plain = dict.fromkeys(("action", "reward", "discount"), ("tensor", (3,)))
     expected = {"observation": ("read", ["a"]), "next_observation": ("read", ["a"]), **plain}
     assert batch_tensors(batch, read, tensor) == expected
+    windows = ("action_window", "next_action_window")
+    batch |= {name: np.zeros((3, 5, 2)) for name in windows}
+    expected |= dict.fromkeys(windows, ("tensor", (3, 5, 2)))
+    assert batch_tensors(batch, read, tensor) == expected
     batch |= {"weight": np.zeros(3), "probability": np.zeros(3), "extras": {"core": {"h": np.zeros((3, 8))}}}
     assert batch_tensors(batch, read, tensor) == {
         **expected,

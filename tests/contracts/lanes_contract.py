@@ -161,7 +161,11 @@ class LanesContract:
     def smallest(config: Config) -> Config:
         """The same with a ring that hardly holds a transition."""
         return Config(
-            config.stack_size + config.update_horizon, config.stack_size, config.update_horizon, extras=config.extras
+            config.reach + config.update_horizon,
+            config.stack_size,
+            config.update_horizon,
+            extras=config.extras,
+            action_window=config.action_window,
         )
 
     @given(configs, environments, seeds)

@@ -69,6 +69,12 @@ class Config:
     gamma: float = 0.9
     discount_by: Literal["decision", "frame"] = "decision"
     extras: Dict | None = None
+    action_window: int | None = None
+
+    @property
+    def reach(self) -> int:
+        """Slots up to a decision's own that its observations and actions are read from."""
+        return max(self.stack_size, 1 + (self.action_window or 0))
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class Oracle:
         (episode,) = (each for each in self.episodes if 0 <= slot - each["first"] < len(each["frames"]))
         t, last = slot - episode["first"], len(episode["frames"]) - 1
         end = min(t + self.config.update_horizon, last)
-        return range(episode["first"] + max(0, t - self.config.stack_size + 1), episode["first"] + end + 1)
+        return range(episode["first"] + max(0, t - self.config.reach + 1), episode["first"] + end + 1)
 
     def valid(self) -> dict[int, Transition]:
         """Every valid transition by its slot."""
@@ -175,7 +181,7 @@ class Oracle:
 
     def _transition(self, episode: dict[str, Any], t: int) -> Transition | None:
         horizon, last = self.config.update_horizon, len(episode["frames"]) - 1
-        oldest_needed = episode["first"] + max(0, t - self.config.stack_size + 1)
+        oldest_needed = episode["first"] + max(0, t - self.config.reach + 1)
         if oldest_needed < self.slots - self.config.capacity or (t + horizon > last and not episode["ended"]):
             return None
         end = min(t + horizon, last)
@@ -192,7 +198,14 @@ class Oracle:
             "next_observation": self._stack(episode, end),
             "interval": episode["steps"][t]["interval"],
             **({"extras": episode["steps"][t]["extras"]} if self.config.extras else {}),
+            **({} if self.config.action_window is None else self._windows(episode, t, end)),
         }
+
+    def _windows(self, episode: dict[str, Any], t: int, end: int) -> dict[str, list[int]]:
+        """The actions before both observations; -1 where there was none."""
+        window = self.config.action_window or 0
+        actions = [-1] * window + [step["action"] for step in episode["steps"]]
+        return {"action_window": actions[t : t + window], "next_action_window": actions[end : end + window]}
 
     def _stack(self, episode: dict[str, Any], t: int) -> npt.NDArray[np.int16]:
         indexes = range(t - self.config.stack_size + 1, t + 1)
@@ -210,6 +223,10 @@ def assert_same_transition(batch: Batch, row: int, expected: Transition) -> None
     assert ("extras" in batch) == ("extras" in expected)
     if "extras" in expected:
         np.testing.assert_equal(row_of(batch["extras"], row), expected["extras"])
+    for name in ("action_window", "next_action_window"):
+        assert (name in batch) == (name in expected)
+        if name in expected:
+            assert batch[name][row].tolist() == expected[name], name
 
 
 def row_of(batch: Any, row: int) -> Any:
@@ -237,6 +254,7 @@ configs = st.builds(
     gamma=st.sampled_from([0.5, 0.9, 1.0]),
     discount_by=st.sampled_from(["decision", "frame"]),
     extras=st.sampled_from([None, EXTRAS]),
+    action_window=st.sampled_from([None, 1, 2, 3]),
 )
 
 

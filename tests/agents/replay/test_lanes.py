@@ -44,6 +44,7 @@ def replay_of(config: Config, num_envs: int, **arguments: Any) -> Replay:
         update_horizon=config.update_horizon,
         gamma=config.gamma,
         discount_by=config.discount_by,
+        action_window=config.action_window,
         **arguments,
     )
 

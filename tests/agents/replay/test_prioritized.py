@@ -57,6 +57,7 @@ def prioritized(
         update_horizon=config.update_horizon,
         gamma=config.gamma,
         discount_by=config.discount_by,
+        action_window=config.action_window,
         priority_exponent=alpha,
         importance_exponent=beta,
         **arguments,

@@ -55,7 +55,7 @@ class TestReservoirKeepsTheContract(ReplayContract):
         return reservoir(config, **arguments)
 
     def possible(self, config: Config) -> Config:
-        return replace(config, stack_size=1)
+        return replace(config, stack_size=1, action_window=None)
 
     def all_of(self, replay: Any) -> dict[int, Transition]:
         if not len(replay):
@@ -71,7 +71,7 @@ class TestReservoir:
     @given(configs, streams(), st.integers(0, 5))
     @settings(max_examples=60, deadline=None)
     def test_keeps_what_algorithm_r_keeps(self, config: Config, stream: list[Transition], seed: int) -> None:
-        config = replace(config, capacity=config.capacity // 2, stack_size=1)
+        config = replace(config, capacity=config.capacity // 2, stack_size=1, action_window=None)
         replay, oracle = reservoir(config, seed=seed), Oracle(replace(config, capacity=10_000))
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed).spawn(2)[1]))
         places: list[int] = []
@@ -144,6 +144,7 @@ class TestReservoir:
         ("arguments", "message"),
         [
             ({"stack_size": 4}, "stack_size must be 1 in a reservoir, where neighbours go missing, got 4"),
+            ({"action_window": 4}, "action_window must be None in a reservoir, where neighbours go missing, got 4"),
             ({"capacity": 0}, "capacity must be >= 1 transition, got 0"),
             ({"update_horizon": 0}, "update_horizon must be >= 1 decision, got 0"),
             ({"gamma": -0.1}, r"gamma must lie in \[0, 1\], got -0\.1"),

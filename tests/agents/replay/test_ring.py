@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.agents.making import make_replay
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.ring import FINAL
+from async_wrappers.agents.schema import Column
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.replay_contract import (
     EXTRAS,
     SPACE,
@@ -42,6 +46,7 @@ def ring(config: Config, *, space: gym.Space[Any] = SPACE, **arguments: Any) -> 
         update_horizon=config.update_horizon,
         gamma=config.gamma,
         discount_by=config.discount_by,
+        action_window=config.action_window,
         **arguments,
     )
 
@@ -74,16 +79,36 @@ class TestRing:
             for row, index in enumerate(batch["index"].tolist()):
                 assert_same_transition(batch, row, expected[index])
 
-    @given(st.integers(1, 4), st.integers(1, 4), streams())
+    @given(st.integers(1, 4), st.integers(1, 4), st.sampled_from([None, 1, 3, 6]), streams())
     @settings(max_examples=60, deadline=None)
-    def test_smallest_ring(self, stack_size: int, horizon: int, stream: list[Transition]) -> None:
-        config = Config(stack_size + horizon, stack_size, horizon)
+    def test_smallest_ring(self, stack_size: int, horizon: int, window: int | None, stream: list[Transition]) -> None:
+        config = Config(stack_size=stack_size, update_horizon=horizon, action_window=window)
+        config = replace(config, capacity=config.reach + horizon)
         replay, oracle = ring(config), Oracle(config)
         for transition in stream:
             replay.observe(transition)
             oracle.observe(transition)
-            assert replay.valid_slots().tolist() == sorted(oracle.valid())
-            assert len(replay) == len(oracle.valid())
+            expected = oracle.valid()
+            assert replay.valid_slots().tolist() == sorted(expected)
+            assert len(replay) == len(expected)
+            for slot in expected:
+                assert_same_transition(replay.transitions(np.array([slot])), 0, expected[slot])
+
+    @given(configs, streams())
+    @settings(max_examples=40, deadline=None)
+    def test_windows_of_real_valued_actions(self, config: Config, stream: list[Transition]) -> None:
+        config = replace(config, action_window=config.action_window or 5)
+        replay, oracle = ring(config, action=Column((2,), np.dtype(np.float32))), Oracle(config)
+        for transition in stream:
+            replay.observe({**transition, "action": np.array([1, 0.5], np.float32) * (1 + transition["action"])})
+            oracle.observe(transition)
+        expected = oracle.valid()
+        for slot in expected:
+            batch = replay.transitions(np.array([slot]))
+            for name in ("action_window", "next_action_window"):
+                numbers = np.array(expected[slot][name]) + 1  # 0 where there was no action
+                assert batch[name].dtype == np.float32
+                np.testing.assert_array_equal(batch[name][0], numbers[:, None] * [1, 0.5], err_msg=name)
 
     def test_an_episode_longer_than_the_ring(self) -> None:
         config = Config(capacity=10, stack_size=3, update_horizon=2)
@@ -141,6 +166,12 @@ class TestRing:
             ({"capacity": 6, "stack_size": 4, "update_horizon": 3}, "capacity must be >= 7 slots"),
             ({"stack_size": 0}, "stack_size must be >= 1 observation, got 0"),
             ({"update_horizon": 0}, "update_horizon must be >= 1 decision, got 0"),
+            ({"action_window": 0}, "action_window must be >= 1 action, or None for no window, got 0"),
+            (
+                {"capacity": 6, "action_window": 4, "update_horizon": 2},
+                r"capacity must be >= 7 slots \(action_window \+ 1 \+ update_horizon\), got 6",
+            ),
+            ({"replay_bytes": 99, "action_window": 30}, "replay_bytes must be >= "),
             ({"batch_size": 0}, "batch_size must be >= 1 transition, got 0"),
             ({"gamma": 1.1}, r"gamma must lie in \[0, 1\], got 1\.1"),
             ({"discount_by": "second"}, "discount_by must be 'decision' or 'frame', got 'second'"),
@@ -149,6 +180,15 @@ class TestRing:
     def test_wrong_arguments_are_refused(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             create_replay(SPACE, **arguments)
+
+    def test_an_agents_window_is_its_replays_and_a_reservoir_is_refused(self) -> None:
+        spec = DQN(SPACE, Discrete(2), stack_size=1, replay_capacity=20)
+        assert "action_window" not in make_replay(spec, 0).facts()
+        assert make_replay(spec.with_settings(action_window=3), 0).facts()["action_window"] == 3
+        with pytest.raises(
+            ValueError, match=r"^replay_eviction must be 'oldest' where action_window=3, got 'reservoir'"
+        ):
+            spec.with_settings(action_window=3, replay_eviction="reservoir").check_replay()
 
 
 class TestSavedRing:
