@@ -16,7 +16,7 @@ from torch import nn
 
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.learning import Batch, Discounting, Learning, LossOutput, Monitor, Networks
-from async_wrappers.agents.schema import Compute, Reader, batch_tensors, each_array, whole_stacks
+from async_wrappers.agents.schema import Compute, Reader, batch_tensors, each_array, each_part, whole_stacks
 from async_wrappers.agents.settings import (
     again,
     flag,
@@ -205,8 +205,13 @@ class NetworkAgent(Spec):
         return shared(Learning, self)
 
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
-        """Return a batch's arrays as tensors; a batch of transitions, unless a subclass overrides this."""
-        read = whole_stacks(self.reader) if self.whole_stacks else self.reader
+        """Return a batch's arrays as tensors; a batch of transitions, unless a subclass overrides this.
+
+        With `needs_effect` "observation" and "next_observation" are dicts of "start" and "effect".
+        """
+        read: Callable[[Any], Any] = whole_stacks(self.reader) if self.whole_stacks else self.reader
+        if self.needs_effect:
+            read = each_part(read)
         return batch_tensors(arrays, read, self.compute.tensor)
 
     def check_learning(self) -> None:

@@ -66,6 +66,7 @@ __all__ = [
     "blank_actions",
     "blank_observation",
     "copied",
+    "each_part",
     "first_array",
     "stacked",
     "whole_stacks",
@@ -380,6 +381,15 @@ def whole_stacks(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _read_whole(read: Callable[[Any], Any], stacks: Any) -> Any:
     return read(each_array(lambda array: array[:, 0], stacks))
+
+
+def each_part(read: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a reader of dicts whose values `read` reads, such as the stacks of starts and of effects."""
+    return partial(_read_each, read)
+
+
+def _read_each(read: Callable[[Any], Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: read(part) for name, part in parts.items()}
 
 
 def batch_of_one(observation: Any) -> Any:

@@ -28,6 +28,7 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
+from async_wrappers.agents.acting.effect import effect_space
 from async_wrappers.agents.acting.in_workers import OneRow
 from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.schema import Compute, Reader, blank_observation
@@ -127,6 +128,8 @@ class Spec:
         in_flight: Largest number of an environment's decisions in flight when another one starts; None without a limit.
         learns_once: Whether the learner takes its batches from a queue, so that each step is learnt from once.
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
+        needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
+            its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
         features: Space of the features that a worker's `encode` passes to `release`, for an agent with memory
             (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """
@@ -142,6 +145,7 @@ class Spec:
     in_flight: int | None = 0
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
+    needs_effect: bool = False
 
     def __init__(
         self,
@@ -192,8 +196,12 @@ class Spec:
 
     @property
     def stored_space(self) -> gym.Space[Any]:
-        """The space of a transition's observation: of a single one, or with `of_stacks` of a stack."""
-        return batch_space(self.observation_space, self.stack_size) if self.whole_stacks else self.observation_space
+        """The space of a transition's observation: of a single one, or with `of_stacks` of a stack.
+
+        With `needs_effect` it is a Dict of two such, ``"start"`` and ``"effect"``.
+        """
+        space = batch_space(self.observation_space, self.stack_size) if self.whole_stacks else self.observation_space
+        return effect_space(space) if self.needs_effect else space
 
     def check_one_at_a_time(self) -> None:
         """Refuse stacks where observations come one at a time, with a ValueError."""

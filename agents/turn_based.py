@@ -26,6 +26,7 @@ import numpy as np
 from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import EpisodeClock, Memories, Outcome, RowsPolicy, frames_per_decision
+from async_wrappers.agents.acting.effect import Effects, report_effect
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import maker_of_learners
@@ -156,6 +157,7 @@ class TurnBasedAgent(LearningAgent):
         self._core: Any = None  # state of a policy with memory, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
         self._demonstrated = 0
+        self._effects = Effects(self._copied) if spec.needs_effect else None
 
     @classmethod
     def playing(cls, kind: type[Spec], environment: gym.Env[Any, Any], **hyperparameters: Any) -> TurnBasedAgent:
@@ -170,12 +172,16 @@ class TurnBasedAgent(LearningAgent):
             spec.check_delay(environment.get_wrapper_attr("playout"), interval)
         if environment.has_wrapper_attr("most_in_flight"):
             spec.in_flight = environment.get_wrapper_attr("most_in_flight")
+        if spec.needs_effect:
+            report_effect(environment, spec.name)
         return cls(spec)
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         self._stack.extend([self._blank] * self.spec.stack_size)
         self._core = None
+        if self._effects is not None:
+            self._effects.begin_episode()
         return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
@@ -183,7 +189,7 @@ class TurnBasedAgent(LearningAgent):
         decision, outcome = self._clock.advance(realtime)
         observation = self._copied(observation)
         self._note_executed(realtime)
-        self._close(reward, outcome, observation)
+        self._close(reward, outcome, observation, realtime)
         self._reward = reward
         return self._decide(observation, decision)
 
@@ -199,7 +205,7 @@ class TurnBasedAgent(LearningAgent):
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else self._copied(observation)
         self._note_executed(realtime)
-        self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
+        self._close(reward, self._clock.end(realtime), final, realtime, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self.finish_update()
 
@@ -236,13 +242,22 @@ class TurnBasedAgent(LearningAgent):
             self._extras["executed"] = realtime["executed"]
 
     def _close(
-        self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
+        self,
+        reward: float,
+        outcome: Outcome,
+        following: Any,
+        realtime: Mapping[str, Any] | None,
+        terminal: bool = False,
+        truncated: bool = False,
     ) -> None:
-        """Complete the last decision's transition; `following` is its next observation."""
+        """Complete the last decision's transition; `following` is what the next decision reads."""
         if self.eval_mode or not outcome.applied:
             return
+        observation = self._observation
+        if self._effects is not None:
+            observation, following = self._effects.pair(realtime, observation, following)
         transition = {
-            "observation": self._observation,
+            "observation": observation,
             "action": self._action,
             "reward": reward,
             "interval": outcome.interval,

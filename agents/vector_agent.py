@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from async_wrappers import checks
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
+from async_wrappers.agents.acting.effect import EFFECT, LANDED, START
 from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
@@ -51,7 +52,10 @@ class ShownRows(Protocol):
 
     @property
     def observation(self) -> Any:
-        """What the next decision reads, [R, *shape], or a dict or tuple of such arrays."""
+        """What the next decision reads, [R, *shape], or a dict or tuple of such arrays.
+
+        In training an agent that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`.
+        """
 
     @property
     def reward(self) -> npt.NDArray[np.float32]:
@@ -181,6 +185,10 @@ class Rows:
         self._action: npt.NDArray[Any] | None = None
         self._core: Any = None  # state of a policy with memory for each environment, [N, S]
         self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
+        # Of an agent that needs effects: where the next action of each environment lands, [N, *shape].
+        self._effects: Any = None
+        if spec.needs_effect and not eval_mode:
+            self._effects = each_array(lambda stacks: stacks[:, -1].copy(), self._stacks)
 
     @property
     def frames_of_all(self) -> int:
@@ -202,19 +210,37 @@ class Rows:
         assert self._action is not None
         columns: dict[str, Any] = {
             "env_ids": env_ids,
-            "observation": each_array(lambda stacks: stacks[at, -1], self._stacks),
+            "observation": self._observation(shown, rows, at, ended),
             "action": self._action[at],
             "reward": shown.reward[rows],
             "interval": shown.realtime["interval"][rows],
             "terminal": shown.terminal[rows],
             "truncated": shown.truncated[rows],
-            "final": {env_id: self._spec.without_tuples(shown.final[env_id]) for env_id in env_ids[ended].tolist()},
+            "final": {env_id: self.final(shown, env_id) for env_id in env_ids[ended].tolist()},
         }
         if self._extras:
             columns["extras"] = {name: values[at] for name, values in self._extras.items()}
         if "executed" in shown.realtime:  # of chunks
             columns["executed"] = shown.realtime["executed"][rows]
         return _Block(columns, shown.realtime["frame"][rows])
+
+    def _observation(self, shown: ShownRows, rows: Any, at: Any, ended: npt.NDArray[np.bool_]) -> Any:
+        """Return the stored observations of the decisions that some rows complete."""
+        start = each_array(lambda stacks: stacks[at, -1], self._stacks)
+        if self._effects is None:
+            return start
+        landed = each_array(lambda array: array[rows].copy(), self._spec.without_tuples(shown.observation[LANDED]))
+        for place in np.flatnonzero(ended).tolist():  # whose row shows the next episode
+            last = self._spec.without_tuples(shown.final[int(shown.env_ids[rows][place])][LANDED])
+            each_array(lambda array, one, place=place: array.__setitem__(place, one), landed, last)
+        return {START: start, EFFECT: landed}
+
+    def final(self, shown: ShownRows, env_id: int) -> Any:
+        """Return the stored observation that an episode ends with, to bootstrap on."""
+        last = shown.final[env_id]
+        if self._effects is None:
+            return self._spec.without_tuples(last)
+        return {name: self._spec.without_tuples(last[name]) for name in (START, EFFECT)}
 
     def note(self, shown: ShownRows) -> list[Ended]:
         """Count what the rows show; return the episodes that are over."""
@@ -259,7 +285,12 @@ class Rows:
             now: npt.NDArray[Any] = stacks[at]
             return now
 
-        inputs = each_array(push, self._stacks, self._spec.without_tuples(shown.observation))
+        observation = shown.observation
+        if self._effects is not None:
+            effects = self._spec.without_tuples(observation[EFFECT])
+            each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
+            observation = observation[START]
+        inputs = each_array(push, self._stacks, self._spec.without_tuples(observation))
         frame = np.full(len(start), self.training_frames)
         if not self._eval_mode:
             frame = self._num_envs_of_all * (self.frames[at] + start)
@@ -291,9 +322,10 @@ class Rows:
 
     def running(self) -> dict[int, Any]:
         """Return the environments whose episode is under way, with the last observation that was decided on."""
-        return {
-            int(i): each_array(lambda stacks, i=i: stacks[i, -1], self._stacks) for i in np.flatnonzero(self._running)
-        }
+        last = each_array(lambda stacks: stacks[:, -1], self._stacks)
+        if self._effects is not None:
+            last = {START: last, EFFECT: self._effects}
+        return {int(i): each_array(lambda array, i=i: array[i], last) for i in np.flatnonzero(self._running)}
 
     def state_dict(self) -> dict[str, list[int]]:
         """Return the counts for a resumed run, in which the running episodes are cut.
@@ -444,7 +476,7 @@ class VectorAgent(LearningAgent):
         self._store(block)
         if over.any():
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
-                self.learner.cut(i, self.spec.without_tuples(shown.final[i]))
+                self.learner.cut(i, self.rows.final(shown, i))
                 if self._priorities is not None:
                     self._priorities.forget(i)
             self._known[env_ids[over]] = shown.realtime["start"][over]

@@ -27,6 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
+from async_wrappers.agents.acting.effect import Effects
+
 __all__ = ["Demonstration", "Playback", "Recorder", "delay_in_words", "delay_layer", "frames_of", "transitions"]
 
 Environment = gym.Env[Any, Any]
@@ -216,7 +218,9 @@ class Playback(gym.Env[Any, Any]):
         return observation, reward, over and played.terminated, over and not played.terminated, {}
 
 
-def transitions(environment: Environment, playback: Playback, seed: int) -> Iterator[dict[str, Any]]:
+def transitions(
+    environment: Environment, playback: Playback, seed: int, effects: Effects | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the transitions of the loaded episode, as a learner observes them.
 
     An episode that ends before its first effect has none.
@@ -225,32 +229,40 @@ def transitions(environment: Environment, playback: Playback, seed: int) -> Iter
         environment: The environment with `playback` below its delay.
         playback: A playback with an episode.
         seed: Seed of the schedule, for random latencies.
+        effects: Makes observations with those of the effects, for an agent that needs them.
     """
     actions = playback.loaded.actions
     # A schedule does not depend on actions. So one pass finds the frames on which they take effect, and a second pass
     # plays the actions of those frames.
-    effects = [effect for effect, *_ in _decisions(environment, seed, repeat(actions[0]))]
-    for _, transition in _decisions(environment, seed, (actions[effect] for effect in effects)):
+    landings = [effect for effect, *_ in _decisions(environment, seed, repeat(actions[0]))]
+    for _, transition in _decisions(environment, seed, (actions[effect] for effect in landings), effects):
         yield transition
 
 
-def _decisions(environment: Environment, seed: int, actions: Iterable[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _decisions(
+    environment: Environment, seed: int, actions: Iterable[Any], effects: Effects | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Play one episode; yield (effect, transition) of each decision that was applied."""
     observation, _ = environment.reset(seed=seed)
+    if effects is not None:
+        effects.begin_episode()
     frame, over = 0, False
     for action in actions:
         following, reward, terminated, truncated, info = environment.step(action)
         realtime = info.get("realtime", {"interval": 1, "frame": frame + 1, "applied": True})
         frame, interval, over = int(realtime["frame"]), int(realtime["interval"]), terminated or truncated
         if realtime["applied"]:
+            stored, following_stored = observation, following
+            if effects is not None:
+                stored, following_stored = effects.pair(info.get("realtime"), observation, following)
             transition = {
-                "observation": observation,
+                "observation": stored,
                 "action": action,
                 "reward": float(reward),
                 "interval": interval,
                 "terminal": bool(terminated),
                 "truncated": bool(truncated and not terminated),
-                "next_observation": following,
+                "next_observation": following_stored,
             }
             yield frame - interval, transition
         if over:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import trange
 
+from async_wrappers.agents.acting.effect import Effects, report_effect
 from async_wrappers.agents.agent import Agent, Demonstrable
 from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter, read_demonstrations
 from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
@@ -74,6 +75,10 @@ class Pretraining:
                 f"{self._named} is for observations that are arrays, as recorded ones are, got "
                 f"{playback.observation_space}: {FLATTEN}, or bind None"
             )
+        effects = None
+        if agent.spec.needs_effect:
+            report_effect(environment, agent.spec.name)
+            effects = Effects(agent.spec.without_tuples)
         episodes = frames = departures = shown = 0
         for episode in read_demonstrations(self.dataset):
             try:
@@ -83,7 +88,8 @@ class Pretraining:
                     f"{self._named} does not fit, in episode {episodes} {error}: record it with the environment of "
                     "this configuration"
                 ) from None
-            for transition in transitions(environment, playback, environment_seed(seed, _DEMONSTRATED, episodes)):
+            seed_of_it = environment_seed(seed, _DEMONSTRATED, episodes)
+            for transition in transitions(environment, playback, seed_of_it, effects):
                 agent.demonstrate(transition)
                 shown += 1
             episodes, frames = episodes + 1, frames + len(episode)

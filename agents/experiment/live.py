@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import tempfile
 import time
@@ -76,6 +77,7 @@ class LiveRunner(Runner):
             f"num_updates_per_train_step must be 1 where {_SCHEDULE}, whose learners update whenever they can, got "
             f"{spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition",
         )
+        self._refuse_effects(spec)
         self._spec: Spec = spec if spec.stack_size == 1 else spec.of_stacks()
         self._learner: Any = learner
         self._spec.check_warmup()
@@ -96,6 +98,22 @@ class LiveRunner(Runner):
         self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
         self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # earlier checkpoints that are left
+
+    def _refuse_effects(self, spec: Spec) -> None:
+        """Refuse an agent whose critic reads the frames of effect, where the runner cannot report them."""
+        if not spec.needs_effect:
+            return
+        must(
+            spec.stack_size == 1,
+            f"stack_size must be 1 with agent {spec.name!r} and critic_at='effect' where {_SCHEDULE}, got "
+            f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind critic_at = 'start'",
+        )
+        taken = inspect.signature(self.create_async_runner_fn).parameters.values()
+        must(
+            any(each.name == "report_effect" or each.kind is each.VAR_KEYWORD for each in taken),
+            f"critic_at must be 'start' with agent {spec.name!r} where LiveRunner.create_async_runner_fn takes no "
+            f"report_effect, got 'effect' and {self.create_async_runner_fn!r}: take @AsyncRunner",
+        )
 
     def _refuse_what_is_of_turns(self) -> None:
         """Refuse settings, agents and environments that only turn-based play can use."""
@@ -248,6 +266,7 @@ class LiveRunner(Runner):
             extras=self._spec.extras,
             features=self._spec.features,
             **({"stack_size": self._spec.stack_size} if self._spec.whole_stacks else {}),
+            **({"report_effect": True} if self._spec.needs_effect else {}),
             **terms,
         )
 

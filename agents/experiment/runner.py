@@ -21,6 +21,7 @@ import gymnasium as gym
 import torch
 from absl import logging
 
+from async_wrappers.agents.acting.effect import report_effect
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.checkpoint import (
@@ -182,6 +183,9 @@ class Runner:
             f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
         )
         self.agent = self._new_agent()
+        spec: Any = getattr(self.agent, "spec", None)
+        if getattr(spec, "needs_effect", False):
+            report_effect(self.environment, spec.name)
         self.agent.keep_diverged_in(self.base_dir)
         if self.overlap:
             self.agent.overlap_learning()

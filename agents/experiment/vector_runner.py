@@ -20,6 +20,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.agents.acting.effect import ShowEffect
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.episode import (
     Episode,
@@ -146,6 +147,12 @@ class VectorRunner(Runner):
             kind = type(self.agent).__name__
             raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {kind}")
         self._refuse_what_is_of_one_environment()
+        must(
+            not spec.needs_effect or self.create_vector_fn is None,
+            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and critic_at='effect', as a vector "
+            f"does not report the frames on which actions land, got {self.create_vector_fn!r}: bind "
+            "Runner.create_environment_fn alone, or critic_at = 'start'",
+        )
         self._envs: Any = None
         if self.create_vector_fn is not None:
             self._check_delay(self.create_vector_fn)
@@ -289,6 +296,8 @@ class VectorRunner(Runner):
     def _make_envs(self, phase: Phase, count: int, **other: Any) -> Any:
         envs = self._create_envs(num_envs=count, **{**self._of_envs(phase), **other})
         here = self.environment.observation_space, self.environment.action_space
+        if self._critic_of(phase) is not None:
+            here = ShowEffect.space(here[0]), here[1]
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
         ):
@@ -309,12 +318,19 @@ class VectorRunner(Runner):
             create_vector = with_gin_values(create_vector)
         of_all = self.num_envs if phase == Phase.TRAIN else self._evaluating
         return {
-            "make_env": _Numbered(create_environment, self.seed, phase, of_all, self.max_steps_per_episode),
+            "make_env": _Numbered(
+                create_environment, self._critic_of(phase), self.seed, phase, of_all, self.max_steps_per_episode
+            ),
             "create_vector_fn": create_vector,
             "double_buffered": self.double_buffered and phase == Phase.TRAIN,
             "processes": self.processes // self.learners if phase == Phase.TRAIN else self.processes,
             **({"timeout": self.timeout} if self.processes else {}),
         }
+
+    def _critic_of(self, phase: Phase) -> str | None:
+        """Return the name of the agent whose critic reads the effects of a phase; None where none does."""
+        spec = self.agent.spec
+        return spec.name if spec.needs_effect and phase == Phase.TRAIN else None
 
     def _training_seeds(self, learner: int) -> Seeds:
         first = learner * self.num_envs // self.learners
@@ -610,13 +626,22 @@ def _make_share(
 
 
 class _Numbered:
-    """Makes an environment whose episodes are seeded by their numbers; it pickles."""
+    """Makes an environment whose episodes are seeded by their numbers; it pickles.
 
-    def __init__(self, make_env: Callable[[], Any], *arguments: Any) -> None:
-        self._make_env, self.arguments = make_env, arguments
+    Args:
+        make_env: Makes the environment.
+        critic: The name of the agent whose critic reads the effects; None shows none.
+        *arguments: Of `NumberedEpisodes`.
+    """
+
+    def __init__(self, make_env: Callable[[], Any], critic: str | None, *arguments: Any) -> None:
+        self._make_env, self._critic, self.arguments = make_env, critic, arguments
 
     def __call__(self) -> NumberedEpisodes:
-        return NumberedEpisodes(self._make_env(), *self.arguments)
+        environment = self._make_env()
+        if self._critic is not None:
+            environment = ShowEffect(environment, self._critic)
+        return NumberedEpisodes(environment, *self.arguments)
 
 
 @contextmanager

@@ -563,12 +563,18 @@ class ReincarnatedAgent(TurnBasedAgent):
         return self.student.guided(decision, self._number)
 
     def _close(
-        self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
+        self,
+        reward: float,
+        outcome: Outcome,
+        following: Any,
+        realtime: Mapping[str, Any] | None,
+        terminal: bool = False,
+        truncated: bool = False,
     ) -> None:
         if self.student.labelled and not self.eval_mode and outcome.applied:
             label = self._label if self._label_at == "start" else self._values_of("effect_info")
             self._extras = {"extras": {**self._extras.get("extras", {}), LABEL: label}}
-        super()._close(reward, outcome, following, terminal, truncated)
+        super()._close(reward, outcome, following, realtime, terminal, truncated)
 
     def _learn_from_closed(self, frame: int) -> None:
         if self.teaching.phase is not TeachingPhase.COLLECT:

@@ -108,14 +108,14 @@ class _Episode:
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
         self.rewards = self.score = 0.0
 
-    def cut(self, following: Any, frame: int) -> None:
+    def cut(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners, for whom another one begins."""
-        self.transitions.end(False, following, frame)
+        self.transitions.end(False, following, frame, newest)
         self.transitions = Transitions(self._journal)
 
-    def end_life(self, following: Any, frame: int) -> None:
+    def end_life(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners by the loss of a life, while the game goes on."""
-        self.transitions.end(True, following, frame)
+        self.transitions.end(True, following, frame, newest)
         self.transitions = Transitions(self._journal)
         self.last_action, self.missed = None, 0
 
@@ -253,7 +253,7 @@ class EnvironmentLoop:
                 observation = self._env.reset()[0]  # the game goes on
                 terminated = False
         if terminated or truncated:
-            episode.transitions.end(terminated, self._following(observation, frame), frame)
+            episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
         else:
             episode.transitions.abandon()
         clock.end_episode(frame, played)
@@ -269,7 +269,7 @@ class EnvironmentLoop:
 
         Inferences in flight are dropped when they end. The game's frames keep their deadlines and their numbers.
         """
-        episode.end_life(self._following(observation, frame), frame)
+        episode.end_life(self._following(observation, frame), frame, observation)
         self.clock.close(frame - 1)
         if self._chunks is not None:
             self._chunks.clear()
@@ -298,7 +298,7 @@ class EnvironmentLoop:
         """Begin or end a pause on this frame, if asked; after a pause all is as in the beginning of an episode."""
         if self.paused and episode.paused is None:
             episode.paused = frame
-            episode.cut(self._following(observation, frame), frame)
+            episode.cut(self._following(observation, frame), frame, observation)
             self.clock.close(frame - 1)
             if self._chunks is not None:
                 self._chunks.clear()
@@ -327,7 +327,7 @@ class EnvironmentLoop:
             episode.effects.append((start, frame))
             if self._stacks is not None:
                 self._stacks.applied(start)
-            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start)
+            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)
         if self._chunks is not None:
             if is_fresh:
                 self._chunks.forget(frame)

@@ -118,6 +118,7 @@ class RunSpec:
     learner_latency: Latency | None = None
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
+    report_effect: bool = False
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.
@@ -136,6 +137,7 @@ class RunSpec:
             extras=self.extras,
             chunk_length=0 if self.config.chunk is None else self.config.chunk.length,
             features=self.features,
+            report_effect=self.report_effect,
         )
 
 

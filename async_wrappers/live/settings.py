@@ -235,6 +235,13 @@ class RunnerSettings(Settings):
         _features,
     )
 
+    report_effect: bool = flag(
+        False,
+        'A transition\'s observations are dicts ``{"start": ..., "effect": ...}``: the one that the decision started '
+        "from, and that of the frame on which its action was applied, for a critic. Policies get the first alone. Not "
+        "with chunks, nor with stacks.",
+    )
+
     def run_spec(self) -> RunSpec:
         """Return the run that these arguments describe.
 
@@ -279,6 +286,12 @@ class RunnerSettings(Settings):
             raise ValueError(
                 f"a Chunk with mean={chunk.mean!r} is for acting alone, as no entry is applied as the policy drew it: "
                 f"leave it None where anybody learns, got learners={learners}"
+            )
+        if self.report_effect and (chunk is not None or self.stack_size > 1):
+            given = f"default_action={self.default_action!r}" if chunk is not None else f"stack_size={self.stack_size}"
+            raise ValueError(
+                "report_effect must be False with chunks and stacks, whose observations are not those of one frame, "
+                f"got True beside {given}"
             )
         if self.committed_prefix is not None and self.features is not None:
             raise ValueError(

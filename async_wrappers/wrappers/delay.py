@@ -72,8 +72,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     ``default_frames`` then counts the frames on which `Chunk.after` acted.
 
     With `report_effect` it also holds, after a step, ``effect_observation`` and ``effect_info``: observation and info
-    of the frame on which the action landed; both None where ``applied`` is False. The policy could not know them when
-    it chose the action, so they are for a teacher, not for a policy.
+    of the frame on which the action landed; both None where ``applied`` is False. ``next_effect_observation`` is that
+    of the frame on which the next decision's action will land; at the end of an episode its last one. The policy could
+    not know them when it chose the action, so they are for a teacher or a critic, not for a policy.
 
     Example:
         >>> import gymnasium as gym
@@ -111,7 +112,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
         schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and the
             arguments that need a latency. The wrapper plays its own copy.
-        report_effect: Report the observation on which each action landed; otherwise it is not even copied.
+        report_effect: Report the observations on which actions land; otherwise they are not even copied.
 
     Attributes:
         report_effect: As given; it may be changed between two episodes.
@@ -210,6 +211,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._delay = effect - self._start
         self._frame = self._missed = 0
         self._reward: Any = 0.0
+        self._landing: _Sight | None = None  # a copy of the newest frame, which the next action lands on, if reported
         self._last_action: Any = None
         # The sights that decisions in flight were computed from, oldest first. Starts increase, so a sight older than
         # the one that is looked up is never needed again.
@@ -253,7 +255,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         applied, effect = not self._over, self._frame
         finished = effect if self._finished is None or not applied else self._finished()
         # Copied before the action is applied, for the environment may reuse its arrays.
-        landed = self._now() if self.report_effect and applied else (effect, None, None)
+        landed: Any = (effect, None, None)
+        if self.report_effect and applied:
+            landed = self._landing or self._now()
         if applied:
             self._missed = 0
             if self._chunks is None:
@@ -291,7 +295,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             realtime["default_frames"] = frame - first - int(executed.sum())
             realtime["executed"] = executed
         if self.report_effect:
+            self._landing = self._now()
             realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
+            realtime["next_effect_observation"] = self._landing[1]
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
     @property

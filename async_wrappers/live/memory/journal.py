@@ -1,9 +1,10 @@
 """The journal: transitions in shared memory, appended by the environment loop alone and read by all learners.
 
 An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and the extras
-that the policy leaves for the learner beside its action, if any; of a chunk also which entries were applied. Its next
-observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
-an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
+that the policy leaves for the learner beside its action, if any; of a chunk also which entries were applied. Where it
+is asked for, it also holds the observation of the frame on which the action took effect, which no policy could know.
+Its next observation is that of the entry after it, so that each observation is kept once; after the last decision of an
+episode an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
 
 The loop writes through `Transitions`, which knows which frames' rewards belong to which decision (rule 3 of a
 schedule); a learner reads through a `TransitionReader`, which knows where one transition does not follow the one
@@ -44,6 +45,8 @@ class Journal:
         capacity: Entries kept, at least 3: two that are being written, and one to read.
         extras: Space of the values that the policy leaves for the learner beside an action; None takes no byte.
         chunk_length: Entries of a chunk; 0 if actions are no chunks.
+        report_effect: Whether a transition's observations are dicts ``{"start": ..., "effect": ...}``: the one behind
+            the action, and that of the frame on which it took effect. Otherwise the second takes no byte.
 
     Raises:
         ValueError: `capacity` is too small.
@@ -57,12 +60,14 @@ class Journal:
         capacity: int,
         extras: Space | None = None,
         chunk_length: int = 0,
+        report_effect: bool = False,
     ) -> None:
         """See the class."""
         if capacity < _WRITTEN + 1:
             raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
-        codecs = _codecs(observation_space, action_space, extras)
-        self._observation, self._action, self._extras = codecs
+        codecs = _codecs(observation_space, action_space, extras, report_effect)
+        self._observation, self._action, self._extras, self._effect = codecs
+        self._report_effect = report_effect
         self._capacity, self.chunk_length = capacity, chunk_length
         self._counts = block.array(np.int64, 2)  # entries complete, transitions complete
         self._entries = block.array(_entry(codecs, chunk_length), capacity, 64)
@@ -75,9 +80,11 @@ class Journal:
         capacity: int,
         extras: Space | None = None,
         chunk_length: int = 0,
+        report_effect: bool = False,
     ) -> int:
         """Return the bytes that a journal takes."""
-        return 64 + _entry(_codecs(observation_space, action_space, extras), chunk_length).itemsize * capacity
+        codecs = _codecs(observation_space, action_space, extras, report_effect)
+        return 64 + _entry(codecs, chunk_length).itemsize * capacity
 
     def _at(self, position: int) -> npt.NDArray[Any]:
         """Return the entry at a position, as an array [1]."""
@@ -89,15 +96,17 @@ class Journal:
         """How many entries are complete: the position after the newest one."""
         return int(self._counts[0])
 
-    def apply(self, observation: Any, action: Any, extras: Any = None) -> None:
+    def apply(self, observation: Any, action: Any, extras: Any = None, effect: Any = None) -> None:
         """Note a decision that takes effect in the entry after the complete ones: observation, action and extras.
 
-        Only the environment loop calls it, `close` and `end`. Call it before closing the decision before it.
+        `effect` is the observation of the frame on which it does, read where effects are reported. Only the environment
+        loop calls it, `close` and `end`. Call it before closing the decision before it.
         """
         entry = self._at(self._applied)
         self._observation.write(entry["observation"], observation)
         self._action.write(entry["action"], action)
         self._extras.write(entry["extras"], extras)
+        self._effect.write(entry["effect"], effect)
         self._applied += 1
 
     def close(self, reward: float, interval: int, executed: Any = False) -> None:
@@ -107,10 +116,16 @@ class Journal:
         """
         self._complete(reward, interval, _RUNNING, executed)
 
-    def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any = False) -> None:
-        """End the episode: the decision applied last is complete, and `final` is the observation after it."""
+    def end(
+        self, reward: float, interval: int, terminal: bool, final: Any, executed: Any = False, effect: Any = None
+    ) -> None:
+        """End the episode: the decision applied last is complete, and `final` is the observation after it.
+
+        `effect` is the last observation of the episode, read where effects are reported.
+        """
         entry = self._at(self._applied)
         self._observation.write(entry["observation"], final)
+        self._effect.write(entry["effect"], effect)
         entry["kind"] = _FINAL
         self._applied += 1
         self._complete(reward, interval, _TERMINAL if terminal else _TRUNCATED, executed)
@@ -162,13 +177,13 @@ class Journal:
         if kind != _FINAL:
             following = self._at(position + 1)
             transition: dict[str, Any] = {
-                "observation": self._observation.read(entry["observation"]),
+                "observation": self._observed(entry),
                 "action": self._action.read(entry["action"]),
                 "reward": float(entry["reward"][0]),
                 "interval": int(entry["interval"][0]),
                 "terminal": kind == _TERMINAL,
                 "truncated": kind == _TRUNCATED,
-                "next_observation": self._observation.read(following["observation"]),
+                "next_observation": self._observed(following),
             }
             if (extras := self._extras.read(entry["extras"])) is not None:
                 transition["extras"] = extras
@@ -178,19 +193,27 @@ class Journal:
         oldest = self.oldest()
         return (oldest, None) if position < oldest else (position + 1, numbered)
 
+    def _observed(self, entry: npt.NDArray[Any]) -> Any:
+        """Return the observation of an entry as a transition has it."""
+        start = self._observation.read(entry["observation"])
+        return {"start": start, "effect": self._effect.read(entry["effect"])} if self._report_effect else start
+
 
 _RUNNING, _TERMINAL, _TRUNCATED, _FINAL = range(4)
 _WRITTEN = 2  # entries after the last complete one that the writer may be at
 
 
-def _codecs(observation: Space, action: Space, extras: Space | None) -> tuple[Codec, ...]:
-    return Codec("observation_space", observation), Codec("action_space", action), Codec("extras", extras)
+def _codecs(observation: Space, action: Space, extras: Space | None, report_effect: bool) -> tuple[Codec, ...]:
+    observed = Codec("observation_space", observation)
+    effect = observed if report_effect else Codec("observation_space", None)
+    return observed, Codec("action_space", action), Codec("extras", extras), effect
 
 
 def _entry(codecs: tuple[Codec, ...], chunk_length: int) -> np.dtype[Any]:
-    observation, action, extras = codecs
+    observation, action, extras, effect = codecs
     whole = [(name, np.int64) for name in ("number", "interval", "kind")]
     parts = [("action", action.dtype), ("observation", observation.dtype), ("extras", extras.dtype)]
+    parts.append(("effect", effect.dtype))
     executed = ("executed", np.bool_, (chunk_length,))
     return np.dtype([*whole, ("reward", np.float64), *parts, executed], align=True)
 
@@ -210,10 +233,15 @@ class Transitions:
         self.paid = 0.0
         """Sum of that decision's rewards so far."""
 
-    def apply(self, observation: Any, action: Any, frame: int, extras: Any = None, start: int = 0) -> None:
-        """Note that a decision that started on frame `start` takes effect, and complete the one before it."""
+    def apply(
+        self, observation: Any, action: Any, frame: int, extras: Any = None, start: int = 0, effect: Any = None
+    ) -> None:
+        """Note that a decision that started on frame `start` takes effect, and complete the one before it.
+
+        `effect` is the observation of the frame on which it takes effect.
+        """
         if self._journal is not None:
-            self._journal.apply(observation, action, extras)
+            self._journal.apply(observation, action, extras, effect)
         if self._effect is not None:
             if self._journal is not None:
                 self._journal.close(self.paid, frame - self._effect, self._executed(frame))
@@ -224,10 +252,13 @@ class Transitions:
         """Add a frame's reward."""
         self.paid += reward
 
-    def end(self, terminal: bool, final: Any, frame: int) -> None:
-        """End the episode after `frame` frames; a truncated one (`terminal` False) is bootstrapped on `final`."""
+    def end(self, terminal: bool, final: Any, frame: int, effect: Any = None) -> None:
+        """End the episode after `frame` frames; a truncated one (`terminal` False) is bootstrapped on `final`.
+
+        `effect` is the newest observation.
+        """
         if self._journal is not None and self._effect is not None:
-            self._journal.end(self.paid, frame - self._effect, terminal, final, self._executed(frame))
+            self._journal.end(self.paid, frame - self._effect, terminal, final, self._executed(frame), effect)
 
     def _executed(self, end: int) -> Any:
         """Return which entries of the running chunk were applied on the frames before `end`."""

@@ -47,6 +47,7 @@ class SharedLayout:
     extras: gym.spaces.Dict | None = None
     chunk_length: int = 0  # entries of a chunk; 0 if actions are no chunks
     features: gym.Space[Any] | None = None
+    report_effect: bool = False  # whether transitions hold the observations of the frames of effect
 
     @property
     def answers(self) -> gym.Space[Any]:
@@ -78,8 +79,9 @@ class SharedLayout:
         return self.answers, self.workers, None if self.features is not None else self.extras
 
     @property
-    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None, int]:
-        return self.observation_space, self.action_space, self.journal_capacity, self.extras, self.chunk_length
+    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None, int, bool]:
+        spaces = self.observation_space, self.action_space
+        return *spaces, self.journal_capacity, self.extras, self.chunk_length, self.report_effect
 
     def ring(self, memory: SharedMemory) -> FrameRing:
         """Return the frame ring."""

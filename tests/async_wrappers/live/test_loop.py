@@ -233,17 +233,20 @@ class Notes:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.effects: list[int] = []
 
     def begin_writing(self) -> None:
         self.told.append(("begin_writing",))
 
-    def apply(self, observation: Any, action: Any, extras: Any = None) -> None:
+    def apply(self, observation: Any, action: Any, extras: Any, effect: Any) -> None:
+        self.effects.append(int(effect[FRAME]))
         self.told.append(("apply", int(observation[FRAME]), action))
 
     def close(self, reward: float, interval: int, executed: Any) -> None:
         self.told.append(("close", reward, interval))
 
-    def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any) -> None:
+    def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any, effect: Any) -> None:
+        self.effects.append(int(effect[FRAME]))
         self.told.append(("end", reward, interval, terminal, int(final[FRAME])))
 
     def abandon(self) -> None:
@@ -262,6 +265,7 @@ def test_transitions_are_keyed_by_decision_and_a_cut_episode_bootstraps_on_what_
         ("close", 1 + 10 + 100 + 1 + 10, 2),
         ("end", 100 + 1 + 10, 3, False, 5),
     ]
+    assert notes.effects == [3, 5, 8]
 
 
 def test_a_terminated_episode_and_one_that_the_run_cuts_off_are_told_apart() -> None:

@@ -551,6 +551,9 @@ def test_the_infos_of_a_vector_hold_one_entry_per_environment() -> None:
     assert infos["realtime"]["observation_info"]["frame"].tolist() == [2, 3]
 
 
+REPORTED = ("effect_observation", "effect_info", "next_effect_observation")
+
+
 @settings(max_examples=40, deadline=None)
 @given(delay=st.integers(0, 6), noops=st.integers(0, 4), length=st.integers(1, 15), reuse=st.booleans())
 def test_the_effect_is_what_was_shown_on_the_frame_on_which_the_action_landed(
@@ -559,11 +562,12 @@ def test_the_effect_is_what_was_shown_on_the_frame_on_which_the_action_landed(
     game = DriftingEnv(lengths=[length], reuse=reuse)
     env = RealtimeDelay(game, delay, noops, "random", report_effect=True)
     env.reset(seed=0)
-    over, found = False, []
+    over, found, coming = False, [], []
     while not over:
         *_, terminated, truncated, info = env.step(1)
         over, realtime = terminated or truncated, info["realtime"]
         found.append((realtime["effect_observation"], realtime["effect_info"]))
+        coming.append(realtime["next_effect_observation"])
         assert (realtime["effect_info"] is None) == (not realtime["applied"])
     shown = game.lives[-1].observations
     effects = [*range(delay, length, noops + 1)]
@@ -571,6 +575,8 @@ def test_the_effect_is_what_was_shown_on_the_frame_on_which_the_action_landed(
     for effect, (observation, effect_info) in zip(effects, found, strict=False):
         np.testing.assert_array_equal(observation, shown[effect])
         assert effect_info == {}
+    for effect, observation in zip([*effects[1:], length], coming, strict=True):
+        np.testing.assert_array_equal(observation, shown[effect])
     if not effects:
         assert found == [(None, None)]
 
@@ -587,8 +593,8 @@ def test_the_effect_is_reported_where_it_is_asked_for_alone_and_changes_nothing_
                 observation, reward, terminated, truncated, info = env.step(0)
                 over = terminated or truncated
                 realtime = dict(info["realtime"])
-                assert ("effect_observation" in realtime) == ("effect_info" in realtime) == asked
-                realtime.pop("effect_observation", None), realtime.pop("effect_info", None)
+                reported = [realtime.pop(name, None) for name in REPORTED if (name in realtime) == asked]
+                assert len(reported) == len(REPORTED)
                 seen.append((observation.tolist(), reward, realtime))
         runs.append(seen)
     assert runs[0] == runs[1]

@@ -1,0 +1,184 @@
+"""The frame on which an action lands, for a critic that reads what the environment showed then.
+
+Under delay a decision starts on frame s and its action lands on frame e >= s. An agent whose `Spec.needs_effect` is
+True learns from transitions whose observation is a dict of two:
+
+========== ===========================================================================================================
+"start"    o_s, which the decision started from: the policy reads it, and nothing else
+"effect"   o_e, of the frame on which its action landed: for the critic, in learning
+========== ===========================================================================================================
+
+The next observation holds o_s' and o_e' of the decision that is applied next. A transition is complete when that one
+lands, on frame e': so o_e' is the newest observation there is when the transition is complete, and a learner that
+waits until then never reads the future. At the end of an episode "start" is the final observation as without the
+effect, and "effect" is the last one that the environment showed.
+
+(o_e, a, R, o_e') is a transition of the environment without delay, which is what the critics of Kim et al., "Belief
+projection-based reinforcement learning for environments with delayed feedback", NeurIPS 2023, learn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.spaces import Dict
+from gymnasium.wrappers import DelayObservation
+
+from async_wrappers.agents.settings import must
+
+__all__ = ["EFFECT", "LANDED", "START", "Effects", "ShowEffect", "effect_space", "report_effect", "reported_effects"]
+
+START, EFFECT = "start", "effect"  # of a stored observation
+LANDED = "landed"  # of a shown one
+_REPORTED = ("effect_observation", "effect_info", "next_effect_observation")  # of info["realtime"]
+
+
+def effect_space(space: gym.Space[Any]) -> Dict:
+    """Return the space of a stored observation, whose parts are of `space`."""
+    return Dict({START: space, EFFECT: space})
+
+
+def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:
+    """Let an environment's delay report the observations on which actions land; without a delay there is nothing to do.
+
+    Args:
+        environment: Between two episodes.
+        agent: Its name, for the message.
+
+    Raises:
+        ValueError: Actions are chunks, or a wrapper delays that does not report.
+    """
+    needs = f"critic_at must be 'start' with agent {agent!r} (needs_effect False)"
+    layer: Any = environment
+    while isinstance(layer, gym.Wrapper):
+        must(
+            not isinstance(layer, DelayObservation),
+            f"{needs} where DelayObservation delays, which does not report on which frame an action lands, got "
+            "'effect': delay with RealtimeDelay",
+        )
+        layer = layer.env
+    if environment.has_wrapper_attr("report_effect"):
+        chunked = environment.has_wrapper_attr("chunk") and environment.get_wrapper_attr("chunk") is not None
+        must(
+            not chunked,
+            f"{needs} where actions are chunks, which land on several frames, got 'effect': bind another "
+            "default_action, or the critic at the start",
+        )
+        environment.set_wrapper_attr("report_effect", True, force=False)
+        return
+    must(
+        not environment.has_wrapper_attr("decision_interval"),
+        f"{needs} where a delay has no attribute report_effect, as {type(environment).__name__}'s has not, got "
+        "'effect': delay with RealtimeDelay",
+    )
+
+
+def reported_effects(realtime: Mapping[str, Any] | None, start: Any, following: Any) -> tuple[Any, Any]:
+    """Return o_e and o_e' of a decision that was applied.
+
+    Args:
+        realtime: The environment's report after the decision's step; None without delay, where an action lands on the
+            frame on which it starts.
+        start: The observation from which it started.
+        following: That of the next decision.
+
+    Raises:
+        ValueError: There is a delay, and it does not report them; or actions are chunks.
+    """
+    if realtime is None:
+        return start, following
+    must(
+        "executed" not in realtime,
+        "critic_at must be 'start' (needs_effect False) where actions are chunks, which land on several frames, got "
+        "'effect'",
+    )
+    if "next_effect_observation" not in realtime:
+        raise ValueError(
+            "critic_at must be 'start' (needs_effect False) where info['realtime'] has no 'effect_observation' and "
+            "'next_effect_observation', got 'effect': report them as RealtimeDelay(report_effect=True) does"
+        )
+    return realtime["effect_observation"], realtime["next_effect_observation"]
+
+
+class Effects:
+    """Makes the stored observations of one environment's decisions, in turn.
+
+    The next observation of a transition and the observation of the one that follows are one object, so that a learner
+    sees without a comparison that the second continues the first.
+
+    Args:
+        read: Applied to each observation that the environment reports.
+    """
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        """See the class."""
+        self._read = read
+        self._next: dict[str, Any] | None = None
+
+    def begin_episode(self) -> None:
+        """Forget the episode before."""
+        self._next = None
+
+    def pair(self, realtime: Mapping[str, Any] | None, start: Any, following: Any) -> tuple[Any, Any]:
+        """Return observation and next observation of a decision that was applied; see `reported_effects`."""
+        effect, next_effect = reported_effects(realtime, start, following)
+        observation = self._next or {START: start, EFFECT: self._read(effect)}
+        self._next = {START: following, EFFECT: self._read(next_effect)}
+        return observation, self._next
+
+
+class ShowEffect(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows the observations of effects among many environments, as parts of the observation.
+
+    Batched environments (`async_wrappers.batched`) then carry them like any Dict, over processes too. The observation
+    after a step is a dict of
+
+    ========== =======================================================================================================
+    "start"    what the next decision reads, or the final observation
+    "landed"   that of the frame on which this step's action landed; without a meaning where it was not applied
+    "effect"   that of the frame on which the next action will land; at the end of an episode the last one
+    ========== =======================================================================================================
+
+    After ``reset`` all three are the first observation, as no action has landed.
+
+    Args:
+        env: The environment.
+        agent: The agent's name, for a message.
+
+    Raises:
+        ValueError: See `report_effect`.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], agent: str) -> None:
+        """See the class."""
+        super().__init__(env)
+        report_effect(env, agent)
+        self.observation_space = self.space(env.observation_space)
+        self._start: Any = None
+
+    @staticmethod
+    def space(space: gym.Space[Any]) -> Dict:
+        """Return the space of what is shown, whose parts are of `space`."""
+        return Dict(dict.fromkeys((START, LANDED, EFFECT), space))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._start = deepcopy(observation)  # an environment may reuse its array
+        return {START: observation, LANDED: observation, EFFECT: observation}, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        following, reward, terminated, truncated, info = self.env.step(action)
+        realtime = info.get("realtime")
+        landed, effect = reported_effects(realtime, self._start, following)
+        if realtime is None:
+            self._start = deepcopy(following)
+        else:  # the vector of infos has no room for observations
+            landed = following if landed is None else landed
+            left = {name: value for name, value in realtime.items() if name not in _REPORTED}
+            info = {**info, "realtime": left}
+        return {START: following, LANDED: landed, EFFECT: effect}, reward, terminated, truncated, info

@@ -1,0 +1,380 @@
+"""The frame on which an action lands, in every world: the environment's own log of actions says which it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import DelayObservation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import AsyncRunner, Chunk, RealtimeDelay
+from async_wrappers.agents.acting.decisions import PolicyOutput
+from async_wrappers.agents.acting.effect import Effects, ShowEffect, report_effect, reported_effects
+from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
+from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Learning, LossOutput
+from async_wrappers.agents.replay.replay import create_replay
+from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.batched.double_buffered import DoubleBuffered
+from async_wrappers.batched.processes import ProcessEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.latency import LogNormal
+from async_wrappers.live.loop import episode_seed
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.landing import DEFAULT, ENDS, Keeping, Starts, Writing, game, reckoned, told
+from tests.worlds.recording_env import EPISODE, FRAME, RecordingEnv
+
+
+class Landing(Spec):
+    needs_effect = True
+
+    def make_policy(self, number: int = 0, workers: int = 1) -> Any:
+        return Starts()
+
+    def make_learner(self, number: int = 0, learners: int = 1) -> Any:
+        return Keeping()
+
+
+def episodes_of(observed: list[Mapping[str, Any]], count: int) -> list[list[tuple[Any, ...]]]:
+    """Return the transitions of each episode, each of whose observations is of that episode."""
+    found: list[list[tuple[Any, ...]]] = [[] for _ in range(count)]
+    for transition in observed:
+        both = [transition[name] for name in ("observation", "next_observation")]
+        (episode,) = {int(one[part][EPISODE]) for one in both for part in ("start", "effect")}
+        found[episode].append(told(transition))
+    return found
+
+
+def played(environment: gym.Env[Any, Any], episodes: int, max_frames: int | None = None) -> list[Mapping[str, Any]]:
+    agent = TurnBasedAgent.playing(Landing, environment)
+    for number in range(episodes):
+        play_episode(agent, environment, number, max_frames)
+    return agent.learner.observed
+
+
+def assert_reckoned(observed: list[Mapping[str, Any]], world: RecordingEnv, terminals: list[bool]) -> None:
+    for number, found in enumerate(episodes_of(observed, len(world.episodes))):
+        final = found[-1][2] if found else 0  # which decision is in flight at the end, tests of the delay say
+        assert found == reckoned(world.episodes[number], terminals[number], final)
+        assert final <= len(world.episodes[number])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    delay=st.integers(0, 6),
+    noops=st.integers(0, 4),
+    lengths=st.lists(st.integers(1, 15), min_size=1, max_size=4),
+    ends=st.lists(st.sampled_from(ENDS), min_size=1, max_size=2),
+    reuse=st.booleans(),
+)
+def test_an_agent_learns_from_the_frame_of_each_effect(
+    delay: int, noops: int, lengths: list[int], ends: list[tuple[bool, bool]], reuse: bool
+) -> None:
+    world = game(lengths, ends, reuse)
+    observed = played(RealtimeDelay(world, delay, noops, DEFAULT), 4)
+    assert_reckoned(observed, world, [ends[number % len(ends)][0] for number in range(4)])
+    for number, log in enumerate(world.episodes):
+        assert sum(start != DEFAULT for start in log) == len(range(delay, lengths[number % len(lengths)], noops + 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mean=st.floats(0.0, 0.1),
+    cv=st.floats(0.1, 1.0),
+    workers=st.integers(1, 4),
+    stagger=st.sampled_from(["tickets", "none", "sequential"]),
+    lengths=st.lists(st.integers(1, 25), min_size=1, max_size=4),
+)
+def test_so_it_does_under_random_latencies(
+    mean: float, cv: float, workers: int, stagger: str, lengths: list[int]
+) -> None:
+    world = game(lengths)
+    latency = LogNormal(mean=max(mean, 1e-3), cv=cv)
+    terms: dict[str, Any] = {"stagger": stagger, "default_action": DEFAULT}
+    observed = played(RealtimeDelay(world, latency=latency, workers=workers, fps=60, **terms), 4)
+    assert_reckoned(observed, world, [True, False] * 2)
+
+
+def test_without_a_delay_an_action_lands_where_its_decision_started() -> None:
+    world = game(5, reuse=True)
+    observed = played(world, 2)
+    assert [told(each)[:4] for each in observed[:5]] == [(k, k, k + 1, k + 1) for k in range(5)]
+
+
+def test_an_episode_that_is_cut_ends_with_the_observation_of_the_frame_on_which_it_was() -> None:
+    world = game(100)
+    observed = played(RealtimeDelay(world, 3, 0, DEFAULT), 1, max_frames=10)
+    assert told(observed[-1]) == (6, 9, 7, 10, 1.0, False)
+    assert observed[-1]["truncated"]
+
+
+def test_what_continues_a_transition_is_the_same_object_and_costs_no_comparison() -> None:
+    observed = played(RealtimeDelay(game(8), 2, 0, DEFAULT), 1)
+    for one, then in pairwise(observed):
+        assert one["next_observation"] is then["observation"]
+
+
+@pytest.mark.parametrize(("delay", "noops"), [(0, 0), (3, 0), (2, 1)])
+def test_a_demonstration_that_is_played_back_has_its_effects(delay: int, noops: int) -> None:
+    world = game(12)
+    observations = np.array([[0, frame, 0] for frame in range(13)])
+    demonstration = Demonstration(observations, np.arange(12) % 5, np.ones(12), True)
+    delayed_world = RealtimeDelay(world, delay, noops, DEFAULT) if delay or noops else world
+    environment, playback = Playback.under(delayed_world)
+    playback.load(demonstration)
+    report_effect(environment, "agent")
+    shown = list(transitions(environment, playback, 0, Effects(np.asarray)))
+    effects = [*range(delay, 12, noops + 1)]
+    assert [told(each)[:2] for each in shown] == [(effect - delay, effect) for effect in effects]
+    assert [told(each)[3] for each in shown] == [*effects[1:], 12]
+    assert [each["action"] for each in shown] == [effect % 5 for effect in effects]
+
+
+# A replay: the dict is stored as any other, and n-step returns and stacks are made of both of its parts.
+
+
+class Stored(Landing):
+    """Keeps its transitions in a replay of n-step returns, with a lane for each environment."""
+
+    def make_learner(self, number: int = 0, learners: int = 1) -> Any:
+        return self.make_vector_learner(1)
+
+    def make_vector_learner(self, num_envs: int) -> Learner:
+        def loss(networks: Any, batch: Any, rng: Any) -> LossOutput:
+            raise AssertionError("nothing is learnt here")
+
+        replay = create_replay(
+            self.stored_space, capacity=2_000, stack_size=1, batch_size=4, update_horizon=2, num_envs=num_envs
+        )
+        settings = Learning(target_update_period=None, min_replay_history=10**6)
+        return Learner(torch.nn.Linear(1, 1), loss, replay, settings)
+
+    def make_policy_of(self, learner: Any) -> Any:
+        return RowsOfStarts()
+
+    def make_vector_policy(self, learner: Any, num_envs: int) -> Any:
+        return RowsOfStarts()
+
+
+class RowsOfStarts:
+    def act(self, inputs: Any, state: Any, decisions: Any) -> PolicyOutput:
+        assert inputs.shape[1:] == (1, 3)  # the policy reads the start alone
+        return PolicyOutput(inputs[:, -1, FRAME])
+
+
+def numbered(make: Callable[[], gym.Env[Any, Any]], count: int) -> gym.Env[Any, Any]:
+    return NumberedEpisodes(ShowEffect(make(), "landing"), 5, 0, count)
+
+
+def delayed(delay: int, noops: int, lengths: list[int]) -> gym.Env[Any, Any]:
+    """Return an environment under delay, or none where both numbers are 0."""
+    world = game(lengths)
+    return RealtimeDelay(world, delay, noops, DEFAULT) if delay or noops else world
+
+
+def batched(make: Callable[[], gym.Env[Any, Any]], kind: str) -> Any:
+    if kind == "processes":
+        return ProcessEnvs(partial(numbered, make, 3), 3, 1)
+    if kind == "halves":
+        makes = [partial(numbered, make, 4)] * 2
+        each = [VectorEnvs(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP)) for _ in range(2)]
+        return DoubleBuffered(*each)
+    return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3)] * 3, autoreset_mode=AutoresetMode(kind)))
+
+
+KINDS = ["halves", *(mode.value for mode in AutoresetMode if mode is not AutoresetMode.DISABLED)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "delay", "noops"),
+    [("processes", 5, 1), *((kind, *both) for kind in KINDS for both in [(0, 0), (2, 0), (5, 1)])],
+)
+def test_each_of_many_environments_stores_what_it_would_store_alone(kind: str, delay: int, noops: int) -> None:
+    make = partial(delayed, delay, noops, [7, 3, 12, 5, 1])
+    envs = batched(make, kind)
+    try:
+        agent = VectorAgent(Stored(make().observation_space, make().action_space), envs.num_envs)
+        envs.begin(range(envs.num_envs))
+        for _ in range(40):
+            shown = envs.recv()
+            agent.observe(shown)
+            envs.send(shown.env_ids, agent.act(shown))
+        agent.observe(envs.recv())
+        agent.observe(envs.cut())  # of rows that were shown and wait for their actions
+    finally:
+        envs.close()
+    lanes = agent.learner.replay.state_dict()["slots"]
+    env = make()
+    alone = TurnBasedAgent.playing(Stored, env)
+    for number in range(60):
+        play_episode(alone, env, environment_seed(5, 0, number, 0))
+    mine = alone.learner.replay.state_dict()["slots"]
+    names = [name for name in mine if name.startswith("observation")]
+    assert sorted(names) == ["observation/effect", "observation/start"]
+    for lane in lanes:
+        kept = len(lane["kind"])
+        assert kept > 12
+        # What is cut ends with the next decision's start, and with the frame on which its action would have landed.
+        for name in ("action", *names):
+            upto = kept if name in names else kept - 1
+            np.testing.assert_array_equal(lane[name][:upto], mine[name][:upto], name)
+        np.testing.assert_array_equal(lane["kind"][: kept - 2], mine["kind"][: kept - 2])
+
+
+def test_an_environment_that_is_gone_leaves_both_parts_to_a_learner_of_ones_own() -> None:
+    class Cutting(Keeping):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cuts: dict[int, Any] = {}
+
+        def extend(self, block: Mapping[str, Any]) -> None:
+            pass
+
+        def cut(self, env_id: int, observation: Any) -> None:
+            self.cuts[env_id] = observation
+
+    class Own(Stored):
+        def make_vector_learner(self, num_envs: int) -> Any:
+            return Cutting()
+
+    make = partial(delayed, 3, 0, [50])
+    envs = batched(make, AutoresetMode.SAME_STEP.value)
+    agent = VectorAgent(Own(make().observation_space, make().action_space), 3)
+    envs.begin(range(3))
+    for _ in range(5):
+        shown = envs.recv()
+        agent.observe(shown)
+        envs.send(shown.env_ids, agent.act(shown))
+    agent.cut_running()
+    cut = {i: [int(one[part][FRAME]) for part in ("start", "effect")] for i, one in agent.learner.cuts.items()}
+    assert cut == {i: [4, 7] for i in range(3)}
+    envs.close()
+
+
+# Live: the same transitions on the virtual clock as in the simulation, for the same schedule.
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mean=st.floats(0.001, 0.1),
+    cv=st.floats(0.1, 1.0),
+    workers=st.integers(1, 4),
+    stagger=st.sampled_from(["tickets", "none", "sequential"]),
+    lengths=st.lists(st.integers(1, 25), min_size=1, max_size=3),
+    reuse=st.booleans(),
+)
+def test_the_virtual_clock_gives_the_transitions_of_the_simulation(
+    mean: float, cv: float, workers: int, stagger: str, lengths: list[int], reuse: bool
+) -> None:
+    latency, learners = LogNormal(mean=mean, cv=cv), list[Keeping]()
+    terms: dict[str, Any] = {"stagger": stagger, "default_action": DEFAULT, "latency": latency}
+    world = game(lengths, reuse=reuse)
+
+    def make_learner() -> Keeping:
+        learners.append(Keeping())
+        return learners[-1]
+
+    runner = AsyncRunner(
+        lambda: game(lengths, reuse=reuse),
+        Starts,
+        workers,
+        60,
+        backend="virtual",
+        make_learner=make_learner,
+        learner_latency=0.01,
+        report_effect=True,
+        **terms,
+    )
+    with runner, TemporaryDirectory() as directory:
+        runner.run(episodes=4)
+        runner.save(directory)  # which observes what is left in the journal
+    agent = TurnBasedAgent.playing(Landing, simulated := RealtimeDelay(world, workers=workers, fps=60, **terms))
+    for number in range(4):
+        play_episode(agent, simulated, episode_seed(0, 0, number))
+    (live,) = learners
+    assert len(live.observed) == len(agent.learner.observed)
+    for one, other in zip(live.observed, agent.learner.observed, strict=True):
+        assert told(one) == told(other)
+        assert one["truncated"] == other["truncated"]
+        for name in ("observation", "next_observation"):
+            for part in ("start", "effect"):  # the history too: no frame of another game
+                np.testing.assert_array_equal(one[name][part], other[name][part])
+
+
+def test_a_run_in_processes_reports_the_frames_that_its_journal_crossed(tmp_path: Path) -> None:
+    runner = AsyncRunner(
+        game,
+        Starts,
+        2,
+        100,
+        latency=0.02,
+        default_action=DEFAULT,
+        make_learner=partial(Writing, tmp_path / "seen"),
+        report_effect=True,
+    )
+    with runner:
+        report = runner.run(episodes=3)
+        runner.save(tmp_path)
+    rows = [tuple(map(int, line.split())) for line in (tmp_path / "seen").read_text().splitlines()]
+    applied = sorted((span.episode, span.effect, span.start) for span in report.spans if span.effect is not None)
+    assert [row[:2] for row in rows] == [(start, effect) for _, effect, start in applied]
+    assert len(rows) > 3
+    for one, then in pairwise(rows):
+        assert one[2:] == then[:2] or one[3] == 9  # the last frame of an episode
+
+
+# What cannot be learnt from is refused in one sentence.
+
+
+class Blind(gym.Wrapper[Any, Any, Any, Any]):
+    """Delays, and reports what the agent's clock needs alone."""
+
+    def step(self, action: Any) -> Any:
+        *step, info = self.env.step(action)
+        return *step, {**info, "realtime": {"frame": 1, "start": 1, "interval": 1, "applied": True}}
+
+
+def test_an_environment_whose_delay_does_not_report_is_refused() -> None:
+    late = DelayObservation(DriftingEnv(), 2)
+    with pytest.raises(ValueError, match=r"^critic_at must be 'start' with agent 'agent' .* where DelayObservation"):
+        TurnBasedAgent.playing(Landing, late)
+    own = Blind(game(5))
+    agent = TurnBasedAgent.playing(Landing, own)
+    with pytest.raises(ValueError, match=r"^critic_at must be 'start' .* where info\['realtime'\] has no 'effect_obs"):
+        play_episode(agent, own, 0)
+    own.decision_interval = 2  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"^critic_at must be 'start' .* no attribute report_effect, as Blind's"):
+        TurnBasedAgent.playing(Landing, own)
+
+
+def test_chunks_are_refused() -> None:
+    chunked = RealtimeDelay(DriftingEnv(), 1, 1, default_action=Chunk(4, after=0))
+    with pytest.raises(ValueError, match=r"^critic_at must be 'start' .* where actions are chunks, which land on"):
+        TurnBasedAgent.playing(Landing, chunked)
+    observation, _ = chunked.reset(seed=0)
+    *_, info = chunked.step(np.zeros(4, np.int64))
+    with pytest.raises(ValueError, match=r"where actions are chunks"):
+        reported_effects(info["realtime"], observation, observation)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"default_action": Chunk(9, after=0)}, "default_action="), ({"stack_size": 3}, "stack_size=3$")],
+)
+def test_a_live_run_refuses_effects_of_what_is_of_several_frames(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"^report_effect must be False with chunks and stacks.*{words}"):
+        AsyncRunner(DriftingEnv, Starts, 1, 60, report_effect=True, backend="virtual", latency=0.01, **given)
