@@ -14,86 +14,38 @@ loss that is not finite moves weights by the optimiser's momentum alone, since i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom
+from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.diverged import check_loss, check_weights
-from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks, Passes
+from async_wrappers.agents.learning import (
+    Batch,
+    Learning,
+    Loss,
+    LossOutput,
+    Monitor,
+    Networks,
+    Passes,
+    batch_tensors,
+)
 from async_wrappers.agents.losses.values import importance_weighted
-from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.replay.segments import check_snapshot
-from async_wrappers.agents.schema import Compute, are_equal, batch_tensors
+from async_wrappers.agents.replay.store import Source, Store
+from async_wrappers.agents.schema import Compute, are_equal
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["Learner", "SampledBatch", "Source", "Store"]
-
-
-class Source(Protocol):
-    """The source of a learner's batches: a `Replay`, or a mixture of several."""
-
-    def sample(self) -> Mapping[str, Any]:
-        """Return a batch; see `Replay.sample`."""
-
-    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> Mapping[str, Any]:
-        """Return given transitions; see `Replay.transitions`."""
-
-    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Set the priorities of a weighted batch's transitions; see `Replay.set_priorities`."""
-
-
-class Store(Source, Protocol):
-    """The store of a learner's transitions, and the source of its batches unless another one is given.
-
-    A `Replay`, or a queue (`UnrollQueue`), whose methods are those of `Replay` of the same names.
-    """
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-
-    @property
-    def drawable(self) -> bool:
-        """Whether a batch can be drawn."""
-
-    def __len__(self) -> int:
-        """See `Replay`."""
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """See `Replay`."""
-
-    def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Replay`."""
-
-    def cut(self, observation: Any, env_id: int = 0) -> None:
-        """See `Replay`."""
-
-    def end_running(self) -> None:
-        """See `Replay`."""
-
-    def facts(self) -> dict[str, Any]:
-        """See `Replay`."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """See `Replay`."""
-
-    def save(self, directory: Path, number: int) -> list[str]:
-        """See `Replay`."""
-
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """See `Replay`."""
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """See `Replay`."""
+__all__ = ["Learner", "SampledBatch"]
 
 
 _MONITORED = ("reward", "interval", "terminal", "truncated")

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers import checks
+from async_wrappers.agents.acting.copies import PolicyCopies
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
-from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
 from async_wrappers.agents.replay.n_step import ActorPriorities

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.experiment.episode import different_episodes
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,
