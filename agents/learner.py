@@ -186,16 +186,12 @@ class Learner:
         following, observation = self._following, transition["observation"]
         # In turn-based play the two are one array, and need no comparison.
         if following is not None and following is not observation and not are_equal(following, observation):
-            self._truncate_episode(following)
+            self.cut(following)
         ended = transition["terminal"] or transition["truncated"]
         self._following = None if ended else transition["next_observation"]
         self.replay.observe({**transition, "action": self._stored(transition["action"])})
         if self._monitors:
             self._monitors[0].observe(transition)
-
-    def _truncate_episode(self, observation: Any) -> None:
-        """End the running episode with its last transition's next observation."""
-        self.cut(0, observation)
 
     def extend(self, block: Mapping[str, Any]) -> None:
         """Store transitions of several environments, whose actions are the environment's; see `Replay.extend`.
@@ -206,7 +202,7 @@ class Learner:
         for row, env_id in enumerate(block["env_ids"].tolist() if self._monitors else ()):
             self._monitors[env_id].observe({name: block[name][row] for name in _MONITORED})
 
-    def cut(self, env_id: int, observation: Any) -> None:
+    def cut(self, observation: Any, env_id: int = 0) -> None:
         """End the running episode of an environment, if one runs, with its last observation."""
         self.replay.cut(observation, env_id)
         if self._monitors:
@@ -565,7 +561,7 @@ class Learner:
         """
         self.finish_update()
         if self._following is not None:
-            self._truncate_episode(self._following)
+            self.cut(self._following)
             self._following = None
         self.replay.save(directory, iteration)
 

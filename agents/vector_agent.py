@@ -444,7 +444,7 @@ class VectorAgent(LearningAgent):
         self._store(block)
         if over.any():
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
-                self.learner.cut(i, self.spec.without_tuples(shown.final[i]))
+                self.learner.cut(self.spec.without_tuples(shown.final[i]), i)
                 if self._priorities is not None:
                     self._priorities.forget(i)
             self._known[env_ids[over]] = shown.realtime["start"][over]
@@ -511,7 +511,7 @@ class VectorAgent(LearningAgent):
             if self._priorities is not None:
                 self._priorities.forget(env_id)
             if not isinstance(self.learner, Learner):
-                self.learner.cut(env_id, last)
+                self.learner.cut(last, env_id)
         self.rows.load_state_dict(state)
         return sum(state["cut"])
 

@@ -63,7 +63,7 @@ class Taking:
         self.replay.extend(block)
         self.most = max(self.most, len(self.replay.sources[0]))
 
-    def cut(self, env_id: int, observation: Any) -> None:
+    def cut(self, observation: Any, env_id: int = 0) -> None:
         self.replay.cut(observation, env_id)
         self.most = max(self.most, len(self.replay.sources[0]))
 
