@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
+from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.schema import ArrayTree, each_array, space_without_tuples, stacked
 from async_wrappers.extras import extra
 from async_wrappers.version import __version__

@@ -14,86 +14,38 @@ loss that is not finite moves weights by the optimiser's momentum alone, since i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom
+from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.diverged import check_loss, check_weights
-from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks, Passes
+from async_wrappers.agents.learning import (
+    Batch,
+    Learning,
+    Loss,
+    LossOutput,
+    Monitor,
+    Networks,
+    Passes,
+    batch_tensors,
+)
 from async_wrappers.agents.losses.values import importance_weighted
-from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.replay.segments import check_snapshot
-from async_wrappers.agents.schema import Compute, are_equal, batch_tensors
+from async_wrappers.agents.replay.store import Source, Store
+from async_wrappers.agents.schema import Compute, are_equal
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["Learner", "SampledBatch", "Source", "Store"]
-
-
-class Source(Protocol):
-    """The source of a learner's batches: a `Replay`, or a mixture of several."""
-
-    def sample(self) -> Mapping[str, Any]:
-        """Return a batch; see `Replay.sample`."""
-
-    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> Mapping[str, Any]:
-        """Return given transitions; see `Replay.transitions`."""
-
-    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Set the priorities of a weighted batch's transitions; see `Replay.set_priorities`."""
-
-
-class Store(Source, Protocol):
-    """The store of a learner's transitions, and the source of its batches unless another one is given.
-
-    A `Replay`, or a queue (`UnrollQueue`), whose methods are those of `Replay` of the same names.
-    """
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-
-    @property
-    def drawable(self) -> bool:
-        """Whether a batch can be drawn."""
-
-    def __len__(self) -> int:
-        """See `Replay`."""
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """See `Replay`."""
-
-    def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Replay`."""
-
-    def cut(self, observation: Any, env_id: int = 0) -> None:
-        """See `Replay`."""
-
-    def end_running(self) -> None:
-        """See `Replay`."""
-
-    def facts(self) -> dict[str, Any]:
-        """See `Replay`."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """See `Replay`."""
-
-    def save(self, directory: Path, number: int) -> list[str]:
-        """See `Replay`."""
-
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """See `Replay`."""
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """See `Replay`."""
+__all__ = ["Learner", "SampledBatch"]
 
 
 _MONITORED = ("reward", "interval", "terminal", "truncated")
@@ -234,16 +186,12 @@ class Learner:
         following, observation = self._following, transition["observation"]
         # In turn-based play the two are one array, and need no comparison.
         if following is not None and following is not observation and not are_equal(following, observation):
-            self._truncate_episode(following)
+            self.cut(following)
         ended = transition["terminal"] or transition["truncated"]
         self._following = None if ended else transition["next_observation"]
         self.replay.observe({**transition, "action": self._stored(transition["action"])})
         if self._monitors:
             self._monitors[0].observe(transition)
-
-    def _truncate_episode(self, observation: Any) -> None:
-        """End the running episode with its last transition's next observation."""
-        self.cut(0, observation)
 
     def extend(self, block: Mapping[str, Any]) -> None:
         """Store transitions of several environments, whose actions are the environment's; see `Replay.extend`.
@@ -254,7 +202,7 @@ class Learner:
         for row, env_id in enumerate(block["env_ids"].tolist() if self._monitors else ()):
             self._monitors[env_id].observe({name: block[name][row] for name in _MONITORED})
 
-    def cut(self, env_id: int, observation: Any) -> None:
+    def cut(self, observation: Any, env_id: int = 0) -> None:
         """End the running episode of an environment, if one runs, with its last observation."""
         self.replay.cut(observation, env_id)
         if self._monitors:
@@ -613,7 +561,7 @@ class Learner:
         """
         self.finish_update()
         if self._following is not None:
-            self._truncate_episode(self._following)
+            self.cut(self._following)
             self._following = None
         self.replay.save(directory, iteration)
 

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from async_wrappers.agents.actions import Actions
-from async_wrappers.agents.learning import Batch, Discounting, Learning, LossOutput, Monitor, Networks
-from async_wrappers.agents.schema import Compute, Reader, batch_tensors, each_array, each_part, whole_stacks
+from async_wrappers.agents.learning import Batch, Discounting, Learning, LossOutput, Monitor, Networks, batch_tensors
+from async_wrappers.agents.schema import Compute, Reader, each_array, each_part, whole_stacks
 from async_wrappers.agents.settings import (
     again,
     flag,

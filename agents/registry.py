@@ -10,7 +10,8 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.reincarnation.dqfd import DQfD
 from async_wrappers.agents.reincarnation.jsrl import JSRL
 from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN

@@ -62,7 +62,6 @@ __all__ = [
     "TransitionSchema",
     "are_equal",
     "batch_of_one",
-    "batch_tensors",
     "blank_actions",
     "blank_observation",
     "copied",
@@ -259,36 +258,6 @@ class TransitionSchema:
         if self.action != WHOLE_NUMBER:
             facts |= {"action_shape": list(self.action.shape), "action_dtype": self.action.dtype.str}
         return facts
-
-
-_STACKS = ("observation", "next_observation")
-_NUMBERS = ("action", "reward", "discount", "weight", "action_window", "next_action_window")
-
-
-def batch_tensors(batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a batch's tensors for a loss.
-
-    Args:
-        batch: a batch of a replay. `interval`, `index` and `probability` are left out.
-        read: makes the network's inputs from stacks [B, k, *shape], or from a dict of such.
-        tensor: makes a tensor from an array: used for all that is not a stack, each array of the extras too.
-
-    Returns:
-        "observation" and "next_observation" as `read` gives them; tensors of "action" [B, ...], as it is stored, and
-        [B] of "reward", "discount" and, if the batch has it, "weight"; of "action_window" and "next_action_window"
-        [B, K, ...], if the batch has them; "extras", tensors in dicts like those of the
-        batch, if it has them.
-    """
-    # The order is that of the batch: on another device it decides what is copied first.
-    tensors: dict[str, Any] = {}
-    for name, array in batch.items():
-        if name in _STACKS:
-            tensors[name] = read(array)
-        elif name in _NUMBERS:
-            tensors[name] = tensor(array)
-        elif name == "extras":
-            tensors[name] = each_array(tensor, array)
-    return tensors
 
 
 def _plain_data(tree: ArrayTree) -> dict[str, Any]:

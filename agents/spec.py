@@ -216,7 +216,7 @@ class Spec:
 
         It is a `LearnerInterface` with two further methods. ``extend(block)`` stores transitions of several
         environments, columns [R] by name as `Replay.extend` takes them, which are views: copy what is kept;
-        ``cut(env_id, observation)`` ends an episode that is under way.
+        ``cut(observation, env_id)`` ends an episode that is under way.
 
         For several learners of a run the method takes two further arguments, ``number`` and ``learners``: it then
         returns learner `number`, a `Learner` with its share of a batch and of the replay, for its own `num_envs`

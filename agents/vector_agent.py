@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers import checks
+from async_wrappers.agents.acting.copies import PolicyCopies
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
 from async_wrappers.agents.acting.effect import EFFECT, LANDED, START
-from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
 from async_wrappers.agents.replay.n_step import ActorPriorities
@@ -476,7 +476,7 @@ class VectorAgent(LearningAgent):
         self._store(block)
         if over.any():
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
-                self.learner.cut(i, self.rows.final(shown, i))
+                self.learner.cut(self.rows.final(shown, i), i)
                 if self._priorities is not None:
                     self._priorities.forget(i)
             self._known[env_ids[over]] = shown.realtime["start"][over]
@@ -543,7 +543,7 @@ class VectorAgent(LearningAgent):
             if self._priorities is not None:
                 self._priorities.forget(env_id)
             if not isinstance(self.learner, Learner):
-                self.learner.cut(env_id, last)
+                self.learner.cut(last, env_id)
         self.rows.load_state_dict(state)
         return sum(state["cut"])
 

@@ -1,4 +1,4 @@
-"""Decisions, and the contract of a policy of rows: from rows of observations to rows of actions, as a pure function.
+"""Decisions, their random numbers, and the contract of a policy of rows: a pure function from observations to actions.
 
 A *row* is one decision's observation. A worker has one row at a time; a batch of environments has many. A policy holds
 weights and nothing that acting changes: what it remembers from decision to decision is its `state`, which it is given
@@ -12,21 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.actions import Actions
 from async_wrappers.policy import Decision
 
-__all__ = [
-    "Decisions",
-    "EpisodeClock",
-    "Memories",
-    "Outcome",
-    "PolicyOutput",
-    "RowsPolicy",
-    "frames_per_decision",
-]
+__all__ = ["DecisionRandom", "Decisions", "Memories", "PolicyOutput", "RowsPolicy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,83 +51,198 @@ class Decisions(Sequence[Decision]):
         return Decision(*(column[row].item() for column in columns))
 
 
-class Outcome(NamedTuple):
-    """What became of a decision.
+class DecisionRandom:
+    """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode, env_id).
 
-    Attributes:
-        interval: Frames from its action's effect to the next one's, or to the end of the episode.
-        closed: Training frames played when its reward was complete.
-        applied: False if the episode ended before its action could land; it then teaches nothing.
+    The generator is counter-based: Philox (Salmon et al. 2011), keyed by the seed. A decision's stream begins at the
+    256-bit counter whose 64-bit words are (0, start, episode, 2^32 env_id + eval_mode), lowest first, so that it would
+    run into another decision's stream only after 2^64 steps. Environment 0 draws alike however many there are.
     """
 
-    interval: int
-    closed: int
-    applied: bool
+    def __init__(self, seed: int) -> None:
+        """Makes the streams of one seed.
+
+        Args:
+            seed: any integer >= 0; different seeds give unrelated streams.
+
+        Raises:
+            ValueError: `seed` is negative.
+        """
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+        self._key = key
+        self._philox = np.random.Philox(key=key)
+        self._generator = np.random.Generator(self._philox)
+        self._counter = np.zeros(4, np.uint64)
+        # Setting the state of one generator takes a fraction of the time that making a new one does.
+        self._state = self._philox.state
+        self._state["state"] = {"counter": self._counter, "key": key}
+
+    def draw(self, episode: int, start: int, eval_mode: bool, env_id: int = 0) -> np.random.Generator:
+        """The generator of one decision, at the beginning of its stream.
+
+        Args:
+            episode: number of the episode.
+            start: where in the episode the decision falls, such as its first frame.
+            eval_mode: whether the decision belongs to an evaluation.
+            env_id: number of the environment.
+
+        Returns:
+            A generator that this object owns: the next call moves it to another stream.
+
+        Raises:
+            ValueError: `episode` or `start` lies outside [0, 2^64), or `env_id` outside [0, 2^32).
+        """
+        for name, value, bits in (("episode", episode, 64), ("start", start, 64), ("env_id", env_id, _ENV_ID_BITS)):
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {value}")
+        # The number of an environment stands above the bit of the evaluation.
+        self._counter[1], self._counter[2], self._counter[3] = start, episode, (env_id << _ENV_ID_BITS) + eval_mode
+        self._philox.state = self._state
+        return self._generator
+
+    def uniform_and_action(
+        self, num_actions: int, episode: int, start: int, eval_mode: bool, env_id: int = 0
+    ) -> tuple[float, int]:
+        """What an epsilon-greedy decision needs: a uniform number in [0, 1) and an action in [0, num_actions).
+
+        Args:
+            num_actions: number of actions, at least 1.
+            episode: as in `draw`.
+            start: as in `draw`.
+            eval_mode: as in `draw`.
+            env_id: as in `draw`.
+
+        Returns:
+            The two draws, independent and uniform.
+
+        Raises:
+            ValueError: `num_actions` is less than 1, or a number is out of range as in `draw`.
+        """
+        if num_actions < 1:
+            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
+        generator = self.draw(episode, start, eval_mode, env_id)
+        return generator.random(), int(generator.integers(num_actions))
+
+    def uniforms_and_actions(
+        self,
+        num_actions: int,
+        episodes: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        eval_mode: bool | npt.NDArray[np.bool_],
+        env_ids: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """`uniform_and_action` of R decisions at once, bit for bit.
+
+        Args:
+            num_actions: number of actions, at least 1.
+            episodes: number of each decision's episode, >= 0, `[R]`.
+            starts: where in its episode each falls, >= 0, `[R]`.
+            eval_mode: as in `draw`, of all of them or `[R]`.
+            env_ids: number of each decision's environment, in [0, 2^32), `[R]`.
+
+        Returns:
+            The uniform numbers `[R]` and the actions `[R]`.
+
+        Raises:
+            ValueError: `num_actions` is less than 1, or a number is out of range.
+        """
+        if num_actions < 1:
+            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
+        for name, values, bits in (
+            ("episodes", episodes, 63),
+            ("starts", starts, 63),
+            ("env_ids", env_ids, _ENV_ID_BITS),
+        ):
+            if values.size and (values.min() < 0 or values.max() >= 1 << bits):
+                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {values.min()} to {values.max()}")
+        # NumPy's generator steps its counter before it draws: its first block belongs to the counter 1.
+        counters = np.empty((4, len(starts)), np.uint64)
+        counters[0], counters[1], counters[2] = 1, starts, episodes
+        counters[3] = (env_ids.astype(np.uint64) << np.uint64(_ENV_ID_BITS)) + np.asarray(eval_mode, np.uint64)
+        first, second = _philox_block(counters, self._key)
+        uniforms: npt.NDArray[np.float64] = (first >> np.uint64(11)) * np.float64(2.0**-53)
+        # An action is the upper half of (32 random bits) * num_actions. Where the lower half is small, NumPy may refuse
+        # the bits and draw others (Lemire 2019): once in 2^32 / num_actions draws, which its generator then does.
+        product = (second & _LOW) * np.uint64(num_actions) if num_actions < 2**32 else np.zeros_like(second)
+        actions = (product >> np.uint64(32)).astype(np.int64)
+        for row in np.flatnonzero((product & _LOW) < num_actions) if num_actions > 1 else ():
+            evaluates = bool(np.broadcast_to(eval_mode, len(starts))[row])
+            decision = int(episodes[row]), int(starts[row]), evaluates, int(env_ids[row])
+            actions[row] = self.uniform_and_action(num_actions, *decision)[1]
+        return uniforms, actions
+
+    def for_actions(self, actions: Actions, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return the numbers that a policy makes the actions of R decisions from.
+
+        Of Discrete actions: a uniform number `[R]` and an action `[R]`; of chunks of them uniform numbers `[R, H]`
+        alone. Of real-valued ones: standard normal and uniform numbers, float32 `[R, ...]` as actions are stored.
+        """
+        shape, dtype = actions.column
+        if dtype.kind == "f":
+            drawn = self.normals_and_uniforms(actions.inputs, rows)
+            normals, uniforms = (each.astype(dtype).reshape(len(rows), *shape) for each in drawn)
+            return normals, uniforms.clip(max=1 - np.finfo(dtype).epsneg)  # rounding to float32 may give 1
+        if actions.chunk is not None:
+            return (self.uniforms(actions.chunk, rows),)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        return self.uniforms_and_actions(actions.inputs, episodes, rows.start, rows.eval_mode, rows.env_id)
+
+    def uniforms(self, entries: int, decisions: Sequence[Decision]) -> npt.NDArray[np.float64]:
+        """Several uniform numbers in [0, 1) for each of R decisions, `[R, entries]`.
+
+        The first one of each is that of `uniforms_and_actions`. An `episode` of -1, as a worker's warm-up has, is 0.
+        """
+        drawn = [
+            self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id).random(entries)
+            for each in decisions
+        ]
+        return np.array(drawn)
+
+    def normals_and_uniforms(
+        self, entries: int, decisions: Sequence[Decision]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Several standard normal and several uniform numbers in [0, 1) for each of R decisions, `[R, entries]` each.
+
+        An `episode` of -1, as a worker's warm-up has, is 0.
+        """
+        drawn = np.empty((2, len(decisions), entries))
+        for row, each in enumerate(decisions):
+            generator = self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id)
+            generator.standard_normal(out=drawn[0, row])
+            generator.random(out=drawn[1, row])
+        return drawn[0], drawn[1]
 
 
-def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
-    """Return the frames from one decision's effect to the next one's; None if they vary.
-
-    They are the environment's attribute ``decision_interval``, as `RealtimeDelay` has it, and 1 without this attribute.
-    """
-    if not environment.has_wrapper_attr("decision_interval"):
-        return 1
-    interval: int | None = environment.get_wrapper_attr("decision_interval")
-    return interval
+_ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
+_LOW = np.uint64(2**32 - 1)
+# Multipliers of Philox 4x64 and what is added to its key from round to round (Salmon et al. 2011, random123).
+_MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)
+_HIGH_HALVES, _LOW_HALVES = _MULTIPLIERS >> np.uint64(32), _MULTIPLIERS & _LOW
+_KEY_STEPS = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], np.uint64)
 
 
-class EpisodeClock:
-    """Counts episodes and frames from what the environment reports in ``info["realtime"]``.
+def _philox_block(
+    counters: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Return the first two words [R] of the Philox 4x64-10 blocks at R counters [4, R], word by word."""
+    # The two multiplications of a round are done at once: `x` holds words 0 and 2, `y` words 1 and 3. A 64-bit product
+    # has 128 bits, which are put together from products of 32-bit halves.
+    x, y, shift = counters[0::2], counters[1::2], np.uint64(32)
+    keys = key[:, None]
+    for _ in range(10):
+        low, high = x & _LOW, x >> shift
+        middle = _HIGH_HALVES * low + (_LOW_HALVES * low >> shift)
+        upper = _HIGH_HALVES * high + (middle >> shift) + ((middle & _LOW) + _LOW_HALVES * high >> shift)
+        lower = _MULTIPLIERS * x
+        x, y = upper[::-1] ^ y ^ keys, lower[::-1]
+        keys = keys + _KEY_STEPS[:, None]
+    return x[0], y[0]
 
-    An environment without that report is turn-based: one frame per decision and no delay.
-    """
 
-    def __init__(self) -> None:
-        """Begin at training frame 0, before the first episode."""
-        self.frames = 0
-        self.train_episodes = 0
-        self.eval_episodes = 0
-        self._eval_mode = False
-        self._begin = 0  # training frames when the episode began
-        self._frame = 0  # frames of this episode
-
-    def begin(self, eval_mode: bool, realtime: Mapping[str, Any] | None = None) -> Decision:
-        """Begin an episode and return its first decision."""
-        self._eval_mode, self._begin, self._frame = eval_mode, self.frames, 0
-        if eval_mode:
-            self.eval_episodes += 1
-        else:
-            self.train_episodes += 1
-        return self._decision(0 if realtime is None else int(realtime["start"]))
-
-    def advance(self, realtime: Mapping[str, Any] | None = None) -> tuple[Decision, Outcome]:
-        """Return the next decision and what became of the last one."""
-        outcome = self.end(realtime)
-        return self._decision(self._frame if realtime is None else int(realtime["start"])), outcome
-
-    def end(self, realtime: Mapping[str, Any] | None = None) -> Outcome:
-        """Return what became of the last decision."""
-        self._frame = self._frame + 1 if realtime is None else int(realtime["frame"])
-        if not self._eval_mode:
-            self.frames = self._begin + self._frame
-        if realtime is None:
-            return Outcome(interval=1, closed=self.frames, applied=True)
-        return Outcome(int(realtime["interval"]), self.frames, bool(realtime["applied"]))
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the counts between two episodes."""
-        return {"frames": self.frames, "train_episodes": self.train_episodes, "eval_episodes": self.eval_episodes}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restore the counts."""
-        self.frames = state["frames"]
-        self.train_episodes = state["train_episodes"]
-        self.eval_episodes = state["eval_episodes"]
-
-    def _decision(self, start: int) -> Decision:
-        episode = (self.eval_episodes if self._eval_mode else self.train_episodes) - 1
-        frame = self.frames if self._eval_mode else self._begin + start
-        return Decision(episode, start, frame, self._eval_mode)
+# The contract of a policy of rows.
 
 
 class Memories(NamedTuple):

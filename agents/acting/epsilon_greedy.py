@@ -10,9 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
-from async_wrappers.agents.acting.exploration import DecisionRandom, Epsilon
-from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
+from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
+from async_wrappers.agents.acting.exploration import Epsilon, noisy_layers, resample_noise
 from async_wrappers.agents.schema import MAX_VALUE, VALUE, Compute, each_array
 from async_wrappers.policy import Decision
 

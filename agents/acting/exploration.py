@@ -1,4 +1,4 @@
-"""Exploration: epsilon as a function of the frame count, and random numbers as a function of the decision.
+"""Exploration: epsilon as a function of the frame count, and networks with noise.
 
 Nothing here depends on what was asked before, so a resumed run explores as an uninterrupted one.
 """
@@ -9,26 +9,28 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gin
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole
 from async_wrappers.policy import Decision
 
 __all__ = [
-    "DecisionRandom",
     "Epsilon",
     "EpsilonSettings",
+    "NoisyLayer",
     "has_warmup",
     "identity_epsilon",
     "is_per_actor",
     "linearly_decaying_epsilon",
+    "noisy_layers",
     "per_actor_epsilon",
+    "resample_noise",
     "zero_epsilon",
 ]
 
@@ -255,192 +257,26 @@ class EpsilonSettings:
         )
 
 
-class DecisionRandom:
-    """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode, env_id).
+# Noise on the weights.
 
-    The generator is counter-based: Philox (Salmon et al. 2011), keyed by the seed. A decision's stream begins at the
-    256-bit counter whose 64-bit words are (0, start, episode, 2^32 env_id + eval_mode), lowest first, so that it would
-    run into another decision's stream only after 2^64 steps. Environment 0 draws alike however many there are.
+
+@runtime_checkable
+class NoisyLayer(Protocol):
+    """A layer of a network that explores by noise, as `networks.noisy.NoisyLinear` does."""
+
+    def resample(self, rng: np.random.Generator | None) -> None:
+        """Draw new noise, or with None have none."""
+
+
+def noisy_layers(network: nn.Module) -> list[NoisyLayer]:
+    """Return the noisy layers of `network`, none where it has none."""
+    return [module for module in network.modules() if isinstance(module, NoisyLayer)]
+
+
+def resample_noise(layers: Sequence[NoisyLayer], rng: np.random.Generator | None) -> None:
+    """Draw new noise for every layer, each its own, or with None have none.
+
+    What `rng` gives depends on the layers alone, so that a generator at the same place gives the same noise.
     """
-
-    def __init__(self, seed: int) -> None:
-        """Makes the streams of one seed.
-
-        Args:
-            seed: any integer >= 0; different seeds give unrelated streams.
-
-        Raises:
-            ValueError: `seed` is negative.
-        """
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
-        key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
-        self._key = key
-        self._philox = np.random.Philox(key=key)
-        self._generator = np.random.Generator(self._philox)
-        self._counter = np.zeros(4, np.uint64)
-        # Setting the state of one generator takes a fraction of the time that making a new one does.
-        self._state = self._philox.state
-        self._state["state"] = {"counter": self._counter, "key": key}
-
-    def draw(self, episode: int, start: int, eval_mode: bool, env_id: int = 0) -> np.random.Generator:
-        """The generator of one decision, at the beginning of its stream.
-
-        Args:
-            episode: number of the episode.
-            start: where in the episode the decision falls, such as its first frame.
-            eval_mode: whether the decision belongs to an evaluation.
-            env_id: number of the environment.
-
-        Returns:
-            A generator that this object owns: the next call moves it to another stream.
-
-        Raises:
-            ValueError: `episode` or `start` lies outside [0, 2^64), or `env_id` outside [0, 2^32).
-        """
-        for name, value, bits in (("episode", episode, 64), ("start", start, 64), ("env_id", env_id, _ENV_ID_BITS)):
-            if not 0 <= value < 1 << bits:
-                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {value}")
-        # The number of an environment stands above the bit of the evaluation.
-        self._counter[1], self._counter[2], self._counter[3] = start, episode, (env_id << _ENV_ID_BITS) + eval_mode
-        self._philox.state = self._state
-        return self._generator
-
-    def uniform_and_action(
-        self, num_actions: int, episode: int, start: int, eval_mode: bool, env_id: int = 0
-    ) -> tuple[float, int]:
-        """What an epsilon-greedy decision needs: a uniform number in [0, 1) and an action in [0, num_actions).
-
-        Args:
-            num_actions: number of actions, at least 1.
-            episode: as in `draw`.
-            start: as in `draw`.
-            eval_mode: as in `draw`.
-            env_id: as in `draw`.
-
-        Returns:
-            The two draws, independent and uniform.
-
-        Raises:
-            ValueError: `num_actions` is less than 1, or a number is out of range as in `draw`.
-        """
-        if num_actions < 1:
-            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
-        generator = self.draw(episode, start, eval_mode, env_id)
-        return generator.random(), int(generator.integers(num_actions))
-
-    def uniforms_and_actions(
-        self,
-        num_actions: int,
-        episodes: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        eval_mode: bool | npt.NDArray[np.bool_],
-        env_ids: npt.NDArray[np.int64],
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """`uniform_and_action` of R decisions at once, bit for bit.
-
-        Args:
-            num_actions: number of actions, at least 1.
-            episodes: number of each decision's episode, >= 0, `[R]`.
-            starts: where in its episode each falls, >= 0, `[R]`.
-            eval_mode: as in `draw`, of all of them or `[R]`.
-            env_ids: number of each decision's environment, in [0, 2^32), `[R]`.
-
-        Returns:
-            The uniform numbers `[R]` and the actions `[R]`.
-
-        Raises:
-            ValueError: `num_actions` is less than 1, or a number is out of range.
-        """
-        if num_actions < 1:
-            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
-        for name, values, bits in (
-            ("episodes", episodes, 63),
-            ("starts", starts, 63),
-            ("env_ids", env_ids, _ENV_ID_BITS),
-        ):
-            if values.size and (values.min() < 0 or values.max() >= 1 << bits):
-                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {values.min()} to {values.max()}")
-        # NumPy's generator steps its counter before it draws: its first block belongs to the counter 1.
-        counters = np.empty((4, len(starts)), np.uint64)
-        counters[0], counters[1], counters[2] = 1, starts, episodes
-        counters[3] = (env_ids.astype(np.uint64) << np.uint64(_ENV_ID_BITS)) + np.asarray(eval_mode, np.uint64)
-        first, second = _philox_block(counters, self._key)
-        uniforms: npt.NDArray[np.float64] = (first >> np.uint64(11)) * np.float64(2.0**-53)
-        # An action is the upper half of (32 random bits) * num_actions. Where the lower half is small, NumPy may refuse
-        # the bits and draw others (Lemire 2019): once in 2^32 / num_actions draws, which its generator then does.
-        product = (second & _LOW) * np.uint64(num_actions) if num_actions < 2**32 else np.zeros_like(second)
-        actions = (product >> np.uint64(32)).astype(np.int64)
-        for row in np.flatnonzero((product & _LOW) < num_actions) if num_actions > 1 else ():
-            evaluates = bool(np.broadcast_to(eval_mode, len(starts))[row])
-            decision = int(episodes[row]), int(starts[row]), evaluates, int(env_ids[row])
-            actions[row] = self.uniform_and_action(num_actions, *decision)[1]
-        return uniforms, actions
-
-    def for_actions(self, actions: Actions, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
-        """Return the numbers that a policy makes the actions of R decisions from.
-
-        Of Discrete actions: a uniform number `[R]` and an action `[R]`; of chunks of them uniform numbers `[R, H]`
-        alone. Of real-valued ones: standard normal and uniform numbers, float32 `[R, ...]` as actions are stored.
-        """
-        shape, dtype = actions.column
-        if dtype.kind == "f":
-            drawn = self.normals_and_uniforms(actions.inputs, rows)
-            normals, uniforms = (each.astype(dtype).reshape(len(rows), *shape) for each in drawn)
-            return normals, uniforms.clip(max=1 - np.finfo(dtype).epsneg)  # rounding to float32 may give 1
-        if actions.chunk is not None:
-            return (self.uniforms(actions.chunk, rows),)
-        # A worker's warm-up inference belongs to no episode and has the number -1.
-        episodes = np.maximum(rows.episode, 0)
-        return self.uniforms_and_actions(actions.inputs, episodes, rows.start, rows.eval_mode, rows.env_id)
-
-    def uniforms(self, entries: int, decisions: Sequence[Decision]) -> npt.NDArray[np.float64]:
-        """Several uniform numbers in [0, 1) for each of R decisions, `[R, entries]`.
-
-        The first one of each is that of `uniforms_and_actions`. An `episode` of -1, as a worker's warm-up has, is 0.
-        """
-        drawn = [
-            self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id).random(entries)
-            for each in decisions
-        ]
-        return np.array(drawn)
-
-    def normals_and_uniforms(
-        self, entries: int, decisions: Sequence[Decision]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Several standard normal and several uniform numbers in [0, 1) for each of R decisions, `[R, entries]` each.
-
-        An `episode` of -1, as a worker's warm-up has, is 0.
-        """
-        drawn = np.empty((2, len(decisions), entries))
-        for row, each in enumerate(decisions):
-            generator = self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id)
-            generator.standard_normal(out=drawn[0, row])
-            generator.random(out=drawn[1, row])
-        return drawn[0], drawn[1]
-
-
-_ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
-_LOW = np.uint64(2**32 - 1)
-# Multipliers of Philox 4x64 and what is added to its key from round to round (Salmon et al. 2011, random123).
-_MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)
-_HIGH_HALVES, _LOW_HALVES = _MULTIPLIERS >> np.uint64(32), _MULTIPLIERS & _LOW
-_KEY_STEPS = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], np.uint64)
-
-
-def _philox_block(
-    counters: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Return the first two words [R] of the Philox 4x64-10 blocks at R counters [4, R], word by word."""
-    # The two multiplications of a round are done at once: `x` holds words 0 and 2, `y` words 1 and 3. A 64-bit product
-    # has 128 bits, which are put together from products of 32-bit halves.
-    x, y, shift = counters[0::2], counters[1::2], np.uint64(32)
-    keys = key[:, None]
-    for _ in range(10):
-        low, high = x & _LOW, x >> shift
-        middle = _HIGH_HALVES * low + (_LOW_HALVES * low >> shift)
-        upper = _HIGH_HALVES * high + (middle >> shift) + ((middle & _LOW) + _LOW_HALVES * high >> shift)
-        lower = _MULTIPLIERS * x
-        x, y = upper[::-1] ^ y ^ keys, lower[::-1]
-        keys = keys + _KEY_STEPS[:, None]
-    return x[0], y[0]
+    for layer in layers:
+        layer.resample(rng)

@@ -12,8 +12,7 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, Memories, PolicyOutput
 from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.schema import (

@@ -12,17 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.timing import PartTimes
-
-if TYPE_CHECKING:
-    from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
-
 
 __all__ = [
     "Episode",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,
@@ -17,9 +18,6 @@ from async_wrappers.agents.experiment.episode import (
     go_to_encounter,
     play_episode,
 )
-
-if TYPE_CHECKING:
-    from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
 
 __all__ = [
     "STATISTICS",

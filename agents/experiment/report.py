@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.experiment.episode import different_episodes
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,

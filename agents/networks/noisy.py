@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["NoisyLinear", "make_noisy", "noisy_layers", "resample_noise"]
+__all__ = ["NoisyLinear", "make_noisy"]
 
 _LARGE_BATCH = 16
 
@@ -74,17 +73,3 @@ def make_noisy(network: nn.Module, sigma0: float) -> nn.Module:
         else:
             make_noisy(child, sigma0)
     return network
-
-
-def noisy_layers(network: nn.Module) -> list[NoisyLinear]:
-    """Return the noisy layers of `network`, none where it has none."""
-    return [module for module in network.modules() if isinstance(module, NoisyLinear)]
-
-
-def resample_noise(layers: Sequence[NoisyLinear], rng: np.random.Generator | None) -> None:
-    """Draw new noise for every layer, each its own, or with None have none.
-
-    What `rng` gives depends on the layers alone, so that a generator at the same place gives the same noise.
-    """
-    for layer in layers:
-        layer.resample(rng)

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_wrappers.agents.acting.exploration import DecisionRandom, linearly_decaying_epsilon
+from async_wrappers.agents.acting.decisions import DecisionRandom
+from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
 from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import Student

@@ -31,8 +31,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from async_wrappers.agents.acting.decisions import Outcome
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.learning import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
@@ -41,7 +40,7 @@ from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import choice, must, settings
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.turn_based import Outcome, TurnBasedAgent
 from async_wrappers.policy import Decision
 
 __all__ = [

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.actions import discrete_actions
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.config import empty_gin

@@ -37,7 +37,7 @@ from async_wrappers.agents.replay.selectors import Drawable, Positions, Selector
 from async_wrappers.agents.schema import Arrays, Column, TransitionSchema
 from async_wrappers.extras import extra
 
-__all__ = ["Log", "Packed", "PlacedLog", "Saved", "blank_columns", "row_bytes"]
+__all__ = ["Log", "Packed", "PlacedLog", "Saved", "action_of", "blank_columns", "numbers_of", "row_bytes"]
 
 _LEAST = 256  # bytes of an observation that is packed; a packed one takes 41 bytes beside its own
 
@@ -457,6 +457,30 @@ def blank_columns(capacity: int, columns: Mapping[str, Column], packed: Collecti
 def row_bytes(columns: Mapping[str, Column]) -> int:
     """Return the bytes of a row of all columns."""
     return sum(math.prod(shape) * dtype.itemsize for shape, dtype in columns.values())
+
+
+def action_of(value: Any, column: Column) -> Any:
+    """Return one stored action: a number, or an array of the column's shape."""
+    shape, dtype = column
+    if not shape:
+        return int(value)
+    array = np.asarray(value)
+    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(f"action must be {dtype} {list(shape)}, got {array.dtype} {list(array.shape)}")
+    return array
+
+
+def numbers_of(
+    block: Mapping[str, Any], name: str, rows: int, dtype: Any, shape: tuple[int, ...] = ()
+) -> npt.NDArray[Any]:
+    """Return a number, or numbers, for each row of a block; refuse values that a column would have to round."""
+    numbers = np.asarray(block[name])
+    if numbers.shape != (rows, *shape):
+        what = "numbers" if shape else "a number"
+        raise ValueError(f"{name} must have shape {(rows, *shape)}, {what} for each of env_ids, got {numbers.shape}")
+    if rows and not np.can_cast(numbers.dtype, dtype, "same_kind"):
+        raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {numbers.dtype}, cast it first")
+    return numbers.astype(dtype, copy=False)
 
 
 class Packed:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.replay.log import Log, blank_columns, row_bytes
+from async_wrappers.agents.replay.log import Log, action_of, blank_columns, numbers_of, row_bytes
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.schema import Arrays, TransitionSchema
@@ -249,7 +249,7 @@ class Ring(Log):
         if interval < 0:
             raise ValueError(f"interval must be >= 0 frames, got {interval}")
         extras = self._check_extras(transition["extras"]) if self._check_extras else ()
-        action, reward = self._check_action(transition["action"]), float(transition["reward"])
+        action, reward = action_of(transition["action"], self.schema.action), float(transition["reward"])
         kind = TERMINAL if terminal else STEP
         priority, tails = transition.get("priority"), transition.get("final_priority") if ended else None
         if priority is not None:
@@ -343,16 +343,6 @@ class Ring(Log):
                 self.count -= 1
                 self.selector.became_invalid(position)
 
-    def _check_action(self, action: Any) -> Any:
-        """Return one stored action: a number, or an array of the column's shape."""
-        shape, dtype = self.schema.action
-        if not shape:
-            return int(action)
-        array = np.asarray(action)
-        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise ValueError(f"action must be {dtype} {list(shape)}, got {array.dtype} {list(array.shape)}")
-        return array
-
     def _check_env_id(self, env_id: int) -> int:
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
@@ -371,11 +361,11 @@ class Ring(Log):
         """Store a transition of each of several environments; see `Replay.extend`."""
         env_ids = self._check_env_ids(np.asarray(block["env_ids"]))
         rows = len(env_ids)
-        terminal = _numbers(block, "terminal", rows, np.bool_)
-        ended = np.flatnonzero(terminal | _numbers(block, "truncated", rows, np.bool_))
+        terminal = numbers_of(block, "terminal", rows, np.bool_)
+        ended = np.flatnonzero(terminal | numbers_of(block, "truncated", rows, np.bool_))
         observation = self.schema.observation.check_rows(block["observation"], rows)
-        action = _numbers(block, "action", rows, self.schema.action.dtype, self.schema.action.shape)
-        reward, interval = _numbers(block, "reward", rows, np.float32), _numbers(block, "interval", rows, np.int32)
+        action = numbers_of(block, "action", rows, self.schema.action.dtype, self.schema.action.shape)
+        reward, interval = numbers_of(block, "reward", rows, np.float32), numbers_of(block, "interval", rows, np.int32)
         if rows and interval.min() < 0:
             raise ValueError(f"interval must be >= 0 frames, got {interval.min()}")
         extras = self.schema.extras.check_rows(block["extras"], rows) if self.schema.extras else []
@@ -659,16 +649,3 @@ class _Appended(NamedTuple):
     row: npt.NDArray[np.int64]
     steps: npt.NDArray[np.int64]
     position: Positions
-
-
-def _numbers(
-    block: Mapping[str, Any], name: str, rows: int, dtype: Any, shape: tuple[int, ...] = ()
-) -> npt.NDArray[Any]:
-    """Return a number, or numbers, for each row of a block; refuse values that a column would have to round."""
-    numbers = np.asarray(block[name])
-    if numbers.shape != (rows, *shape):
-        what = "numbers" if shape else "a number"
-        raise ValueError(f"{name} must have shape {(rows, *shape)}, {what} for each of env_ids, got {numbers.shape}")
-    if rows and not np.can_cast(numbers.dtype, dtype, "same_kind"):
-        raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {numbers.dtype}, cast it first")
-    return numbers.astype(dtype, copy=False)

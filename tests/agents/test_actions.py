@@ -14,16 +14,14 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.actions import (
     Actions,
-    BoxActions,
     DiscreteActions,
     chunk_actions,
     discrete_actions,
-    real_actions,
 )
+from async_wrappers.agents.box_actions import BoxActions, real_actions
 from async_wrappers.policy import Decision
 
 INF = float("inf")

@@ -11,7 +11,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from async_wrappers.agents.actions import discrete_actions
-from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.experiment.report import why_no_noop
 from tests.contracts.agent_contract import AgentContract, play
 from tests.worlds.drifting_env import DriftingEnv

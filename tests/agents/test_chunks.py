@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.actor_critic.terms import KLMask, TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning import LossOutput, Networks

@@ -15,7 +15,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.export import ActsDifferently, Agreement, export
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network

@@ -7,7 +7,7 @@ import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.agent import NoopAgent, RandomAgent
+from async_wrappers.agents.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.registry import AGENTS, BASELINES, create_agent
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51

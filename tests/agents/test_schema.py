@@ -11,7 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Text, T
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.schema import ArrayTree, TransitionSchema, batch_tensors, leaves, nest
+from async_wrappers.agents.learning import batch_tensors
+from async_wrappers.agents.schema import ArrayTree, TransitionSchema, leaves, nest
 
 CAMERA = Box(0, 255, (4, 5), np.uint8)
 NESTED = Dict(camera=CAMERA, buttons=Dict(held=MultiBinary(3), last=Discrete(5)))

@@ -287,7 +287,7 @@ class Counter(LearnerInterface):
     def extend(self, block: Mapping[str, Any]) -> None:
         self.blocks.append(deepcopy(dict(block)))
 
-    def cut(self, env_id: int, observation: Any) -> None:
+    def cut(self, observation: Any, env_id: int = 0) -> None:
         self.cuts.append(env_id)
 
     def update(self) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import gin
 import torch
 
-from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.spec import LearnerInterface, Spec
 
 

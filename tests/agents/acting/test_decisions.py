@@ -1,173 +1,112 @@
-"""`EpisodeClock` against a table worked by hand, then against a plain count of frames on random runs."""
+"""Random draws depend on nothing but their key."""
 
 from __future__ import annotations
 
-from typing import Any
+from random import Random
 
-import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers import RealtimeDelay
-from async_wrappers.agents.acting.decisions import EpisodeClock, Outcome, frames_per_decision
-from async_wrappers.latency import LogNormal
-from async_wrappers.policy import Decision
-from tests.worlds.drifting_env import DriftingEnv
+from async_wrappers.agents.acting.decisions import DecisionRandom
+
+KEYS = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.booleans())
+Key = tuple[int, int, bool]
 
 
-def report(start: int, frame: int, interval: int = 1, applied: bool = True) -> dict[str, Any]:
-    """The part of ``info["realtime"]`` after a step."""
-    return {"start": start, "frame": frame, "interval": interval, "applied": applied, "delay": 0, "default_frames": 0}
+class TestDecisionRandom:
+    @given(st.integers(0, 2**70), st.lists(KEYS, min_size=1, max_size=8), st.randoms(use_true_random=False))
+    def test_draws_do_not_depend_on_the_order(self, seed: int, keys: list[Key], shuffler: Random) -> None:
+        random = DecisionRandom(seed)
+        expected = {key: random.uniform_and_action(18, *key) for key in keys}
+        shuffled = list(keys)
+        shuffler.shuffle(shuffled)
+        assert {key: random.uniform_and_action(18, *key) for key in shuffled} == expected
+        assert {key: DecisionRandom(seed).uniform_and_action(18, *key) for key in keys} == expected
 
+    @given(KEYS, KEYS, st.integers(0, 9), st.integers(0, 9))
+    def test_another_key_or_seed_draws_otherwise(self, key: Key, other: Key, seed: int, other_seed: int) -> None:
+        first = DecisionRandom(seed).draw(*key).integers(2**63, size=4)
+        second = DecisionRandom(other_seed).draw(*other).integers(2**63, size=4)
+        assert (first == second).all() == ((key, seed) == (other, other_seed))
 
-class TestWithoutAReport:
-    def test_each_decision_is_one_frame(self) -> None:
-        turns = EpisodeClock()
-        assert turns.begin(eval_mode=False) == Decision(episode=0, start=0, frame=0, eval_mode=False)
-        assert turns.advance() == (Decision(0, 1, 1, False), Outcome(interval=1, closed=1, applied=True))
-        assert turns.advance() == (Decision(0, 2, 2, False), Outcome(1, 2, True))
-        assert turns.end() == Outcome(1, 3, True)
-        assert turns.frames == 3
+    @pytest.mark.parametrize("other", [(4, 5, False), (3, 6, False), (3, 5, True), (5, 3, False)])
+    def test_each_part_of_the_key_matters(self, other: Key) -> None:
+        random = DecisionRandom(0)
+        assert random.uniform_and_action(18, 3, 5, False)[0] != random.uniform_and_action(18, *other)[0]
 
-    def test_a_second_episode_begins_where_the_first_ended(self) -> None:
-        turns = EpisodeClock()
-        turns.begin(eval_mode=False)
-        turns.advance()
-        turns.end()
-        assert turns.begin(eval_mode=False) == Decision(episode=1, start=0, frame=2, eval_mode=False)
-        assert turns.advance() == (Decision(1, 1, 3, False), Outcome(1, 3, True))
+    def test_unread_and_half_read_streams_leave_no_trace(self) -> None:
+        random = DecisionRandom(1)
+        expected = random.uniform_and_action(7, 2, 3, False)
+        # A 32-bit draw leaves the other half of a word behind in the generator.
+        random.draw(9, 9, True).integers(5, size=3, dtype=np.uint32)
+        assert random.uniform_and_action(7, 2, 3, False) == expected
 
+    def test_neighbouring_streams_do_not_overlap(self) -> None:
+        random = DecisionRandom(0)
+        draws = [random.draw(episode, start, False).integers(2**63, size=50) for episode in (0, 1) for start in (0, 1)]
+        assert len(np.unique(draws)) == 200
 
-class TestWithAReport:
-    def test_delay_two_and_one_noop(self) -> None:
-        # s = 0 2 4, e = 2 4 6; the episode ends on frame 5.
-        turns = EpisodeClock()
-        assert turns.begin(False, {"start": 0, "frame": 0}) == Decision(0, 0, 0, False)
-        assert turns.advance(report(start=2, frame=4, interval=2)) == (Decision(0, 2, 2, False), Outcome(2, 4, True))
-        assert turns.end(report(start=4, frame=5, interval=1)) == Outcome(1, 5, True)
-        assert turns.begin(False, {"start": 0, "frame": 0}) == Decision(1, 0, 5, False)
-        assert turns.advance(report(start=2, frame=4, interval=2)) == (Decision(1, 2, 7, False), Outcome(2, 9, True))
+    def test_is_philox_at_the_documented_counter(self) -> None:
+        key = np.random.SeedSequence(11).generate_state(2, np.uint64)
+        expected = np.random.Generator(np.random.Philox(key=key, counter=[0, 5, 3, 1])).random(6)
+        np.testing.assert_array_equal(DecisionRandom(11).draw(3, 5, True).random(6), expected)
 
-    def test_an_episode_that_ends_before_the_first_effect_counts_its_frames(self) -> None:
-        turns = EpisodeClock()
-        turns.begin(False, {"start": 0, "frame": 0})
-        assert turns.end(report(start=3, frame=3, interval=0, applied=False)) == Outcome(0, 3, False)
-        assert (turns.frames, turns.train_episodes) == (3, 1)
-
-    def test_a_first_start_after_the_reset_is_taken_from_the_report(self) -> None:
-        assert EpisodeClock().begin(False, {"start": 4, "frame": 0}) == Decision(0, 4, 4, False)
-
-
-class TestEvaluation:
-    @pytest.mark.parametrize("reported", [False, True])
-    def test_evaluation_lives_through_no_training_frame(self, reported: bool) -> None:
-        turns = EpisodeClock()
-        turns.begin(eval_mode=False)
-        turns.end()
-        first = {"start": 0, "frame": 0} if reported else None
-        assert turns.begin(True, first) == Decision(episode=0, start=0, frame=1, eval_mode=True)
-        decision, _ = turns.advance(report(start=1, frame=1) if reported else None)
-        assert decision == Decision(episode=0, start=1, frame=1, eval_mode=True)
-        turns.end(report(start=2, frame=2) if reported else None)
-        assert (turns.frames, turns.train_episodes, turns.eval_episodes) == (1, 1, 1)
-
-    def test_the_two_modes_number_their_episodes_apart(self) -> None:
-        turns, numbers = EpisodeClock(), []
-        for eval_mode in (False, True, True, False, True, False):
-            numbers.append(turns.begin(eval_mode).episode)
-            turns.end()
-        assert numbers == [0, 0, 1, 1, 2, 2]
-
-
-Schedule = tuple[int, int]
-EPISODES = st.lists(
-    st.tuples(st.booleans(), st.integers(1, 30), st.none() | st.tuples(st.integers(0, 6), st.integers(0, 4))),
-    max_size=6,
-)
-
-
-def model(episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Outcome]:
-    """All decisions and outcomes, from s_j = j (noops + 1), e_j = s_j + delay and the lengths of the episodes."""
-    told: list[Decision | Outcome] = []
-    lived, numbers = 0, {False: 0, True: 0}
-    for eval_mode, length, schedule in episodes:
-        delay, noops = schedule or (0, 0)
-        starts = [0, *(start for start in range(noops + 1, length, noops + 1) if start + delay < length)]
-        for start in starts:
-            told.append(Decision(numbers[eval_mode], start, lived if eval_mode else lived + start, eval_mode))
-            effect, next_effect = start + delay, min(start + noops + 1 + delay, length)
-            closed = lived if eval_mode else lived + next_effect
-            told.append(Outcome(max(0, next_effect - effect), closed, effect < length))
-        numbers[eval_mode] += 1
-        lived += 0 if eval_mode else length
-    return told
-
-
-def play(turns: EpisodeClock, episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Outcome]:
-    """The same as `model`, from `turns` told what `RealtimeDelay` reports (or nothing, where there is no schedule)."""
-    told: list[Decision | Outcome] = []
-    for eval_mode, length, schedule in episodes:
-        delay, noops = schedule or (0, 0)
-        told.append(turns.begin(eval_mode, None if schedule is None else {"start": 0, "frame": 0}))
-        start = 0
-        while True:
-            effect, start = start + delay, start + noops + 1
-            frame = min(start + delay, length)
-            told_now = report(min(start, length), frame, max(0, frame - effect), effect < length)
-            realtime = None if schedule is None else told_now
-            if frame == length:
-                told.append(turns.end(realtime))
-                break
-            decision, outcome = turns.advance(realtime)
-            told += [outcome, decision]
-    return told
-
-
-class TestAgainstTheModel:
-    @given(EPISODES)
-    def test_decisions_and_outcomes_are_the_models(self, episodes: list[tuple[bool, int, Schedule | None]]) -> None:
-        turns = EpisodeClock()
-        assert play(turns, episodes) == model(episodes)
-        assert turns.frames == sum(length for eval_mode, length, _ in episodes if not eval_mode)
-        assert turns.train_episodes == sum(not eval_mode for eval_mode, _, _ in episodes)
-        assert turns.eval_episodes == sum(eval_mode for eval_mode, _, _ in episodes)
-
-    @given(EPISODES, st.integers(0, 6))
-    def test_a_state_taken_between_two_episodes_goes_on_alike(
-        self, episodes: list[tuple[bool, int, Schedule | None]], cut: int
+    @given(
+        st.integers(0, 2**70),
+        st.one_of(st.integers(1, 40), st.integers(2**31, 2**33), st.integers(1, 2**63 - 1)),
+        st.lists(
+            st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.booleans(), st.integers(0, 2**32 - 1)),
+            max_size=8,
+        ),
+    )
+    def test_many_decisions_at_once_draw_as_one_by_one(
+        self, seed: int, num_actions: int, keys: list[tuple[int, int, bool, int]]
     ) -> None:
-        first, second = EpisodeClock(), EpisodeClock()
-        told = play(first, episodes[:cut])
-        second.load_state_dict(first.state_dict())
-        assert told + play(second, episodes[cut:]) == model(episodes)
+        random = DecisionRandom(seed)
+        episodes, starts, modes, env_ids = np.array(keys, np.int64).reshape(-1, 4).T
+        drawn = random.uniforms_and_actions(num_actions, episodes, starts, modes == 1, env_ids)
+        assert list(zip(*(column.tolist() for column in drawn), strict=True)) == [
+            random.uniform_and_action(num_actions, *key) for key in keys
+        ]
 
-    def test_a_state_holds_plain_numbers_alone(self) -> None:
-        turns = EpisodeClock()
-        turns.begin(False)
-        turns.end()
-        assert turns.state_dict() == {"frames": 1, "train_episodes": 1, "eval_episodes": 0}
+    def test_environment_0_draws_as_an_environment_alone(self) -> None:
+        random = DecisionRandom(3)
+        assert random.uniform_and_action(7, 2, 5, True, 0) == random.uniform_and_action(7, 2, 5, True)
+        drawn = {random.uniform_and_action(7, 2, 5, mode, env_id) for env_id in range(50) for mode in (False, True)}
+        assert len(drawn) == 100
+
+    @pytest.mark.parametrize("eval_mode", [False, True])
+    def test_draws_over_neighbouring_keys_are_uniform(self, eval_mode: bool) -> None:
+        random = DecisionRandom(2)
+        keys = [(episode, start) for episode in range(40) for start in range(100)]
+        draws = [random.uniform_and_action(10, *key, eval_mode) for key in keys]
+        tenths = np.array([[int(10 * uniform), action] for uniform, action in draws])
+        for column in tenths.T:
+            assert chi_square(np.bincount(column, minlength=10)) < 33.7  # 9 degrees of freedom, p = 1e-4
+        cells = tenths[:, 0] * 10 + tenths[:, 1]
+        assert chi_square(np.bincount(cells, minlength=100)) < 160.1  # 99 degrees of freedom, p = 1e-4
+
+    def test_bad_arguments_are_refused(self) -> None:
+        random = DecisionRandom(0)
+        with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+            DecisionRandom(-1)
+        with pytest.raises(ValueError, match=r"episode must lie in \[0, 2\*\*64\), got -1"):
+            random.draw(-1, 0, False)
+        with pytest.raises(ValueError, match="start must lie in"):
+            random.draw(0, 2**64, False)
+        with pytest.raises(ValueError, match="num_actions must be >= 1, got 0"):
+            random.uniform_and_action(0, 0, 0, False)
+        some = np.arange(2)
+        with pytest.raises(ValueError, match="num_actions must be >= 1, got 0"):
+            random.uniforms_and_actions(0, some, some, False, some)
+        with pytest.raises(ValueError, match=r"env_ids must lie in \[0, 2\*\*32\), got 0 to 4294967296"):
+            random.uniforms_and_actions(2, some, some, False, some * 2**32)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize(
-    ("constants", "expected"),
-    [
-        ({}, 1),
-        ({"delay": 8}, 1),
-        ({"noops": 8}, 9),
-        ({"delay": 3, "noops": 3}, 4),
-        ({"latency": LogNormal(mean=0.1, cv=0.2), "fps": 60}, None),
-        ({"latency": 0.1, "fps": 60}, None),
-    ],
-)
-def test_a_wrapped_environment_says_how_many_frames_a_decision_takes(
-    constants: dict[str, Any], expected: int | None, wrapped: bool
-) -> None:
-    env: gym.Env[Any, Any] = RealtimeDelay(DriftingEnv(noop=True), **constants)
-    assert frames_per_decision(gym.wrappers.TimeLimit(env, 10) if wrapped else env) == expected
-
-
-def test_an_environment_that_says_nothing_is_turn_based() -> None:
-    assert frames_per_decision(DriftingEnv()) == 1
-    assert frames_per_decision(gym.wrappers.TimeLimit(DriftingEnv(), 10)) == 1
+def chi_square(counts: npt.NDArray[np.int64]) -> float:
+    """The chi-square statistic of `counts` against equal ones."""
+    mean = counts.mean()
+    return float(((counts - mean) ** 2 / mean).sum())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
 from async_wrappers.agents.demonstrations.players import Script, make_player

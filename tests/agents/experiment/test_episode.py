@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,

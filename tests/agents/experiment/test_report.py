@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.experiment.episode import Episode, Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
 from async_wrappers.agents.experiment.metrics import Metrics

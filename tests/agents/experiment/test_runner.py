@@ -20,7 +20,7 @@ import torch
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import ending

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from async_wrappers.agents.networks.noisy import NoisyLinear, make_noisy, noisy_layers, resample_noise
+from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
+from async_wrappers.agents.networks.noisy import NoisyLinear, make_noisy
 from async_wrappers.agents.networks.q_network import create_network
 
 

@@ -26,8 +26,7 @@ from async_wrappers.agents.replay.elite import (
     distances,
     state_distances,
 )
-from async_wrappers.agents.replay.mixture import Mixture
-from async_wrappers.agents.replay.queue import UnrollQueue
+from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.schema import Compute, Reader
 from tests.contracts.source_contract import SourceContract, lived

@@ -12,9 +12,8 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.replay.mixture import SOURCES, Mixture, Shares
+from async_wrappers.agents.replay.mixture import SOURCES, Mixture, Shares, UnrollQueue
 from async_wrappers.agents.replay.prefetch import Prefetch
-from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.replay.selectors import Uniform
 from async_wrappers.agents.replay.settings import SOURCE_NAMES

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.learning import sequence_tensors
-from async_wrappers.agents.replay.mixture import Mixture
-from async_wrappers.agents.replay.queue import UnrollQueue
+from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.schema import Compute, Reader
 from tests.contracts.source_contract import SourceContract

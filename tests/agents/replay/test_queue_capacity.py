@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.replay import queue as queues
-from async_wrappers.agents.replay.mixture import Mixture
-from async_wrappers.agents.replay.queue import UnrollQueue, most_waiting, whole_at_once
+from async_wrappers.agents.replay import memory
+from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue, most_waiting, whole_at_once
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay
 from async_wrappers.agents.spec import Spec
@@ -64,7 +63,7 @@ class Taking:
         self.replay.extend(block)
         self.most = max(self.most, len(self.replay.sources[0]))
 
-    def cut(self, env_id: int, observation: Any) -> None:
+    def cut(self, observation: Any, env_id: int = 0) -> None:
         self.replay.cut(observation, env_id)
         self.most = max(self.most, len(self.replay.sources[0]))
 
@@ -295,7 +294,7 @@ def test_until_learning_begins_a_queue_that_grows_drops_the_oldest() -> None:
 
 
 def test_a_queue_that_memory_does_not_hold_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
 
     def make(each: tuple[int, ...]) -> Any:
         return RealtimeDelay(Lasting(each), delay=10**9, default_action=0)
@@ -307,23 +306,3 @@ def test_a_queue_that_memory_does_not_hold_is_refused_in_one_sentence(monkeypatc
         "decisions of each environment are on their way: that is 38.7 GB, and 1.0 GB are free; give a shorter delay, "
         "fewer environments or shorter unrolls"
     )
-
-
-def test_memory_is_what_the_machine_the_group_and_the_limit_leave(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 3 kB\n")
-    monkeypatch.setattr(queues, "_MEMORY", tmp_path / "meminfo")
-    monkeypatch.setattr(queues, "_CGROUP", tmp_path)
-    assert queues.available_memory() == 3 * 1024
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("3000\n")
-    assert queues.available_memory() == 2000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert queues.available_memory() == 3 * 1024
-    monkeypatch.setattr(queues, "_MEMORY", tmp_path / "none")
-    monkeypatch.setattr(queues, "_of_process", lambda: 1000)
-    assert queues.available_memory() == 1000
-    monkeypatch.setattr(queues, "_of_process", lambda: None)
-    assert queues.available_memory() is None
-    queues.check_memory(10**18, "what nobody knows the room of", "nothing")

@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.wrappers import TimeLimit
 
 from async_wrappers import AppliedActions, AsyncRunner, ClipReward, CommittedActions, DecisionDelay, RealtimeDelay
-from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.experiment.episode import play_episode
 from tests.worlds.recording_env import RecordingEnv
 
