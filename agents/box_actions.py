@@ -117,5 +117,5 @@ def real_actions(space: gym.Space[Any], agent: str, instead: str) -> BoxActions:
         ValueError: The space is another one.
     """
     if not isinstance(space, Box):
-        raise ValueError(f"agent {agent!r} needs a Box of real-valued actions, got {space}: take agent {instead!r}")
+        raise ValueError(f"agent {agent!r} needs a Box of real-valued actions, got {space}: take agent {instead}")
     return BoxActions(space, agent)

@@ -14,6 +14,7 @@ from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.losses.teaching import create_linear_schedule
+from async_wrappers.agents.networks.box_actor_critic import create_box_actor_critic
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
@@ -30,7 +31,7 @@ from async_wrappers.agents.networks.torsos import (
     NatureTorso,
     variance_scaling,
 )
-from async_wrappers.agents.optimizers import create_optimizer
+from async_wrappers.agents.optimizers import create_adam, create_optimizer
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
@@ -67,7 +68,9 @@ CONFIGURABLES = (
     ValueCloning,
     VectorRunner,
     create_actor_critic,
+    create_adam,
     create_agent,
+    create_box_actor_critic,
     create_linear_schedule,
     create_network,
     create_optimizer,

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
+from async_wrappers.agents.actions import DiscreteActions
 from async_wrappers.agents.schema import ArrayTree, each_array, space_without_tuples, stacked
 from async_wrappers.extras import extra
 from async_wrappers.version import __version__
@@ -240,6 +241,8 @@ def _graphs(agent: Any) -> dict[str, _Graph]:
             f"an agent whose values are drawn can be exported if it has values_without_draws(network, observation), "
             f"got agent {name!r}: give {type(spec).__name__} that method"
         )
+    if not isinstance(getattr(spec, "actions", None), DiscreteActions):
+        raise ValueError(f"an agent of Discrete actions can be exported, got agent {name!r}: train another one")
     size = sum(parameter.numel() * 4 for parameter in network.parameters())
     if size > _LARGEST_FILE:
         raise ValueError(f"an ONNX file holds networks of at most 2 GiB, got {size:,} bytes: train a smaller torso")

@@ -6,6 +6,10 @@ An update has three steps, so that another thread may do the second one in paral
     replay.sample   networks, loss, gradient, optimiser          replay.set_priorities
     (the replay)    (the learner's own tensors, nothing else)    (the replay)
 
+A network may name two of its parts, by attributes. Its ``acting`` part is what policies need: `weights` are of that
+part alone, and so is what workers receive. Its part ``with_target`` is what the target network is a copy of. Each is
+the whole network otherwise. A checkpoint holds all weights.
+
 Finiteness and priorities are read from the loss on the host. On the CPU that is at once. On another device nothing
 waits for it: the loss is checked before the next batch is drawn, and before weights or state are read. Until then a
 loss that is not finite moves weights by the optimiser's momentum alone, since its gradient is replaced by zero.
@@ -43,9 +47,16 @@ from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.replay.segments import check_snapshot
 from async_wrappers.agents.replay.store import Source, Store
 from async_wrappers.agents.schema import Compute, are_equal
+from async_wrappers.agents.settings import must
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["Learner", "SampledBatch"]
+__all__ = ["Learner", "NotShared", "SampledBatch"]
+
+
+class NotShared(RuntimeError):
+    """The weights that a learner publishes are not all that another one needs."""
+
+    ends_run = True  # a learner that is started again finds no more of them
 
 
 _MONITORED = ("reward", "interval", "terminal", "truncated")
@@ -78,7 +89,7 @@ class Learner:
     """Steps weights by the gradient of a loss; keeps a target network, a replay and an optimiser.
 
     Args:
-        network: Updated in place.
+        network: Updated in place; see above for its parts.
         loss: The agent's.
         replay: Where transitions go and batches come from.
         settings: Of the updates.
@@ -95,6 +106,9 @@ class Learner:
     Attributes:
         settings: As given.
         tensors: As given.
+        network: As given.
+        acting: Its part that policies read.
+        target: The target network; None without one.
         diverged_dir: That of the settings, unless another one was set.
         source: The source of batches, which receives priorities: the replay, unless another `Source` was set.
         average: Maps a gradient, which it may overwrite, and its loss's number of items (`LossOutput.mean_over`) to the
@@ -129,8 +143,15 @@ class Learner:
         self.network = network
         # A loss without a target gets none: for a billion weights it would take four gigabytes.
         self.target: nn.Module | None = None
-        if self.settings.target_update_period is not None:
-            self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
+        self.acting: nn.Module = getattr(network, "acting", network)
+        self._with_target: nn.Module = getattr(network, "with_target", network)
+        period, smoothing = self.settings.target_update_period, self.settings.target_smoothing
+        must(
+            period is None or smoothing is None,
+            f"target_update_period must be None where target_smoothing={smoothing}, got {period}",
+        )
+        if period is not None or smoothing is not None:
+            self.target = self.compute.place(copy.deepcopy(self._with_target)).requires_grad_(False)
         self.replay = replay
         self.source: Source = replay
         self._loss, self._passes = loss, passes
@@ -408,23 +429,35 @@ class Learner:
     def note_updates(self, own: int, of_all: int) -> None:
         """Set the numbers of updates of this learner, and of all learners that share the weights.
 
-        If a copy into the target network has become due since, it is made now, of the present weights.
+        If a copy into the target network has become due since, it is made now, of the present weights; a target that
+        follows the weights smoothly takes all its steps at once.
         """
         self.updates = own
         self._count(of_all)
 
     def _count(self, of_all: int) -> None:
-        """Count the updates of all learners, and copy the weights into the target network once if that is due."""
-        period = self.settings.target_update_period
-        due = period is not None and of_all // period > self.updates_of_all // period
+        """Count the updates of all learners, and let the target network follow: once, if a copy is due."""
+        period, before = self.settings.target_update_period, self.updates_of_all
         self.updates_of_all = of_all
-        if due:
+        if self.settings.target_smoothing is not None:
+            self._smooth_target(of_all - before)
+        elif period is not None and of_all // period > before // period:
             self.synchronize_target()
+
+    @torch.no_grad()
+    def _smooth_target(self, updates: int) -> None:
+        """Let the target's weights move towards the present ones, as after a number of updates."""
+        assert self.target is not None and self.settings.target_smoothing is not None
+        tau = self.settings.target_smoothing
+        weight = tau if updates == 1 else 1 - (1 - tau) ** updates
+        torch._foreach_lerp_(list(self.target.parameters()), list(self._with_target.parameters()), weight)
+        for own, other in zip(self.target.buffers(), self._with_target.buffers(), strict=True):
+            own.copy_(other)
 
     def synchronize_target(self) -> None:
         """Copy the weights into the target network, if there is one."""
         if self.target is not None:
-            self.target.load_state_dict(self.network.state_dict())
+            self.target.load_state_dict(self._with_target.state_dict())
 
     # The optimiser, which may change between two phases of learning.
 
@@ -456,15 +489,20 @@ class Learner:
             DivergedError: The last update's loss is not finite.
         """
         self.finish_update()
-        return self.network.state_dict()
+        return self.acting.state_dict()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy weights into the network that is updated; target and optimiser stay as they are."""
+        """Copy what another learner's `weights` returned into the network; target and optimiser stay as they are.
+
+        Raises:
+            NotShared: They are those of a part of the network.
+        """
+        self._check_whole("AsyncRunner.learners must be 1")
         self.network.load_state_dict(weights)
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Load the weights alone from what `state_dict` returned, into the network and its target."""
-        self.load_weights(state["network"])
+        self.network.load_state_dict(state["network"])
         self.synchronize_target()
 
     def load_optimizer(self, state: Mapping[str, Any]) -> None:
@@ -475,9 +513,19 @@ class Learner:
             group.update(setting, params=group["params"])
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
-        """Continue from the weights of a learner that died: its target is not known, so they become the target too."""
+        """Continue from the weights of a learner that died: its target is not known, so they become the target too.
+
+        Raises:
+            NotShared: They are those of a part of the network, and the others died with the learner.
+        """
+        self._check_whole("a learner that died cannot be continued: start the run again, from its last checkpoint")
         self.load_weights(weights)
         self.synchronize_target()
+
+    def _check_whole(self, remedy: str) -> None:
+        """Refuse to go on from another learner's weights where they are a part of the network."""
+        if self.acting is not self.network:
+            raise NotShared(f"{self.kind} publishes the acting part of its weights alone, so {remedy}")
 
     @property
     def optimizer_name(self) -> str:

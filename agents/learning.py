@@ -15,6 +15,7 @@ from async_wrappers.agents.schema import STATE, each_array
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
     POSITIVE,
+    POSITIVE_SHARE,
     SHARE,
     Range,
     choice,
@@ -47,8 +48,8 @@ class Networks(NamedTuple):
 
     Attributes:
         online: The network whose weights are updated.
-        target: The same with older weights; without gradient.
-        module: `online` as a module, for a term of a loss that has parameters of its own in it.
+        target: The same, or its part that has a target (`Learner`), with older weights; without gradient.
+        module: `online` as a module, for a loss that calls its parts or a term that has parameters of its own in it.
         updates: Updates made so far, by all learners that share the weights.
         average: Averages tensors by name over several synchronous learners, in place, each weighted by a number of
             items; None for one learner, and where an update is one gradient step.
@@ -130,6 +131,13 @@ class Learning:
         1,
         "update",
         none="a loss that asks for no target",
+    )
+    target_smoothing: float | None = number(
+        None,
+        "tau: after each update the target network's weights w' become w' + tau (w - w') (Lillicrap et al. 2016), in "
+        "the place of copies.",
+        POSITIVE_SHARE,
+        none="copies every `target_update_period`",
     )
     optimizer: Callable[..., torch.optim.Optimizer] = factory(
         create_optimizer, "From parameters to an optimiser.", "@create_optimizer"

@@ -10,7 +10,7 @@ import gin
 import torch
 from torch import nn
 
-__all__ = ["OPTIMIZERS", "create_optimizer", "linear_decay", "polynomial_decay"]
+__all__ = ["OPTIMIZERS", "create_adam", "create_optimizer", "linear_decay", "polynomial_decay"]
 
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 
@@ -61,6 +61,19 @@ def create_optimizer(
             parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
         )
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
+
+
+@gin.configurable(module="agents")
+def create_adam(
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float = 3e-4,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+) -> torch.optim.Optimizer:
+    """Make Adam with the step size that agents of real-valued actions have; see `create_optimizer`."""
+    made: torch.optim.Optimizer = create_optimizer(parameters, "adam", learning_rate, beta1, beta2, eps)
+    return made
 
 
 def linear_decay(updates: int, over: int) -> float:

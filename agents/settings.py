@@ -43,6 +43,7 @@ __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
     "POSITIVE_FINITE",
+    "POSITIVE_SHARE",
     "SHARE",
     "WIDEST",
     "Range",
@@ -85,6 +86,7 @@ class Range(NamedTuple):
 
 
 SHARE = Range("lie in [0, 1]", lambda value: 0 <= value <= 1)
+POSITIVE_SHARE = Range("lie in (0, 1]", lambda value: 0 < value <= 1)
 POSITIVE = Range("be > 0", lambda value: value > 0)
 POSITIVE_FINITE = Range("be > 0 and finite", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Range("be >= 0 and finite", lambda value: 0 <= value < math.inf)

@@ -404,7 +404,8 @@ class Overlap:
         learner: Its network, target and optimiser are the thread's while an update is under way.
 
     Attributes:
-        network: What a policy may read at any time.
+        network: What a policy may read at any time: the learner's `acting` part.
+        acting: The same.
         updates: How many times the weights were published.
         version: The learner's updates that the network has.
     """
@@ -412,7 +413,7 @@ class Overlap:
     def __init__(self, learner: Learner) -> None:
         """See the class."""
         self._learner = learner
-        self.network = learner.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
+        self.network = self.acting = learner.compute.place(copy.deepcopy(learner.acting)).requires_grad_(False)
         self.updates, self.version = 0, learner.updates
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="learner")
         self._update: Future[Mapping[str, Tensor]] | None = None

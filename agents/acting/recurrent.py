@@ -115,7 +115,7 @@ class RecurrentPolicy:
             extras[VERSION] = np.full(len(rows), self._version())
             if self.remembers:
                 extras[TORSO_VERSION] = np.full(len(rows), torso_version)
-        return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras)
+        return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras or None)
 
     @torch.inference_mode()
     def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memories) -> tuple[Any, Tensor]:

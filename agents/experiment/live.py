@@ -27,6 +27,7 @@ from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow
 from async_wrappers.agents.experiment.other_run import portable
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.gin_values import with_gin_values
+from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import maker_of_learners
 from async_wrappers.agents.settings import factory, must, runner, whole
 from async_wrappers.agents.spec import Spec
@@ -90,6 +91,11 @@ class LiveRunner(Runner):
         must(
             self._learner_count == 1 or not missing,
             f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose learner has no {', '.join(missing)}, got "
+            f"{self._learner_count}",
+        )
+        must(
+            self._learner_count == 1 or not isinstance(learner, Learner) or learner.acting is learner.network,
+            f"AsyncRunner.learners must be 1 with agent {spec.name!r}, which publishes a part of its weights, got "
             f"{self._learner_count}",
         )
         self._learners: list[dict[str, Any]] = []  # their state in a checkpoint

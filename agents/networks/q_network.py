@@ -49,6 +49,7 @@ __all__ = [
     "HeadFactory",
     "LinearHead",
     "QNetwork",
+    "auto_torso",
     "check_fit",
     "checked_shapes",
     "count_parameters",
@@ -333,14 +334,14 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _auto_torso(observation_shape: tuple[int, ...]) -> nn.Module:
-    """Choose the Nature torso for images that it can take and the MLP for everything else."""
+def auto_torso(observation_shape: tuple[int, ...], **of_mlp: Any) -> nn.Module:
+    """Choose the Nature torso for images that it can take and the MLP, with these arguments, for everything else."""
     is_image = len(observation_shape) == 3 and min(observation_shape[1:]) >= 36
-    return NatureTorso(observation_shape) if is_image else MLPTorso(observation_shape)
+    return NatureTorso(observation_shape) if is_image else MLPTorso(observation_shape, **of_mlp)
 
 
 TORSOS: Mapping[str, TorsoFactory] = {
-    "auto": _auto_torso,
+    "auto": auto_torso,
     "nature": NatureTorso,
     "minatar": MinAtarTorso,
     "mlp": MLPTorso,

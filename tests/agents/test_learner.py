@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learner import Learner, NotShared
 from async_wrappers.agents.learning import Learning, Loss, LossOutput, Networks
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.schema import Compute
@@ -195,6 +195,88 @@ class TestTarget:
         weights["values"].zero_()
         assert network.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
         assert learner.state_dict()["target"]["values"].tolist() == [[7.0, 9.0], [4.0, 2.0]]
+
+
+class TestSmoothTarget:
+    def test_it_follows_the_weights_by_tau_after_each_update(self) -> None:
+        arguments = {"optimizer": sgd(1.0), "target_update_period": None, "target_smoothing": 0.25}
+        learner, network = learner_with_another_target(OneBatch(), **arguments)
+        learner.update()
+        assert network.values.tolist() == [[5.0, 1.25], [1.0, 3.0]]
+        # (7, 9), (4, 2) and a quarter of the way to these.
+        assert learner.state_dict()["target"]["values"].tolist() == [[6.5, 7.0625], [3.25, 2.25]]
+
+    @settings(deadline=None, max_examples=50, database=None)
+    @given(tau=st.floats(0.001, 1), others=st.integers(0, 20))
+    def test_updates_of_other_learners_are_steps_of_it_too(self, tau: float, others: int) -> None:
+        arguments = {"optimizer": sgd(0.0), "target_update_period": None, "target_smoothing": tau}
+        at_once, _ = learner_with_another_target(OneBatch(), **arguments)
+        one_by_one, _ = learner_with_another_target(OneBatch(), **arguments)
+        at_once.note_updates(0, others)
+        for _ in range(others):
+            one_by_one.update()
+        assert at_once.target is not None and one_by_one.target is not None
+        torch.testing.assert_close(at_once.target.state_dict(), one_by_one.target.state_dict())
+
+    def test_it_takes_the_place_of_copies(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"target_update_period must be None where target_smoothing=0\.5, got 2000"
+        ):
+            make_learner(Table([[0.0, 0.0], [0.0, 0.0]]), OneBatch(), target_smoothing=0.5)
+        with pytest.raises(ValueError, match=r"target_smoothing must lie in \(0, 1\], or None for copies .*, got 0"):
+            Learning(target_smoothing=0)
+
+
+class Parts(nn.Module):
+    """A network that names its parts: a policy's table, and one of values that has a target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acting, self.with_target = Table([[1.0, 2.0], [3.0, 4.0]]), Table([[5.0, 6.0], [7.0, 8.0]])
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.acting(observation) + self.with_target(observation)
+
+
+class TestParts:
+    def learner(self, **arguments: Any) -> tuple[Learner, Parts]:
+        network = Parts()
+        arguments = {"optimizer": sgd(0.5), "target_update_period": 2, **arguments}
+        return make_learner(network, OneBatch(), compute=CPU, **arguments), network
+
+    def test_the_weights_that_are_given_out_are_those_of_the_acting_part(self) -> None:
+        learner, network = self.learner()
+        learner.update()
+        assert_identical(dict(learner.weights()), dict(network.acting.state_dict()))
+        assert set(learner.state_dict()["network"]) == {"acting.values", "with_target.values"}
+
+    @pytest.mark.parametrize("soft", [{}, {"target_update_period": None, "target_smoothing": 1.0}])
+    def test_the_target_is_of_the_part_that_has_one(self, soft: dict[str, Any]) -> None:
+        learner, network = self.learner(**soft)
+        assert learner.networks.target(torch.eye(2)[:, None]).tolist() == [[5.0, 6.0], [7.0, 8.0]]
+        for _ in range(2):
+            learner.update()
+        assert_identical(dict(learner.state_dict()["target"]), dict(network.with_target.state_dict()))
+
+    def test_a_restored_learner_has_all_of_it(self) -> None:
+        (one, _), (other, network) = self.learner(), self.learner()
+        for _ in range(3):
+            one.update()
+        other.load_state_dict(deepcopy(one.state_dict()))
+        assert_identical(other.state_dict(), one.state_dict())
+        one.update(), other.update()
+        assert_identical(other.state_dict(), one.state_dict())
+        other.load_policy(one.state_dict())
+        assert other.target is not None
+        assert_identical(dict(other.target.state_dict()), dict(network.with_target.state_dict()))
+
+    def test_what_is_given_out_is_not_enough_for_another_learner_to_go_on_from(self) -> None:
+        learner, _ = self.learner()
+        for take, remedy in ((learner.load_weights, "AsyncRunner.learners must be 1"),
+                             (learner.take_over, "start the run again, from its last checkpoint")):  # fmt: skip
+            with pytest.raises(NotShared, match=remedy) as error:
+                take(learner.weights())
+            assert error.value.ends_run  # a live run is not to start the learner again
 
 
 class TestGradients:

@@ -25,6 +25,10 @@ SMALL = (
     "DQNAgent.min_replay_history = 20",
     "DQNAgent.batch_size = 4",
     "DQNAgent.summary_writing_frequency = 2",
+    "SACAgent.min_replay_history = 20",
+    "SACAgent.batch_size = 4",
+    "SACAgent.hidden_units = 4",
+    "SACAgent.summary_writing_frequency = 2",
     "VTraceAgent.summary_writing_frequency = 2",
     "VTraceAgent.unroll_length = 4",
     "VTraceAgent.batch_size = 2",
@@ -72,6 +76,7 @@ ALL_OF_VTRACE = (
 )
 FAMILIES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "in turn": (("Every run", "Time", "Agents that learn"), "dqn/cartpole", EVALUATES),
+    "SAC": (("Every run", "Time", "Agents that learn", "SAC"), "sac/pendulum", EVALUATES),
     "many environments": (
         ("Every run", "Time", "Agents that learn", "Many environments"),
         "apex/cartpole",

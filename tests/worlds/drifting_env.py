@@ -21,7 +21,7 @@ class Life:
 
     seed: int | None
     observations: list[Observation] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     terminated: bool = False
 
@@ -39,6 +39,7 @@ class DriftingEnv(gym.Env[Any, Any]):
         first_action: The number of the first action.
         noop: Whether the environment names its actions, one of them the no-op.
         reuse: Return the same array each time, with new contents.
+        numbers: Of a real-valued action, each between bounds of its own; 0 for Discrete actions.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class DriftingEnv(gym.Env[Any, Any]):
         first_action: int = 0,
         noop: bool = False,
         reuse: bool = False,
+        numbers: int = 0,
     ) -> None:
         self.observation_space = Box(-np.inf, np.inf, SHAPE, np.float32)
-        self.action_space = Discrete(actions, start=first_action)
+        each = np.arange(numbers, dtype=np.float32)
+        self.action_space: Any = Box(each / 2 - 1, each + 1) if numbers else Discrete(actions, start=first_action)
         self.lives: list[Life] = []
         self._lengths, self._ends, self._reuse = lengths, ends, reuse
         self._array = np.zeros(SHAPE, np.float32)
@@ -74,16 +77,17 @@ class DriftingEnv(gym.Env[Any, Any]):
             raise RuntimeError("stepped after the end of an episode")
         if not self.action_space.contains(action):
             raise ValueError(f"got the action {action!r}, which is not in {self.action_space}")
-        push = int(action) - int(self.action_space.start)
+        real = isinstance(self.action_space, Box)
+        push = float(action.mean()) if real else int(action) - int(self.action_space.start)
         self._drift = 0.9 * self._drift + 0.3 * (push - 1) + 0.1 * float(self.np_random.normal())
-        life.actions.append(int(action))
+        life.actions.append(action.tolist() if real else int(action))
         life.rewards.append(float(round(8 * self._drift)) / 8)
         over = len(life.actions) == self._length
         terminated, truncated = self._end if over else (False, False)
         life.terminated = terminated
         return self._show(push), life.rewards[-1], terminated, truncated, {}
 
-    def _show(self, push: int) -> Observation:
+    def _show(self, push: float) -> Observation:
         if not self._reuse:
             self._array = np.zeros(SHAPE, np.float32)
         self._array[:] = self._drift, push, len(self.lives[-1].actions) / 10

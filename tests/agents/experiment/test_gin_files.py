@@ -88,6 +88,7 @@ PAPER = [
     f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
 ]
 SMALL = ("DQNAgent.replay_capacity = 1_000", "DQNAgent.batch_size = 2")
+SMALL += ("SACAgent.replay_capacity = 1_000", "SACAgent.batch_size = 2", "SACAgent.hidden_units = 4")
 # Large networks are built for one file each, and the one of a billion parameters for none.
 BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/paper_100m.gin", "configs/live/falling_blocks_10m.gin")
 
@@ -302,6 +303,8 @@ def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build:
     load(name)
     if "vtrace" in name:
         small = TINY["vtrace"]
+    elif "/sac/" in name:
+        small = ("SACAgent.min_replay_history = 20",)
     else:
         history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
         small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso")
