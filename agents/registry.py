@@ -9,6 +9,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
+from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.baselines import NoopAgent, RandomAgent
@@ -38,6 +39,7 @@ AGENTS: Mapping[str, type[Spec]] = {
     "implicit_quantile": ImplicitQuantile,
     "r2d2": R2D2,
     "vtrace": VTrace,
+    "ppo": PPO,
     "qdagger_dqn": QDaggerDQN,
     "qdagger_rainbow": QDaggerRainbow,
     "qdagger_r2d2": QDaggerR2D2,
