@@ -189,9 +189,9 @@ def _of_sequences(spec: SequenceSettings, seed: int, num_envs: int) -> Replay:
 
 
 def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int) -> Mixture:
-    capacity = None
+    capacity, (unroll_length, batch_size) = None, spec.unrolls(num_envs)
     if spec.when_full != "wait":
-        capacity = max(64, spec.batch_size) if spec.queue_capacity is None else spec.queue_capacity
+        capacity = max(64, batch_size) if spec.queue_capacity is None else spec.queue_capacity
     queue = partial(UnrollQueue, capacity=capacity, when_full=spec.when_full)
     return Mixture(
         spec.stored_space,
@@ -201,13 +201,15 @@ def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int)
         seed=seed,
         encoder=NetworkEncoder(network, spec.reader, spec.compute, spec.stored_in_stacks),
         in_flight=spec.in_flight,
-        unroll_length=spec.unroll_length,
-        batch_size=spec.batch_size,
+        unroll_length=unroll_length,
+        batch_size=batch_size,
         stack_size=spec.stored_in_stacks or 1,
         gamma=spec.gamma,
         discount_by=spec.discount_by,
         updates=spec.learning_rate_decay,
         prefetch=spec.prefetch,
+        with_returns=spec.with_returns,
+        decisions=spec.round_decisions,
         chunk=spec.actions.chunk,
         action=spec.actions.column,
     )

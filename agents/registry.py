@@ -9,6 +9,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
+from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.actor_critic.sac import SAC
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
@@ -40,6 +41,7 @@ AGENTS: Mapping[str, type[Spec]] = {
     "r2d2": R2D2,
     "vtrace": VTrace,
     "sac": SAC,
+    "ppo": PPO,
     "qdagger_dqn": QDaggerDQN,
     "qdagger_rainbow": QDaggerRainbow,
     "qdagger_r2d2": QDaggerR2D2,

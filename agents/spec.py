@@ -160,6 +160,11 @@ class Spec:
         self.seed = seed
 
     @property
+    def update_every(self) -> int:
+        """Decisions between two moments at which an update is looked for."""
+        return self.update_period
+
+    @property
     def transitions_per_update(self) -> int:
         """Transitions that an update learns from."""
         return self.batch_size

@@ -278,7 +278,7 @@ class TurnBasedAgent(LearningAgent):
         self.times.add("Store", begin)
 
     def _train_step(self) -> None:
-        if self.learner.ready and self._training_steps % self.spec.update_period == 0:
+        if self.learner.ready and self._training_steps % self.spec.update_every == 0:
             for _ in range(self.spec.num_updates_per_train_step):
                 if self._overlap is None:
                     self._write_scalars(self._update())

@@ -399,7 +399,7 @@ class VectorAgent(LearningAgent):
         spec: Makes the policy and the learner; see `Spec.make_vector_learner`.
         num_envs: N.
         replay_ratio: Transitions learnt from per decision made; None for `Spec.num_updates_per_train_step` updates
-            every `Spec.update_period` decisions of all environments together.
+            every `Spec.update_every` decisions of all environments together.
         act_devices: Devices with a copy of the policy each, among which the rows of a call are shared; None acts on the
             learner's network. rela, Facebook's Ape-X, has them as ``act_device``.
         act_sync_period: Updates after which the copies take over the learner's weights.
@@ -590,7 +590,7 @@ class VectorAgent(LearningAgent):
         """Return the number of updates due up to a decision: the first on decision 0, as in turn-based play."""
         decisions *= self._learners
         if self._ratio is None:
-            return -(-decisions // self.spec.update_period) * self.spec.num_updates_per_train_step
+            return -(-decisions // self.spec.update_every) * self.spec.num_updates_per_train_step
         return math.ceil(decisions * self._ratio / self.spec.transitions_per_update)
 
     # For the runner and checkpoints.

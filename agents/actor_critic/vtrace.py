@@ -12,10 +12,10 @@ from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.actions import chunk_actions
+from async_wrappers.agents.actor_critic.actor_critic import ActorCritic
 from async_wrappers.agents.actor_critic.terms import MOVED, Rows, Term, check_terms
-from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks, sequence_tensors
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import (
     effective_sample_size,
     entropy,
@@ -24,29 +24,24 @@ from async_wrappers.agents.losses.actor_critic import (
     over_executed,
     vtrace,
 )
-from async_wrappers.agents.network_agent import NetworkAgent
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.replay.settings import UnrollSettings
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
-    again,
     agent,
     choice,
     factory,
-    flag,
     number,
     setting,
-    shared,
 )
 
 __all__ = ["VTrace"]
 
 
 @agent("VTraceAgent")
-class VTrace(Remembering, UnrollSettings, NetworkAgent):
+class VTrace(ActorCritic):
     """V-trace actor-critic (Espeholt et al. 2018), ``VTraceAgent`` in gin; the defaults are SEED RL's.
 
     Environments are played in unrolls of T rows, each of which is learnt from once. An update is due as soon as B
@@ -200,27 +195,18 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         check_terms,
         qualified=True,
     )
-    store_version: bool = flag(
-        False, "Store with each decision how many updates had been made, and report how many were since."
-    )
     max_abs_reward: float | None = number(
         None, "Clip rewards to [-c, c] in the loss.", POSITIVE, none="rewards as they are"
     )
-    drawn_evaluation: bool = flag(
-        False, "Draw actions from the policy in evaluation too; otherwise they are the likeliest."
-    )
-    summary_writing_frequency: int = again(NetworkAgent, "summary_writing_frequency", 100)
 
     def settle(self) -> None:
         """See `NetworkAgent`."""
         super().settle()
-        self.check_unrolls()
         self.actions = chunk_actions(self.action_space, self.name)
         self.terms = [self.terms] if isinstance(self.terms, Term) else self.terms
         for term in self.terms:
             term.check(self.num_actions, self.actions.chunk, self.entropy_cost)
         self.stores_value = any(term.needs_value for term in self.terms)
-        self.weights_seed, self.exploration_seed, self.learning_seed, self.replay_seed = self.seeds(4)
 
     # The network.
 
@@ -238,50 +224,9 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
         if self.stores_value:
             spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
-        if self.store_version:
-            count = Box(0, np.iinfo(np.int64).max, (), np.int64)
-            spaces |= {VERSION: count, TORSO_VERSION: count} if self.remembers else {VERSION: count}
-        if self.state_size:
-            spaces[STATE] = Box(-np.inf, np.inf, (self.state_size,), np.float32)
-        return Dict(spaces)
-
-    # Policies.
-
-    def make_policy(self, number: int = 0, workers: int = 1) -> Any:  # with `act`, or where it remembers in halves
-        """Make the policy of a worker, with weights of its own; in two halves where the network remembers.
-
-        Raises:
-            ValueError: `stack_size` is more than 1 without `of_stacks`, or a network that remembers is not in two
-                halves.
-        """
-        self.check_one_at_a_time()
-        return self.in_worker(self._make_policy(self.make_network().requires_grad_(False), lambda: 0))
-
-    def make_policy_of(self, learner: Any) -> RecurrentPolicy:
-        """Make the policy of a turn-based agent, which reads the learner's network in place."""
-        return self._make_policy(learner.network, lambda: learner.version)
-
-    def make_vector_policy(self, learner: Any, num_envs: int) -> RecurrentPolicy:
-        """Make the policy of many environments, which reads the learner's network in place."""
-        return self._make_policy(learner.network, lambda: learner.version)
-
-    def _make_policy(self, network: nn.Module, version: Callable[[], int]) -> RecurrentPolicy:
-        return RecurrentPolicy(
-            network,
-            self.choose,
-            self.actions,
-            self.exploration_seed,
-            self.compute,
-            self.reader,
-            version if self.store_version else None,
-        )
+        return self.extras_beside(spaces)
 
     # Learning.
-
-    @property
-    def learning(self) -> Learning:
-        """The settings of the agent's learners, which have no target network."""
-        return shared(Learning, self, target_update_period=None)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """See `NetworkAgent`."""
@@ -299,7 +244,3 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         for term in self.terms:
             term.extend(network, self.entropy_cost)
         return network
-
-    def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
-        """Return a batch of sequences as tensors."""
-        return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)

@@ -37,6 +37,7 @@ __all__ = [
     "checked_units",
     "hidden_layer",
     "initialize",
+    "is_vector",
     "output_size",
     "same_padding",
     "size_after",
@@ -267,6 +268,11 @@ def check_observation(observation: Any, observation_shape: Any, name: str = "obs
             f"{name} must have the shape [{expected}], got {list(observation.shape)}; "
             "add the batch dimension or build the network for this observation_shape"
         )
+
+
+def is_vector(shape: Sequence[int]) -> bool:
+    """Whether a shape `[k, *shape]` of a stack is that of single numbers or vectors, not of images or tables."""
+    return len(shape) <= 2
 
 
 def as_float32(observation: Any) -> Any:

@@ -325,6 +325,8 @@ class Mixture(Saved):
         action: shape and dtype of a stored action, as for `Assembly`.
         in_flight: the largest number of an environment's decisions in flight when another one starts, from which a
             queue's capacity follows; None without a limit.
+        with_returns: as for `Assembly`.
+        decisions: as for `Assembly`.
 
     Attributes:
         sources: The sources, in their order.
@@ -355,6 +357,8 @@ class Mixture(Saved):
         chunk: int | None = None,
         action: Column | None = None,
         in_flight: int | None = 0,
+        with_returns: bool = False,
+        decisions: int | None = None,
     ) -> None:
         """See the class."""
         if batch_size < 1:
@@ -372,6 +376,8 @@ class Mixture(Saved):
             discount_by=discount_by,
             chunk=chunk,
             action=action,
+            with_returns=with_returns,
+            decisions=decisions,
         )
         self._batch_size, self._encoder = batch_size, encoder
         self._shares = Shares([share for _, share in factories], batch_size)

@@ -24,6 +24,13 @@ A sequence is L rows and the observation of row L, on which the last step bootst
 sequence, where they do not overlap. So each step lies in one sequence. `state` is the core's state before row 0,
 computed by the weights that acted.
 
+Rounds
+------
+With `decisions` a sequence is what an environment has played in a round, which is over when all environments together
+have made so many. Each environment's sequence ends where its next row begins, whatever its length: this row's
+observation follows the last step, and the rows after it are zeros. So one sequence of each environment is of one round,
+however many final rows there are.
+
 The batch
 ---------
 A source of sequences returns (T = L, B sequences, k observations in a stack):
@@ -37,6 +44,8 @@ action, reward, discount    as stored [T, B, ...] (`agents.actions`), float32, f
 mask                        float32 [T, B], 1 where a decision was made, else 0
 extras                      what the policy left beside its action, [T, B, ...] by name; zeros in final rows
 state                       float32 [B, S]; left out where the policy remembers nothing, S = 0
+return                      float32 [T, B], the discounted sum of the episode's rewards so far,
+                            g_s = discount g_{s-1} + r_s; left out where it is not asked for
 index                       int64 [B], the sequence's number
 replayed                    float32 [B], 1 where the sequence was drawn from a replay, 0 where it is learnt
                             from once; left out where all are
@@ -100,6 +109,8 @@ class Assembly:
             `VALUE` `[M, L]` and `MAX_VALUE` `[M, L + 1]`, NaN where there are none.
         chunk: actions of a decision, H, where it gives several at once; None for one.
         action: shape and dtype of a stored action; by default whole numbers, one or, of chunks, H.
+        with_returns: whether sequences have the discounted returns so far, "return".
+        decisions: those of a round, of all environments together; None for sequences of L rows.
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
@@ -126,6 +137,8 @@ class Assembly:
         with_values: bool = False,
         chunk: int | None = None,
         action: Column | None = None,
+        with_returns: bool = False,
+        decisions: int | None = None,
     ) -> None:
         """See the class."""
         if action is None:
@@ -144,11 +157,15 @@ class Assembly:
         self._facts["period"] = period
         self._facts |= {"stack_size": stack_size, "gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
         self._facts |= ({} if chunk is None else {"chunk": chunk}) | ({"with_values": True} if with_values else {})
+        self._facts |= ({"with_returns": True} if with_returns else {}) | (
+            {"decisions": decisions} if decisions else {}
+        )
         state = extras.spaces.get(STATE) if extras is not None else None
         self._state_size: int | None = None if state is None else int(state.shape[0])  # type: ignore[index]
         self.observation_names = list(self.schema.observation.columns)
         self._extra_names = list(self.schema.extras.columns) if self.schema.extras else []
         self._of_chunks = () if chunk is None else ("executed",)
+        self._of_returns = ("return",) if with_returns else ()
         self._with_values = with_values
         # Where there was no action before; a network reads zeros of it.
         self._none = -1 if action.dtype == WHOLE_NUMBER.dtype else 0
@@ -166,8 +183,10 @@ class Assembly:
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
         self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self._last_action = np.zeros((num_envs, *action.shape), action.dtype)
-        self._last_reward = np.zeros(num_envs, np.float32)
+        self._last_reward, self._last_return = np.zeros(num_envs, np.float32), np.zeros(num_envs)
         self._last_state = np.zeros((num_envs, self._state_size or 0), np.float32)
+        self._decisions = decisions
+        self._decided, self._round_over = np.zeros(1, np.int64), np.zeros(num_envs, bool)
         self.add_count = 0
 
     def _sizes(self, action: Column, entries: tuple[int, ...]) -> dict[str, tuple[int, Column]]:
@@ -185,6 +204,7 @@ class Assembly:
             sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
         for name in self._of_chunks:
             sizes[name] = steps, Column(entries, np.dtype(np.bool_))
+        sizes |= dict.fromkeys(self._of_returns, (steps, number))
         if self._with_values:
             sizes |= {VALUE: (steps, number), MAX_VALUE: (rows, number)}
         return sizes
@@ -247,11 +267,17 @@ class Assembly:
             self._buffers[name][at] = block.get(name, True)
         for name, array in zip(self._extra_names, extras, strict=True):
             self._buffers[name][at] = array
+        for name in self._of_returns:
+            before = np.where(self._age[env_ids] == 1, 0.0, self._last_return[env_ids])
+            self._buffers[name][at] = self._last_return[env_ids] = discount * before + reward
         self._position[env_ids] += 1
         self._last_action[env_ids], self._last_reward[env_ids] = action, reward
         if state is not None:
             self._last_state[env_ids] = state
         self.add_count += rows
+        self._decided[0] += rows
+        if self._decisions is not None and self._decided[0] >= self._decisions:
+            self._decided[0], self._round_over[:] = 0, True
         if len(ended):
             self._append_final(ended, [np.stack(arrays) for arrays in zip(*finals, strict=True)])
 
@@ -266,7 +292,7 @@ class Assembly:
     def _append_final(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
         self._begin_row(env_ids, observation)
         at = env_ids, self._position[env_ids]
-        for name in ("action", "reward", "discount", "mask", *self._of_chunks, *self._extra_names):
+        for name in (*_OF_DECISION, *self._of_chunks, *self._of_returns, *self._extra_names):
             self._buffers[name][at] = 0
         self._position[env_ids] += 1
         self._age[env_ids] = 0
@@ -286,27 +312,49 @@ class Assembly:
         if self._with_values:
             self._buffers[MAX_VALUE][at] = max_value
         self._age[env_ids] += 1
-        whole = env_ids[at[1] == self.length]
+        whole = env_ids[(at[1] == self.length) | self._round_over[env_ids]]
         if len(whole):
             self._finish(whole)
 
     def _finish(self, env_ids: npt.NDArray[np.int64]) -> None:
         """Emit whole sequences, and move the rows that the next ones begin with to the front."""
         whole = {name: buffer[env_ids] for name, buffer in self._buffers.items()}
+        if self._decisions is not None:
+            self._pad(whole, env_ids)
         ages = whole.pop("age")
         whole["first"] = ages == 0
         if self._state_size is not None:
             whole[STATE] = whole[STATE][:, 0]
         self._emit(whole)
-        for buffer in self._buffers.values():
-            kept = buffer.shape[1] - self._period
-            buffer[env_ids, :kept] = buffer[env_ids, self._period :]
-        self._position[env_ids] = self.length - self._period
+        if self._decisions is not None:
+            ages = self._buffers["age"][env_ids, self._position[env_ids]]
+            self._keep_last_row(env_ids)
+        else:
+            for buffer in self._buffers.values():
+                kept = buffer.shape[1] - self._period
+                buffer[env_ids, :kept] = buffer[env_ids, self._period :]
+            self._position[env_ids] = self.length - self._period
+            ages = ages[:, self._period]
         # Stacks of the new first row reach back to its episode's first observation, and no further.
-        before = self.stack_size - 1 - ages[:, self._period]
+        before = self.stack_size - 1 - ages
         for env_id, blank in zip(env_ids[before > 0], before[before > 0], strict=True):
             for name in self.observation_names:
                 self._buffers[name][env_id, :blank] = 0
+
+    def _pad(self, whole: dict[str, Rows], env_ids: npt.NDArray[np.int64]) -> None:
+        """Set the rows after the last one of each sequence to zeros."""
+        for row, last in enumerate(self._position[env_ids].tolist()):
+            for array in whole.values():
+                array[row, last + array.shape[1] - self.length :] = 0  # the last row itself has no decision
+
+    def _keep_last_row(self, env_ids: npt.NDArray[np.int64]) -> None:
+        """Move the last row of each sequence, and the observations of its stack, to the front."""
+        for env_id, last in zip(env_ids.tolist(), self._position[env_ids].tolist(), strict=True):
+            for buffer in self._buffers.values():
+                kept = buffer.shape[1] - self.length
+                buffer[env_id, :kept] = buffer[env_id, last : last + kept].copy()
+        self._position[env_ids] = 0
+        self._round_over[env_ids] = False
 
     # Reading.
 
@@ -327,7 +375,7 @@ class Assembly:
         """Return columns of B sequences, `[T, B, ...]` as in the module's comment, with observations nested."""
         of_observation, of_extras = self.schema.observation, self.schema.extras
         names: tuple[str, ...] = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
-        names += self._of_chunks
+        names += (*self._of_chunks, *self._of_returns)
         batch: dict[str, Any] = {"observation": of_observation.nest([columns[name] for name in self.observation_names])}
         batch |= {name: columns[name] for name in names}
         if of_extras is not None:
@@ -359,7 +407,7 @@ class Assembly:
         """
         for env_id in np.flatnonzero(self._age):
             row = self._position[env_id] - 1
-            for name in ("action", "reward", "discount", "mask", *self._of_chunks, *self._extra_names):
+            for name in (*_OF_DECISION, *self._of_chunks, *self._of_returns, *self._extra_names):
                 self._buffers[name][env_id, row] = 0
             self._age[env_id] = 0
 
@@ -392,9 +440,12 @@ class Assembly:
 
     def _arrays(self) -> dict[str, Rows]:
         counts = {"position": self._position, "episode_age": self._age, "last_action": self._last_action}
+        counts |= {"last_return": self._last_return} if self._of_returns else {}
+        counts |= {} if self._decisions is None else {"decided": self._decided, "round_over": self._round_over}
         return {**self._buffers, **counts, "last_reward": self._last_reward, "last_state": self._last_state}
 
 
+_OF_DECISION = ("action", "reward", "discount", "mask")  # 0 in a final row
 _NUMBERS = ("action", "reward", "interval", "terminal", "truncated")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -277,6 +277,9 @@ class UnrollSettings(Spec):
     learning_rate_decay: int | None
     actions: Actions
 
+    with_returns: ClassVar[bool] = False  # whether unrolls have the discounted returns so far
+    round_decisions: ClassVar[int | None] = None  # after which unrolls end, of all environments together
+
     def check_unrolls(self) -> None:
         """Check conditions on several of these settings, and split the sources from their shares."""
         given = [("queue", 1.0)] if self.sources is None else self.sources
@@ -294,6 +297,10 @@ class UnrollSettings(Spec):
             self.unroll_length * self.batch_size >= 2,
             "unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls",
         )
+
+    def unrolls(self, num_envs: int) -> tuple[int, int]:
+        """Return the rows of an unroll, T, and the unrolls of an update, B, with a number of environments."""
+        return self.unroll_length, self.batch_size
 
     @property
     def transitions_per_update(self) -> int:

@@ -67,7 +67,7 @@ def test_the_seed_reaches_the_agent() -> None:
         ("jax_dqn", "; did you mean 'dqn'? (docs/reference/dopamine_names.md)"),
         ("jax_rainbow", "; did you mean 'rainbow'? (docs/reference/dopamine_names.md)"),
         ("randm", "; did you mean 'random'?"),
-        ("ppo", ""),
+        ("trpo", ""),
     ],
 )
 def test_an_unknown_name_lists_the_known_ones_and_the_closest(name: str, hint: str) -> None:

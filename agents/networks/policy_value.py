@@ -1,0 +1,236 @@
+"""Networks of a policy and a value for Discrete and real-valued actions, with the first weights of PPO.
+
+Of vectors policy and value have hidden layers of their own (`PolicyValueNetwork`). Images, and networks with memory,
+have one torso for both (`SequenceNetwork` with `PolicyValueHead`).
+
+The weights begin as in Huang et al., "The 37 implementation details of proximal policy optimization", 2022, detail 2:
+orthogonal (Saxe et al. 2014) with the gain sqrt 2 in hidden layers, 0.01 before the policy and 1 before the value; the
+biases are 0, and standard deviations 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import gin
+import torch
+from torch import Tensor, nn
+
+from async_wrappers.agents.actions import Actions
+from async_wrappers.agents.networks.q_network import TORSOS, DictTorso, checked_shapes, resolved
+from async_wrappers.agents.networks.sequence_network import CORES, SequenceNetwork
+from async_wrappers.agents.networks.torsos import (
+    TorsoFactory,
+    as_float32,
+    check_observation,
+    check_sizes,
+    is_vector,
+)
+from async_wrappers.agents.schema import at, each_array, leaves
+
+__all__ = ["LOG_STD_RANGE", "PolicyValueHead", "PolicyValueNetwork", "create_policy_value_network"]
+
+LOG_STD_RANGE = (
+    -10.0,
+    4.0,
+)  # where a standard deviation is held, 5e-5 to 55, so that it can neither vanish nor explode
+
+_GAIN, _POLICY_GAIN, _VALUE_GAIN = math.sqrt(2), 0.01, 1.0
+_STDS = ("parameter", "network")
+
+
+class ActionParameters(nn.Module):
+    """Turns what a network's last layer gives into the parameters of the actions' distribution.
+
+    Those of Discrete actions are logits. Those of real-valued ones are means and the logarithms of the standard
+    deviations, which are parameters of their own, the same for every observation, or come from the layer too.
+
+    Args:
+        actions: The action space.
+        std: ``"parameter"`` or ``"network"``, for real-valued actions.
+
+    Attributes:
+        input_size: Numbers that the layer gives.
+    """
+
+    def __init__(self, actions: Actions, std: str = "parameter") -> None:
+        super().__init__()
+        shape, dtype = actions.column
+        self.log_std: nn.Parameter | None = None
+        self._real = dtype.kind == "f"
+        self._shape: tuple[int, ...] = (*shape, actions.inputs // math.prod(shape))
+        if self._real:
+            self._shape = shape
+            if std == "parameter":
+                self.log_std = nn.Parameter(torch.zeros(shape))
+            else:
+                self._shape = (*shape[:-1], 2 * shape[-1])
+        self.input_size = math.prod(self._shape)
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Map `[N, input_size]` to parameters `[N, ..., P]` (`distributions`)."""
+        parameters = given.view(-1, *self._shape)
+        if not self._real:
+            return parameters
+        if self.log_std is not None:
+            log_std = self.log_std.clamp(*LOG_STD_RANGE)
+            return torch.cat([parameters, log_std.expand_as(parameters)], dim=-1)
+        mean, log_std = parameters.chunk(2, dim=-1)
+        return torch.cat([mean, log_std.clamp(*LOG_STD_RANGE)], dim=-1)
+
+
+class PolicyValueHead(nn.Module):
+    """Two linear layers on the same features: the parameters of a policy and a value `[B]`.
+
+    Args:
+        input_size: Number of features.
+        actions: The action space.
+        std: As in `create_policy_value_network`.
+    """
+
+    def __init__(self, input_size: int, actions: Actions, std: str = "parameter") -> None:
+        super().__init__()
+        check_sizes("input_size", [input_size])
+        self.parameters_of = ActionParameters(actions, std)
+        self.policy = nn.Linear(input_size, self.parameters_of.input_size)
+        self.value = nn.Linear(input_size, 1)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map features `[B, input_size]` to parameters `[B, ..., P]` and values `[B]`."""
+        return self.parameters_of(self.policy(features)), self.value(features).squeeze(1)
+
+
+class PolicyValueNetwork(nn.Module):
+    """A policy and a value of vectors, each with hidden layers of its own and tanh, computed as one.
+
+    Both read the observation's numbers, flattened and joined. Layer i of the two is one batched product, with weights
+    `[2, in, out]`, which on a CPU takes less time than two (`benchmarks/ppo_speed.py`). It has no memory, and is called
+    as a `SequenceNetwork`.
+
+    Args:
+        observation_shape: Of one observation, `[k, *shape]`; for a Dict, the shapes by key.
+        actions: The action space.
+        hidden: Units of each hidden layer.
+        std: As in `create_policy_value_network`.
+
+    Attributes:
+        feed_previous: False.
+        state_size: 0.
+    """
+
+    feed_previous = False
+    state_size = 0
+
+    def __init__(
+        self, observation_shape: Any, actions: Actions, hidden: Sequence[int] = (64, 64), std: str = "parameter"
+    ) -> None:
+        super().__init__()
+        self.observation_shape = checked_shapes(observation_shape)
+        self.parameters_of = ActionParameters(actions, std)
+        entries = list(leaves(self.observation_shape))
+        self._paths, size = [path for path, _ in entries], sum(math.prod(shape) for _, shape in entries)
+        sizes = [size, *check_sizes("hidden", hidden), self.parameters_of.input_size]
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for layer, (given, units) in enumerate(pairwise(sizes)):
+            weight = torch.zeros(2, given, units)
+            last = layer == len(hidden)
+            _orthogonal(weight[0], _POLICY_GAIN if last else _GAIN)
+            # The value is the first output of its last layer; the others are not read.
+            _orthogonal(weight[1, :, :1] if last else weight[1], _VALUE_GAIN if last else _GAIN)
+            self.weights.append(nn.Parameter(weight))
+            self.biases.append(nn.Parameter(torch.zeros(2, 1, units)))
+
+    def forward(
+        self, observation: Any, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Return parameters `[T, B, ..., P]` and values `[T, B]`, and `state`; see `SequenceNetwork.forward`."""
+        features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
+        return self._outputs(features, first.shape), state
+
+    def encode(self, observation: Any) -> Tensor:
+        """Return the numbers of observations `[N, *observation_shape]` in one vector each, `[N, F]`."""
+        check_observation(observation, self.observation_shape)
+        read = as_float32(observation)
+        each = [at(read, path).flatten(1) for path in self._paths]
+        return each[0] if len(each) == 1 else torch.cat(each, dim=1)
+
+    def decide(
+        self, features: Tensor, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Return what `forward` does, from what `encode` gives, `[T, B, F]`."""
+        return self._outputs(features.flatten(0, 1), first.shape), state
+
+    def _outputs(self, features: Tensor, rows: torch.Size) -> tuple[Tensor, Tensor]:
+        layers = list(zip(self.biases, self.weights, strict=True))
+        hidden = features.expand(2, *features.shape)
+        for bias, weight in layers[:-1]:
+            hidden = torch.baddbmm(bias, hidden, weight).tanh()
+        bias, weight = layers[-1]
+        policy, value = torch.baddbmm(bias, hidden, weight).float().unbind()
+        parameters: Tensor = self.parameters_of(policy)
+        return parameters.view(*rows, *parameters.shape[1:]), value[:, 0].view(rows)
+
+    def initial_state(self, rows: int) -> Tensor:
+        """Return the state that episodes begin with: none, `[rows, 0]`."""
+        return torch.zeros((rows, 0), device=self.weights[0].device)
+
+
+def _orthogonal(weight: Tensor, gain: float) -> None:
+    """Fill weights `[in, out]`; drawn as those `[out, in]` of a linear layer."""
+    with torch.no_grad():
+        weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape[::-1]), gain).T)
+
+
+@gin.configurable(module="agents")
+def create_policy_value_network(
+    observation_shape: Any,
+    actions: Actions,
+    *,
+    torso: str | TorsoFactory = "auto",
+    hidden: Sequence[int] = (64, 64),
+    core: str | Callable[[int], nn.Module] | None = None,
+    feed_previous: bool = False,
+    std: str = "parameter",
+) -> nn.Module:
+    """Build a network of a policy and a value, for agents such as `actor_critic.ppo.PPO`.
+
+    Args:
+        observation_shape: Shape of one observation; for a Dict, the shapes by key.
+        actions: The action space, which the agent gives.
+        torso: "auto": a `PolicyValueNetwork` for vectors without memory, else a torso for both as in
+            `q_network.create_network`; or the name or the factory of a torso for both.
+        hidden: Units of the hidden layers of a `PolicyValueNetwork`.
+        core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
+        feed_previous: Whether the core (the head, where there is none) reads the previous action and reward too; see
+            `SequenceNetwork`.
+        std: Where the standard deviations of real-valued actions come from: "parameter", one for each number of an
+            action, whatever is observed; "network", a last layer's further outputs.
+
+    Raises:
+        TypeError: `torso` or `core` is neither a name nor a factory.
+        ValueError: A name is unknown, or a size does not suit the torso or core.
+    """
+    if std not in _STDS:
+        raise ValueError(f"create_policy_value_network.std must be {' or '.join(map(repr, _STDS))}, got {std!r}")
+    vectors = all(is_vector(shape) for _, shape in leaves(checked_shapes(observation_shape)))
+    if torso == "auto" and vectors and core is None and not feed_previous:
+        return PolicyValueNetwork(observation_shape, actions, hidden, std)
+    made = resolved("torso", torso, TORSOS)
+    network = SequenceNetwork(
+        observation_shape,
+        actions.inputs,
+        partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made,
+        lambda features, _: PolicyValueHead(features, actions, std),
+        None if core is None else resolved("core", core, CORES),
+        feed_previous,
+        "orthogonal",
+        actions,
+    )
+    head: Any = network.head
+    for layer, gain in ((head.policy, _POLICY_GAIN), (head.value, _VALUE_GAIN)):
+        nn.init.orthogonal_(layer.weight, gain)
+    return network

@@ -1,0 +1,492 @@
+"""PPO: what every agent keeps, in all worlds; its rounds and minibatches; its gradient beside Stable-Baselines3's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from async_wrappers import RealtimeDelay
+from async_wrappers.agents.actor_critic.ppo import PPO
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.learning import Networks
+from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.networks.policy_value import create_policy_value_network
+from async_wrappers.agents.networks.sequence_network import LSTMCore
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.policy import Decision
+from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.worlds.dict_env import DictEnv
+from tests.worlds.steered_env import SteeredEnv
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+small = partial(create_policy_value_network, hidden=(6, 6))
+lstm = partial(create_policy_value_network, core=lambda size: LSTMCore(size, 4), feed_previous=True)
+
+
+def hyperparameters(**arguments: Any) -> dict[str, Any]:
+    return {
+        "network": small,
+        "update_period": 24,
+        "batch_size": 6,
+        "num_epochs": 2,
+        "unroll_length": 3,
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.02),
+        "device": "cpu",
+        "summary_writing_frequency": 1,
+        **arguments,
+    }
+
+
+class PPOContract(AgentContract):
+    arguments: dict[str, Any] = {}
+
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["turn-based"]
+
+    def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
+        return TurnBasedAgent.playing(PPO, environment, **hyperparameters(seed=seed, **self.arguments))
+
+    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
+        assert isinstance(agent, TurnBasedAgent)
+        return {**super().state(agent, directory, iteration), "queue": agent.learner.replay.state_dict()}
+
+
+class RealPPOContract(PPOContract):
+    """Of actions that are real numbers."""
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return SteeredEnv(**arguments)
+
+    @pytest.mark.parametrize("eval_mode", [False, True])
+    @pytest.mark.parametrize("first", [0])
+    def test_actions_are_whole_numbers_of_the_space(self, world: World, first: int, eval_mode: bool) -> None:
+        env = world(self.make_environment(noop=True))
+        chosen = [each for actions in play(self.make_agent(env, 0), env, range(8), eval_mode) for each in actions]
+        assert all(env.action_space.contains(np.array(each, np.float32)) for each in chosen)
+
+
+class TestDiscrete(PPOContract):
+    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+
+class TestDiscreteWithMemory(PPOContract):
+    arguments = {"network": lstm, "clip_critic_loss": True, "entropy_coefficient": 0.1}
+
+
+class TestOnADict(PPOContract):
+    arguments = {"stack_size": 2, "target_kl": 0.01}
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return DictEnv(picture=False, **arguments)
+
+
+class TestReal(RealPPOContract):
+    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+
+class TestRealWithMemory(RealPPOContract):
+    arguments = {"network": partial(lstm, std="network"), "normalize_rewards": False}
+
+
+class Chunked(RealtimeDelay):
+    """An environment that takes chunks of real-valued actions."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.inside = SteeredEnv(**arguments)
+        super().__init__(self.inside, 2, 3, "chunk")
+
+    @property
+    def lives(self) -> Any:
+        """Those of the environment inside."""
+        return self.inside.lives
+
+
+class TestOnChunksOfABox(RealPPOContract):
+    arguments = {"network": lstm}
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return Chunked(**arguments)
+
+
+# Rounds.
+
+
+def vector(num_envs: int, make_env: Callable[[], Any] = SteeredEnv, **arguments: Any) -> tuple[VectorAgent, VectorEnvs]:
+    envs = VectorEnvs(SyncVectorEnv([make_env] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
+    spec = PPO(envs.observation_space, envs.action_space, **hyperparameters(**arguments))
+    return VectorAgent(spec, num_envs), envs
+
+
+def rounds(agent: VectorAgent, envs: VectorEnvs, count: int) -> None:
+    envs.begin(list(range(agent.num_envs)))
+    for _ in range(count):
+        shown = envs.recv()
+        agent.observe(shown)
+        envs.send(shown.env_ids, agent.act(shown))
+    envs.close()
+
+
+def watched(agent: Any) -> list[dict[str, Any]]:
+    """The minibatches that the agent's loss sees from now on."""
+    seen: list[dict[str, Any]] = []
+    learner, spec = agent.learner, agent.spec
+    loss = learner._loss
+
+    def keep(networks: Networks, batch: Any, rng: Any) -> Any:
+        with torch.no_grad():
+            read = ("observation", "previous_action", "previous_reward", "first", "state")
+            (parameters, _), _ = networks.online(*(batch[name] for name in read))
+            log_ratios = spec._log_prob(parameters, batch) - batch["log_mu"]
+        decided = batch.get("mask", torch.ones_like(log_ratios)) > 0
+        seen.append({**batch, "log_ratios": log_ratios * decided, "updates": learner.updates})
+        return loss(networks, batch, rng)
+
+    learner._loss = keep
+    return seen
+
+
+@pytest.mark.parametrize("network", [small, lstm])
+@pytest.mark.parametrize("num_envs", [1, 5])
+def test_each_decision_is_in_one_minibatch_of_each_pass(network: Any, num_envs: int) -> None:
+    agent, envs = vector(num_envs, lambda: SteeredEnv(lengths=[7, 2, 11]), network=network)
+    seen = watched(agent)
+    rounds(agent, envs, 240 // num_envs)
+    assert agent.learner.updates >= 6
+    size = -(-24 // num_envs) * num_envs
+    for update in range(agent.learner.updates):
+        of_update = [batch for batch in seen if batch["updates"] == update]
+        assert len(of_update) == 2 * 4  # epochs and minibatches
+        passes = []
+        for half in (of_update[:4], of_update[4:]):
+            drifts = []
+            for batch in half:
+                decided = batch["mask"] > 0 if "mask" in batch else torch.ones(batch["first"].shape, dtype=bool)
+                drifts += batch["observation"][decided][:, 0, 0].tolist()
+            assert len(set(drifts)) == len(drifts) == size
+            passes.append(drifts)
+        assert sorted(passes[0]) == sorted(passes[1]) and passes[0] != passes[1]
+
+
+@pytest.mark.parametrize("network", [small, partial(small, std="network")])
+def test_in_the_first_pass_the_policy_is_the_one_that_acted(network: Any) -> None:
+    agent, envs = vector(
+        4, network=network, optimizer=lambda p: torch.optim.SGD(p, lr=0.3), num_epochs=1, store_version=True
+    )
+    seen = watched(agent)
+    rounds(agent, envs, 100)
+    assert agent.learner.updates > 5
+    first = [next(batch for batch in seen if batch["updates"] == update) for update in range(agent.learner.updates)]
+    for batch in first[1:]:
+        # The decision that began before the update was made by the weights before.
+        fresh = batch["version"] == batch["updates"]
+        assert batch["log_ratios"][fresh].abs().max() < 1e-4
+    assert max(batch["log_ratios"].abs().max() for batch in seen) > 3e-2
+
+
+def test_before_the_first_update_the_statistics_are_those_of_its_round() -> None:
+    agent, envs = vector(4, lambda: SteeredEnv(lengths=[6]))
+    network: Any = agent.learner.network
+    seen = watched(agent)
+    rounds(agent, envs, 8)
+    assert agent.learner.updates == 1
+    moments = network.observations.moments[0]
+    assert moments.count.item() == 24
+    rows = torch.cat([batch["observation"].flatten(0, 1) for batch in seen[:4]])
+    torch.testing.assert_close(moments.mean, rows.mean(0))
+    torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
+
+
+def test_statistics_change_between_two_updates_alone_and_are_published_and_saved() -> None:
+    agent, envs = vector(4)
+    seen: list[tuple[int, float]] = []
+    learner: Any = agent.learner
+    loss = learner._loss
+
+    def keep(networks: Networks, batch: Any, rng: Any) -> Any:
+        seen.append((learner.updates, learner.network.observations.moments[0].count.item()))
+        return loss(networks, batch, rng)
+
+    learner._loss = keep
+    rounds(agent, envs, 60)
+    counts = [{count for update, count in seen if update == each} for each in range(learner.updates)]
+    assert counts[:4] == [{24.0}, {24.0}, {48.0}, {72.0}]
+    names = set(learner.weights()) & set(learner.state_dict()["network"])
+    assert {"observations.moments.0.mean", "rewards.returns.variance"} <= names
+
+
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
+    agent, envs = vector(2, lambda: SteeredEnv(lengths=[9, 4]), gamma=0.5, lambda_=0.0)
+    learner: Any = agent.learner
+    batches = []
+    sample = learner.source.sample
+
+    def keep() -> Any:
+        batches.append(sample())
+        return batches[-1]
+
+    learner.source.sample = keep
+    rounds(agent, envs, 90)
+    returns = np.concatenate([batch["return"][batch["mask"] > 0] for batch in batches])
+    moments = learner.network.rewards.returns
+    assert moments.variance.item() == pytest.approx(returns.var(), rel=1e-4)
+    assert moments.count.item() == len(returns) > 100
+    # Each environment's returns by hand, from its rows in their order.
+    for batch in batches:
+        for column in range(batch["mask"].shape[1]):
+            for t in range(1, len(batch["mask"])):
+                if batch["mask"][t, column]:
+                    before = 0.0 if batch["first"][t, column] else batch["return"][t - 1, column]
+                    expected = 0.5 * before + batch["reward"][t, column]
+                    assert batch["return"][t, column] == pytest.approx(expected, rel=1e-6)
+
+
+def test_passes_end_where_the_policy_has_moved_too_far() -> None:
+    for target, passes in ((1e-6, 1), (1e6, 3)):
+        agent, envs = vector(4, optimizer=lambda p: torch.optim.SGD(p, lr=0.3), num_epochs=3, target_kl=target)
+        seen = watched(agent)
+        rounds(agent, envs, 30)
+        assert agent.learner.updates > 2 and len(seen) == 4 * passes * agent.learner.updates
+
+
+def test_the_loss_learns_from_what_was_drawn_and_the_environment_gets_it_clipped() -> None:
+    agent, envs = vector(1, normalize_observations=False)
+    network: Any = agent.learner.network
+    with torch.no_grad():
+        network.network.parameters_of.log_std.fill_(1.0)
+    seen = watched(agent)
+    rounds(agent, envs, 60)
+    drawn = torch.cat([batch["action"].flatten(0, 1) for batch in seen])
+    # Stored actions have the bounds -1 and 1; the world refuses one out of its box.
+    assert (drawn.abs() > 1).float().mean() > 0.3
+
+
+def test_evaluation_takes_the_mean_unless_actions_are_drawn() -> None:
+    env = SteeredEnv(lengths=[60])
+    agent = TurnBasedAgent.playing(PPO, env, **hyperparameters(update_period=10_000, batch_size=100))
+    (actions,) = play(agent, env, [0], eval_mode=True)
+    # The first policy's mean is near the middle of the box, [0, 3/2], whatever is observed.
+    assert np.abs(np.array(actions) - [0.0, 1.5]).max() < 0.3
+    agent.spec.drawn_evaluation = True  # type: ignore[attr-defined]
+    (actions,) = play(agent, env, [0], eval_mode=True)
+    assert np.array(actions).std(0).min() > 0.3
+
+
+def test_unbounded_actions_are_passed_on_as_they_are() -> None:
+    env = SteeredEnv(bounded=False)
+    agent = TurnBasedAgent.playing(PPO, env, **hyperparameters())
+    play(agent, env, range(12))
+    assert agent.updates > 3
+    assert np.abs(np.array(env.received)).max() > 1.5
+
+
+def test_each_of_several_learners_has_its_part_of_a_round() -> None:
+    spec = PPO(Box(-1, 1, (3,)), Box(-1, 1, (2,)), device="cpu")
+    assert spec.share_of(2) == {"update_period": 1024, "batch_size": 32}
+    with pytest.raises(ValueError, match=r"^update_period must be a multiple of the 3 learners, got 2048$"):
+        spec.share_of(3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_envs", "message"),
+    [
+        ({"batch_size": 25}, 1, r"batch_size must be <= update_period, the 24 decisions of a round, got 25"),
+        ({"unroll_length": 7}, 1, r"unroll_length must be <= batch_size, the 6 rows of a minibatch, got 7"),
+        ({"sources": [("standard", 1.0)]}, 1, r"sources must be None with agent 'ppo', which learns from a round once"),
+        ({"prefetch": True}, 1, r"prefetch must be False with agent 'ppo', which learns from a round once, got True"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(arguments: dict[str, Any], num_envs: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        vector(num_envs, **arguments)
+
+
+@pytest.mark.parametrize("space", [MultiBinary(3), Dict(a=Discrete(2))])
+def test_other_action_spaces_are_refused(space: Any) -> None:
+    with pytest.raises(ValueError, match=r"agent 'ppo' needs Discrete or real-valued \(Box\) actions, or a chunk of"):
+        PPO(Box(-1, 1, (3,)), space)
+
+
+def test_entries_of_a_chunk_that_differ_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"agent 'ppo' needs Discrete actions, or a chunk of them that are alike"):
+        PPO(Box(-1, 1, (3,)), MultiDiscrete([2, 3]))
+
+
+def test_several_live_learners_are_refused() -> None:
+    spec = PPO(Box(-1, 1, (3,)), Box(-1, 1, (2,)), **hyperparameters())
+    with pytest.raises(ValueError, match=r"learners must be 1 with agent 'ppo', whose update has several gradient st"):
+        make_learner(spec, 0, 2)
+
+
+def test_an_action_that_is_no_number_is_refused() -> None:
+    env = SteeredEnv()
+    agent = TurnBasedAgent.playing(PPO, env, **hyperparameters())
+    with torch.no_grad():
+        agent.learner.network.network.biases[-1].fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"agent 'ppo' chose an action that is no finite number, .*: its weights have"):
+        play(agent, env, [0])
+
+
+@pytest.mark.parametrize("std", ["parameter", "network"])
+@pytest.mark.parametrize("log_std", [-1e4, 1e4])
+def test_a_standard_deviation_neither_vanishes_nor_explodes(std: str, log_std: float) -> None:
+    spec = PPO(Box(-1, 1, (3,)), Box(-1, 1, (2,)), **hyperparameters(network=partial(small, std=std)))
+    network: Any = spec.make_network()
+    with torch.no_grad():
+        if std == "parameter":
+            network.network.parameters_of.log_std.fill_(log_std)
+        else:
+            network.network.biases[-1][0, :, 2:] = log_std
+    (parameters, _), _ = network(
+        torch.zeros(1, 1, 1, 3), torch.zeros(1, 1, 2), torch.zeros(1, 1), torch.ones(1, 1).bool(), torch.zeros(1, 0)
+    )
+    assert parameters[0, 0, 2:].tolist() == ([-10.0] * 2 if log_std < 0 else [4.0] * 2)
+
+
+def test_a_reward_that_is_not_finite_stops_learning(tmp_path: Path) -> None:
+    agent, envs = vector(4, diverged_dir=str(tmp_path))
+    extend = agent.learner.extend
+    agent.learner.extend = lambda block: extend({**block, "reward": block["reward"] * np.nan})
+    with pytest.raises(DivergedError, match=r"^the environment returned nan as its reward"):
+        rounds(agent, envs, 60)
+
+
+def test_a_worker_stores_the_version_that_it_was_given() -> None:
+    spec = PPO(Box(-1, 1, (3,)), Box(-1, 1, (2,)), **hyperparameters(store_version=True))
+    policy = spec.make_policy()
+    policy.load_weights(policy.weights(), 17)
+    output = policy.act(np.zeros(3, np.float32), Decision(episode=0, start=0, frame=0, eval_mode=False))
+    assert output.extras["version"] == 17 and output.extras["drawn"].dtype == np.float32
+
+
+@pytest.mark.parametrize("network", [small, lstm])
+def test_the_lag_is_reported(network: Any) -> None:
+    agent, envs = vector(4, network=network, store_version=True)
+    rounds(agent, envs, 30)
+    # Of the 6 decisions of each environment, the first began before the update.
+    assert agent.learner.updates > 2 and agent.learner.scalars["Lag"].item() == pytest.approx(1 / 6, abs=0.03)
+
+
+def test_overlapping_updates_learn_from_the_same_rounds() -> None:
+    agent, envs = vector(4, store_version=True)
+    agent.overlap_learning()
+    rounds(agent, envs, 60)
+    agent.finish_update()
+    assert agent.learner.updates > 6
+    assert 0 < agent.learner.scalars["Lag"].item() <= 2
+
+
+# Beside Stable-Baselines3.
+
+
+class Still(gym.Env[Any, Any]):
+    """Spaces alone."""
+
+    def __init__(self, action_space: Any) -> None:
+        self.observation_space, self.action_space = Box(-np.inf, np.inf, (5,), np.float32), action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(5, np.float32), {}
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("space", [Box(-1, 1, (2,)), Discrete(3)], ids=["Box", "Discrete"])
+def test_the_gradient_of_a_minibatch_is_that_of_stable_baselines3(space: Any, clipped: bool) -> None:
+    """Departures: none in the loss; with a clipped value, SB3 lacks the maximum of the two errors (Huang et al.)."""
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    from torch.nn.functional import mse_loss
+
+    theirs = stable_baselines3.PPO("MlpPolicy", Still(space), device="cpu", seed=0).policy
+    spec = PPO(Box(-np.inf, np.inf, (5,), np.float32), space, device="cpu", entropy_coefficient=0.01,
+               normalize_observations=False, normalize_rewards=False, clip_critic_loss=clipped)  # fmt: skip
+    ours: Any = spec.make_network()
+    extractor = theirs.mlp_extractor
+    layers = [
+        (extractor.policy_net[0], extractor.value_net[0]),
+        (extractor.policy_net[2], extractor.value_net[2]),
+        (theirs.action_net, theirs.value_net),
+    ]
+    with torch.no_grad():
+        for weight, bias, pair in zip(ours.weights, ours.biases, layers, strict=True):
+            for part, layer in enumerate(pair):
+                weight[part, :, : layer.out_features] = layer.weight.T
+                bias[part, 0, : layer.out_features] = layer.bias
+    rng = torch.Generator().manual_seed(1)
+    rows = 64
+    observation = torch.randn(rows, 5, generator=rng)
+    advantage, target, old_value, noise = torch.randn(4, rows, generator=rng)
+    action = torch.randn(rows, 2, generator=rng) if spec.real else torch.randint(3, (rows,), generator=rng)
+    values, log_prob, entropy = theirs.evaluate_actions(observation, action)
+    log_mu = log_prob.detach() + 0.3 * noise
+    # The loss of PPO.train.
+    ratio, normal = (log_prob - log_mu).exp(), (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    policy_loss = -torch.min(normal * ratio, normal * ratio.clamp(0.8, 1.2)).mean()
+    value = values.flatten()
+    value_loss = mse_loss(target, value)
+    if clipped:
+        held = old_value + (value - old_value).clamp(-0.2, 0.2)
+        value_loss = torch.maximum((value - target) ** 2, (held - target) ** 2).mean()
+    (policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss).backward()
+    batch = {
+        "observation": observation.view(1, rows, 1, 5),
+        "previous_action": torch.zeros(1, rows),
+        "previous_reward": torch.zeros(1, rows),
+        "first": torch.zeros(1, rows, dtype=torch.bool),
+        "state": torch.zeros(rows, 0),
+        **{
+            name: each.unsqueeze(0)
+            for name, each in {
+                "action": action,
+                "log_mu": log_mu,
+                "advantage": advantage,
+                "target": target,
+                "old_value": old_value,
+            }.items()
+        },
+    }
+    networks = Networks(ours, ours, ours)
+    spec.loss(networks, batch, np.random.default_rng(0)).loss.mean().backward()
+    for weight, bias, pair in zip(ours.weights, ours.biases, layers, strict=True):
+        for part, layer in enumerate(pair):
+            outputs = layer.out_features
+            torch.testing.assert_close(weight.grad[part, :, :outputs], layer.weight.grad.T, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(bias.grad[part, 0, :outputs], layer.bias.grad, atol=1e-5, rtol=1e-5)
+    if spec.real:
+        torch.testing.assert_close(ours.parameters_of.log_std.grad, theirs.log_std.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_it_learns_to_steer() -> None:
+    adam = partial(torch.optim.Adam, lr=3e-3)
+    agent, envs = vector(8, lambda: SteeredEnv(lengths=[10]), update_period=160, batch_size=32, num_epochs=6,
+                         optimizer=adam)  # fmt: skip
+    envs.begin(list(range(8)))
+    scores: list[float] = []
+    for _ in range(600):
+        shown = envs.recv()
+        scores += [each.score for each in agent.observe(shown)]
+        envs.send(shown.env_ids, agent.act(shown))
+    assert np.mean(scores[-80:]) > np.mean(scores[:80]) + 5
