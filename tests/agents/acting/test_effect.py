@@ -281,7 +281,7 @@ def test_an_environment_that_is_gone_leaves_both_parts_to_a_learner_of_ones_own(
         def extend(self, block: Mapping[str, Any]) -> None:
             pass
 
-        def cut(self, env_id: int, observation: Any) -> None:
+        def cut(self, observation: Any, env_id: int = 0) -> None:
             self.cuts[env_id] = observation
 
     class Own(Stored):
