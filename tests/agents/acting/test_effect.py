@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, Chunk, RealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.acting.effect import Effects, ShowEffect, report_effect, reported_effects
+from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
 from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
 from async_wrappers.agents.learner import Learner
@@ -28,14 +29,18 @@ from async_wrappers.agents.learning import Learning, LossOutput
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.latency import LogNormal
 from async_wrappers.live.loop import episode_seed
+from tests.worlds.agents import tiny
+from tests.worlds.dict_env import DictEnv, TupleEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.landing import DEFAULT, ENDS, Keeping, Starts, Writing, game, reckoned, told
+from tests.worlds.plain_data import assert_identical
 from tests.worlds.recording_env import EPISODE, FRAME, RecordingEnv
 
 
@@ -196,7 +201,7 @@ def batched(make: Callable[[], gym.Env[Any, Any]], kind: str) -> Any:
     return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3)] * 3, autoreset_mode=AutoresetMode(kind)))
 
 
-KINDS = ["halves", *(mode.value for mode in AutoresetMode if mode is not AutoresetMode.DISABLED)]
+KINDS = ["halves", *(mode.value for mode in AutoresetMode)]
 
 
 @pytest.mark.parametrize(
@@ -235,6 +240,38 @@ def test_each_of_many_environments_stores_what_it_would_store_alone(kind: str, d
         np.testing.assert_array_equal(lane["kind"][: kept - 2], mine["kind"][: kept - 2])
 
 
+class Effective(DQN):
+    needs_effect = True
+
+
+@pytest.mark.parametrize("kind", [DictEnv, TupleEnv])
+def test_observations_of_several_arrays_have_effects_of_several_arrays(kind: type[gym.Env[Any, Any]]) -> None:
+    arguments: dict[str, Any] = {"stack_size": 2, "network": tiny, "min_replay_history": 10**6, "device": "cpu"}
+    arguments |= {"epsilon_fn": identity_epsilon, "epsilon_train": 0.0, "replay_capacity": 3_000}
+
+    def make() -> gym.Env[Any, Any]:
+        return RealtimeDelay(kind(), 2, 1, "repeat")
+
+    envs = batched(make, AutoresetMode.SAME_STEP.value)
+    agent = VectorAgent(Effective(make().observation_space, make().action_space, **arguments), 3)
+    envs.begin(range(3))
+    for _ in range(30):
+        shown = envs.recv()
+        agent.observe(shown)
+        envs.send(shown.env_ids, agent.act(shown))
+    lanes = agent.learner.replay.state_dict()["slots"]
+    for env_id, lane in enumerate(lanes):
+        env = make()
+        alone = TurnBasedAgent.playing(Effective, env, **arguments)
+        for number in range(30):
+            play_episode(alone, env, environment_seed(5, 0, number, env_id))
+        mine = alone.learner.replay.state_dict()["slots"]
+        kept = len(lane["kind"]) - 2
+        assert kept > 12
+        assert_identical(*({name: column[:kept] for name, column in each.items()} for each in (lane, mine)))
+    envs.close()
+
+
 def test_an_environment_that_is_gone_leaves_both_parts_to_a_learner_of_ones_own() -> None:
     class Cutting(Keeping):
         def __init__(self) -> None:
@@ -244,7 +281,7 @@ def test_an_environment_that_is_gone_leaves_both_parts_to_a_learner_of_ones_own(
         def extend(self, block: Mapping[str, Any]) -> None:
             pass
 
-        def cut(self, env_id: int, observation: Any) -> None:
+        def cut(self, observation: Any, env_id: int = 0) -> None:
             self.cuts[env_id] = observation
 
     class Own(Stored):
