@@ -111,7 +111,7 @@ def real_actions(space: gym.Space[Any], agent: str, instead: str) -> BoxActions:
     Args:
         space: Of the environment.
         agent: The agent's name, for messages.
-        instead: The agent to take where actions are Discrete.
+        instead: The agents to take where actions are Discrete, in quotes: ``"'dqn'"``.
 
     Raises:
         ValueError: The space is another one.
