@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from async_wrappers.agents.actions import BoxActions
+from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.networks.q_network import LinearHead, check_fit, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
