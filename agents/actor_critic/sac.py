@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.acting.effect import EFFECT, START
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.box_actions import BoxActions, real_actions
 from async_wrappers.agents.distributions import SquashedGaussian
@@ -24,7 +25,18 @@ from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import Reader
-from async_wrappers.agents.settings import POSITIVE_SHARE, WIDEST, again, agent, factory, must, number, shared, whole
+from async_wrappers.agents.settings import (
+    POSITIVE_SHARE,
+    WIDEST,
+    again,
+    agent,
+    choice,
+    factory,
+    must,
+    number,
+    shared,
+    whole,
+)
 from async_wrappers.agents.value_based.dqn import DQN
 
 __all__ = ["SAC"]
@@ -78,16 +90,18 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
             rng: Draws the noise of two actions for each transition.
         """
         network: Any = networks.module
-        action = batch["action"]
+        action, window, window_t = batch["action"], batch.get("action_window"), batch.get("next_action_window")
+        (seen, met), (seen_t, met_t) = (self._seen_and_met(batch[each]) for each in ("observation", "next_observation"))
+        read, read_t = (window, window_t) if self.critic_at == "start" else (None, None)
         noise = self.compute.tensor(rng.standard_normal((2, *action.shape), dtype=np.float32))
         temperature = network.log_temperature.detach().exp()
         with self.compute.autocast():
             with torch.no_grad():
-                action_t, log_prob_t = self.draw(network, batch["next_observation"], noise[0])
-            q_t = networks.target(batch["next_observation"], action_t)
-            features = network.critics.encode(batch["observation"])
+                action_t, log_prob_t = self.draw(network, seen_t, window_t, noise[0])
+            q_t = networks.target(met_t, action_t, read_t)
+            features = network.critics.encode(met, read)
             q_tm1 = network.critics.values(features, action)
-            drawn, log_prob = self.draw(network, batch["observation"], noise[1])
+            drawn, log_prob = self.draw(network, seen, window, noise[1])
             q_drawn = network.critics.values(features.detach(), drawn, frozen=True)
         target = soft_target(
             self.reward_scale_factor * batch["reward"], batch["discount"], q_t, log_prob_t, temperature
@@ -108,20 +122,33 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         priority = error if self.priority == "error" else of_critics
         return LossOutput(of_critics + of_policy + of_temperature, priority=priority, metrics=metrics)
 
-    def draw(self, network: Any, observation: Any, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions [B, A] that the policy draws for observations [B, k, *shape], and their log-densities [B]."""
+    def _seen_and_met(self, observation: Any) -> tuple[Any, Any]:
+        """Return the observations that the policy decides from, and those that the critics judge an action by."""
+        return (observation[START], observation[EFFECT]) if self.needs_effect else (observation, observation)
+
+    def draw(self, network: Any, observation: Any, window: Tensor | None, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions [B, A] that the policy draws for observations [B, k, *shape], and their log-densities [B].
+
+        Args:
+            network: Has the actor.
+            observation: As said.
+            window: The actions before each, [B, K, A], as the policy reads them; None without a window.
+            noise: Standard normal, [B, A].
+        """
         features = network.actor.encode(observation)
-        # A sequence of one row, of which the actor reads the observation alone.
-        begin = network.actor.initial_state(len(features))
-        parameters, _ = network.actor.decide(features[None], None, None, None, begin)
-        return self.distribution.sample_with_log_prob(parameters[0], noise)
+        if window is not None:
+            parameters = network.actor.decide_by_window(features, window)
+        else:  # a sequence of one row, of which the actor reads the observation alone
+            parameters = network.actor.decide(features[None], None, None, None, features[:, :0])[0][0]
+        return self.distribution.sample_with_log_prob(parameters, noise)
 
     # Hyperparameters, beside those of replays and of every `NetworkAgent`.
 
     network: Callable[..., nn.Module] = factory(
         create_box_actor_critic,
-        "From (observation shape [k, *shape], `agents.actions.BoxActions`, `num_critics`, `num_layers`, "
-        "`hidden_units`) to a `BoxActorCritic`.",
+        "From (observation shape [k, *shape], `agents.box_actions.BoxActions`, `num_critics`, `num_layers`, "
+        "`hidden_units`) to a `BoxActorCritic`; with `action_window` also ``action_window=K, critic_window=``, whether "
+        "the critics read the window too.",
         "@create_box_actor_critic",
     )
     num_critics: int = whole(2, "Critics, the least of which counts.", 1, "critic", most=1000)
@@ -146,6 +173,23 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         "tau: after each update the target critics' weights w' become w' + tau (w - w').",
         POSITIVE_SHARE,
     )
+    action_window: int | None = whole(
+        None,
+        "Last applied actions that the policy reads beside the observation, when its action is due. Under delay, those "
+        "of the decisions in flight tell what the action will meet: as many as the frames of delay, for an action on "
+        "every frame.",
+        1,
+        "action",
+        none="the observation alone",
+    )
+    critic_at: Literal["start", "effect"] = choice(
+        "start",
+        'Which observation the critics judge an action by: ``"start"``, the one that it was computed from, with the '
+        'window; or ``"effect"``, that of the frame on which it landed, as in the problem without delay (Kim et al. '
+        "2023, BPQL).",
+        "start",
+        "effect",
+    )
     target_entropy: float | None = number(
         None, "What the policy's entropy is held at, in nats, with actions in [-1, 1].", none="-A, of A numbers"
     )
@@ -158,6 +202,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         self.check_replay()
         self.actions = _bounded_actions(self.action_space, self.name)
         self.distribution = SquashedGaussian(self.actions.size)
+        self.needs_effect = self.critic_at == "effect"
         must(
             not self.actor_priorities,
             f"actor_priorities must be False with agent {self.name!r}, whose policy computes no values as it acts",
@@ -200,7 +245,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """See `NetworkAgent`."""
-        return network(self.observation_shape, self.actions, self.num_critics, self.num_layers, self.hidden_units)
+        sizes = self.num_critics, self.num_layers, self.hidden_units
+        if self.action_window is None:
+            return network(self.observation_shape, self.actions, *sizes)
+        window = {"action_window": self.action_window, "critic_window": not self.needs_effect}
+        return network(self.observation_shape, self.actions, *sizes, **window)
 
     def check_network(self, network: Any, read: Reader) -> None:
         """See `NetworkAgent`."""
@@ -212,13 +261,16 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         )
         observation = read(self.reader.blank_stacks())
         check_sequence_fit(network.actor, observation, ((2 * self.actions.size,),), self.name, self.actions)
+        of_window = self.actions.inputs * (self.action_window or 0)
         must(
-            not network.actor.state_size and not network.actor.feed_previous,
-            f"network must have an actor that reads observations alone with agent {self.name!r}, which learns from "
-            f"single transitions, got {kind}",
+            network.actor.state_size == of_window and not network.actor.feed_previous,
+            f"network must have an actor that reads observations and the window alone with agent {self.name!r}, which "
+            f"learns from single transitions, got {kind}",
         )
+        action = torch.zeros(1, *self.actions.column.shape)
+        window = action[:, None].expand(1, self.action_window or 0, *action.shape[1:])
         with torch.no_grad():
-            values = network.critics(observation, torch.zeros(1, *self.actions.column.shape))
+            values = network.critics(observation, action, window if of_window and not self.needs_effect else None)
         must(
             values.ndim == 2 and values.shape[1] == 1,
             f"network must have critics that give [E, B] to agent {self.name!r}, got {list(values.shape)} from {kind} "

@@ -73,6 +73,7 @@ class Critics(nn.Module):
         layers: Hidden layers of each, each followed by a ReLU.
         units: Units of a hidden layer.
         initializer: How the weights of each layer of each critic begin (`torsos.initialize`).
+        window_inputs: Numbers of a window of actions that is read beside the observation; 0 for none.
 
     Raises:
         ValueError: A size is not positive.
@@ -87,12 +88,13 @@ class Critics(nn.Module):
         layers: int = 2,
         units: int = 256,
         initializer: Initializer = "torch",
+        window_inputs: int = 0,
     ) -> None:
         super().__init__()
         self.torso = torso(checked_shapes(observation_shape))
         initialize(self.torso, initializer)
         check_sizes("number", [number])
-        sizes = [output_size(self.torso) + action_inputs, *check_sizes("units", [units] * layers), 1]
+        sizes = [output_size(self.torso) + window_inputs + action_inputs, *check_sizes("units", [units] * layers), 1]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()  # [E, inputs, outputs], [E, 1, outputs]
         for inputs, outputs in pairwise(sizes):
             each = [nn.Linear(inputs, outputs) for _ in range(number)]
@@ -101,10 +103,10 @@ class Critics(nn.Module):
             self.weights.append(nn.Parameter(torch.stack([layer.weight.detach().T for layer in each])))
             self.biases.append(nn.Parameter(torch.stack([layer.bias.detach()[None] for layer in each])))
 
-    def encode(self, observation: Any) -> Tensor:
-        """Map observations `[B, *observation_shape]` to features `[B, F]`."""
+    def encode(self, observation: Any, window: Tensor | None = None) -> Tensor:
+        """Map observations `[B, *observation_shape]`, with windows of actions `[B, K, ...]`, to features `[B, F]`."""
         features: Tensor = self.torso(as_float32(observation))
-        return features
+        return features if window is None else torch.cat([features, window.flatten(1)], dim=1)
 
     def values(self, features: Tensor, action: Tensor, frozen: bool = False) -> Tensor:
         """Return the values `[E, B]`, in float32, of what `encode` gives and stored actions `[B, ...]`.
@@ -123,9 +125,9 @@ class Critics(nn.Module):
             hidden = torch.baddbmm(bias, hidden, weight).relu_()
         return torch.baddbmm(biases[-1], hidden, weights[-1]).squeeze(2).float()
 
-    def forward(self, observation: Any, action: Tensor) -> Tensor:
-        """Return the values `[E, B]` of observations `[B, *observation_shape]` and stored actions `[B, ...]`."""
-        return self.values(self.encode(observation), action)
+    def forward(self, observation: Any, action: Tensor, window: Tensor | None = None) -> Tensor:
+        """Return the values `[E, B]` of observations, stored actions `[B, ...]` and windows; see `encode`."""
+        return self.values(self.encode(observation, window), action)
 
 
 class BoxActorCritic(nn.Module):
@@ -167,7 +169,10 @@ class BoxActorCritic(nn.Module):
         return self.actor.feed_previous
 
 
-@gin.configurable(module="agents", denylist=["num_critics", "num_layers", "hidden_units"])
+_OF_AGENT = ["num_critics", "num_layers", "hidden_units", "action_window", "critic_window"]
+
+
+@gin.configurable(module="agents", denylist=_OF_AGENT)
 def create_box_actor_critic(
     observation_shape: Any,
     actions: BoxActions,
@@ -177,6 +182,8 @@ def create_box_actor_critic(
     *,
     torso: str | TorsoFactory = "auto",
     initializer: Initializer = "torch",
+    action_window: int | None = None,
+    critic_window: bool = False,
 ) -> BoxActorCritic:
     """Build a network of an actor and critics, for agents such as `actor_critic.sac.SAC`.
 
@@ -189,6 +196,8 @@ def create_box_actor_critic(
         torso: Reads observations before these layers, one for the actor and one for the critics: "auto" (the Nature
             torso for images, none for vectors), or what `q_network.create_network` takes.
         initializer: As in `q_network.create_network`.
+        action_window: Last actions that the actor reads, K; None for none. The agent gives it, and the next one.
+        critic_window: Whether the critics read them too.
 
     Raises:
         TypeError: `torso` or `initializer` is neither a name nor a factory.
@@ -198,6 +207,18 @@ def create_box_actor_critic(
     made = resolved("torso", torso, known)
     whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     head = partial(GaussianHead, layers=num_layers, units=hidden_units)
-    actor = SequenceNetwork(observation_shape, actions.size, whole, head, None, False, initializer, actions=actions)
-    critics = Critics(observation_shape, actions.inputs, whole, num_critics, num_layers, hidden_units, initializer)
+    actor = SequenceNetwork(
+        observation_shape,
+        actions.size,
+        whole,
+        head,
+        None,
+        False,
+        initializer,
+        actions=actions,
+        action_window=action_window,
+    )
+    of_window = actions.inputs * (action_window or 0) if critic_window else 0
+    sizes = num_critics, num_layers, hidden_units
+    critics = Critics(observation_shape, actions.inputs, whole, *sizes, initializer, of_window)
     return BoxActorCritic(actor, critics)
