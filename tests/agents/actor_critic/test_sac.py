@@ -108,6 +108,14 @@ class TestPrioritizedInNSteps(SACContract):
     arguments = {"replay_scheme": "prioritized", "update_horizon": 3, "stack_size": 2, "num_critics": 3}
 
 
+class TestWithAWindow(SACContract):
+    arguments = {"action_window": 3, "update_horizon": 2}
+
+
+class TestWithACriticAtTheEffect(SACContract):
+    arguments = {"action_window": 2, "critic_at": "effect", "replay_scheme": "prioritized"}
+
+
 class TestOfADict(SACContract):
     arguments = {"replay_eviction": "reservoir", "replay_capacity": 30}
 
@@ -147,13 +155,15 @@ def test_an_update_computed_in_parallel_acts_one_update_later() -> None:
     assert runs["one"] == runs["other"] != runs["in turn"]
 
 
-def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay() -> None:
+@pytest.mark.parametrize("action_window", [None, 3])
+def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(action_window: int | None) -> None:
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
-    frozen = {"min_replay_history": 10**6, "random_frames": 20, "seed": 2}
+    frozen = {"min_replay_history": 10**6, "random_frames": 20, "seed": 2, "action_window": action_window}
     worlds = [DriftingEnv(noop=True, numbers=2) for _ in range(2)]
     made = make_spec(worlds[0], **frozen)
     play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
-    AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=6)
+    features = made.features
+    AsyncRunner(lambda: worlds[0], made.make_policy, features=features, **play_virtually, **schedule).run(episodes=6)
     delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
     seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(6)]
     play(make_agent(delayed, **frozen), delayed, seeds)
@@ -162,10 +172,12 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
     assert sum(len(actions) for _, actions, _ in one) > 30
 
 
-def test_it_learns_live_and_workers_receive_the_actor_alone() -> None:
+@pytest.mark.parametrize("arguments", [{}, {"action_window": 2, "critic_at": "effect"}])
+def test_it_learns_live_and_workers_receive_the_actor_alone(arguments: dict[str, Any]) -> None:
     env = DriftingEnv(noop=True, numbers=2)
-    made = make_spec(env, random_frames=0, decision_interval=None)
-    with AsyncRunner(lambda: env, made.make_policy, make_learner=maker_of_learners(made), **LIVE) as runner:
+    made = make_spec(env, random_frames=0, decision_interval=None, **arguments)
+    terms = {"features": made.features, "report_effect": made.needs_effect, **LIVE}
+    with AsyncRunner(lambda: env, made.make_policy, make_learner=maker_of_learners(made), **terms) as runner:
         report = runner.run(episodes=20)
     assert report.updates > 20
     weights = make_learner(made).weights()
@@ -305,6 +317,72 @@ def test_the_loss_is_the_sum_of_the_three_with_the_same_draws() -> None:
         torch.testing.assert_close(dict(network.named_parameters())[name].grad, gradient)
     entropy = -log_prob.mean().item()
     assert network.log_temperature.grad.item() == pytest.approx(entropy + 3, abs=1e-5)
+
+
+def at_effect(spec: SAC) -> dict[str, Any]:
+    """Return a batch of a spec with a critic at the effect, from random observations."""
+    rng = torch.Generator().manual_seed(3)
+
+    def observation() -> dict[str, torch.Tensor]:
+        return {name: torch.randn((8, 1, 3), generator=rng) for name in ("start", "effect")}
+
+    of_window = {} if spec.action_window is None else dict.fromkeys(("action_window", "next_action_window"))
+    return {
+        "observation": observation(),
+        "next_observation": observation(),
+        "action": torch.rand((8, 2), generator=rng) * 2 - 1,
+        "reward": torch.randn(8, generator=rng),
+        "discount": torch.full((8,), 0.9),
+        **{name: torch.rand((8, 2, 2), generator=rng) * 2 - 1 for name in of_window},
+    }
+
+
+@pytest.mark.parametrize("action_window", [None, 2])
+def test_where_starts_are_effects_and_no_window_is_read_both_critics_learn_alike(action_window: int | None) -> None:
+    spec = make_spec(DriftingEnv(numbers=2), critic_at="effect", action_window=action_window)
+    networks = make_learner(spec).networks
+    batch = at_effect(spec)
+    for name in ("observation", "next_observation"):
+        batch[name]["effect"] = batch[name]["start"]
+    plain = {**batch, **{name: batch[name]["start"] for name in ("observation", "next_observation")}}
+    of_start = make_spec(DriftingEnv(numbers=2), action_window=None)
+    if action_window is None:
+        wanted = of_start.loss(networks, plain, np.random.default_rng(1)).loss
+        torch.testing.assert_close(spec.loss(networks, batch, np.random.default_rng(1)).loss, wanted)
+    else:  # the critics read no window, so those of an agent without one fit
+        network: Any = networks.module
+        assert network.critics(batch["observation"]["effect"], batch["action"]).shape == (2, 8)
+
+
+@pytest.mark.parametrize("action_window", [None, 2])
+def test_the_critics_read_the_effect_alone_and_the_policy_the_start_and_the_window(action_window: int | None) -> None:
+    spec = make_spec(DriftingEnv(numbers=2), critic_at="effect", action_window=action_window)
+    networks = make_learner(spec).networks
+    batch = at_effect(spec)
+
+    def metrics(changed: Any) -> dict[str, torch.Tensor]:
+        return dict(spec.loss(networks, changed, np.random.default_rng(1)).metrics)
+
+    before = metrics(batch)
+    other = {**batch["observation"], "effect": batch["observation"]["effect"] + 1}
+    effect = metrics({**batch, "observation": other})
+    assert effect["Entropy"] == before["Entropy"] and effect["Value"] != before["Value"]
+    other = {**batch["observation"], "start": batch["observation"]["start"] + 1}
+    start = metrics({**batch, "observation": other})
+    assert start["Entropy"] != before["Entropy"] and start["Value"] == before["Value"]
+    if action_window is not None:
+        moved = metrics({**batch, "action_window": -batch["action_window"]})
+        assert moved["Entropy"] != before["Entropy"] and moved["Value"] == before["Value"]
+
+
+def test_critics_at_the_start_read_the_window_too() -> None:
+    spec = make_spec(DriftingEnv(numbers=2), action_window=2)
+    networks = make_learner(spec).networks
+    batch = at_effect(spec)
+    batch |= {name: batch[name]["start"] for name in ("observation", "next_observation")}
+    moved = {**batch, "action_window": -batch["action_window"]}
+    values = [spec.loss(networks, each, np.random.default_rng(1)).metrics["Value"] for each in (batch, moved)]
+    assert values[0] != values[1]
 
 
 def _gradients(loss: torch.Tensor, module: torch.nn.Module, prefix: str) -> dict[str, torch.Tensor]:
