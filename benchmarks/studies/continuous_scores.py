@@ -30,6 +30,7 @@ import csv
 import io
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -156,6 +157,7 @@ def trained(config: str, bindings: Sequence[str], seed: int, steps: int, directo
         f"Runner.seed = {seed}",
     )
     gin.parse_config_files_and_bindings([config], [*of_run, *bindings], print_includes_and_imports=False)
+    shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
     before = time.process_time()
     runner = create_runner(directory)
     runner.run_experiment()

@@ -60,7 +60,7 @@ _SAC = (
     "SACAgent.random_frames = 1_200",
     "create_adam.learning_rate = 1e-3",
 )
-_AT_START, _AT_EFFECT = "SACAgent.critic_at = 'start'", "SACAgent.critic_at = 'effect'"
+_AT_EFFECT = "SACAgent.critic_at = 'effect'"
 _LATENCY = (
     "RealtimeDelay.delay = 0",  # the latency gives it
     "RealtimeDelay.latency = @LogNormal()",
@@ -77,7 +77,7 @@ def _delay(frames: int) -> tuple[str, ...]:
     return (f"RealtimeDelay.delay = {frames}",)
 
 
-def _window(actions: int | None) -> str:
+def _window(actions: int) -> str:
     return f"SACAgent.action_window = {actions}"
 
 
@@ -90,7 +90,7 @@ class Task:
         environment_id: Gymnasium's, in the place of the file's.
         frames: Of training.
         ways: By name, the bindings on top of the file.
-        best: The way that the others are compared with.
+        best: The way from which the others' differences are taken.
         seeds: Of each way.
         bindings: Of all ways.
     """
@@ -108,17 +108,15 @@ def _under(delay: int) -> dict[str, tuple[str, ...]]:
     """Return the three ways to play under a delay of so many frames."""
     at = _delay(delay)
     return {
-        "told nothing": (*at, _window(None), _AT_START),
-        "window": (*at, _window(delay), _AT_START),
+        "told nothing": at,
+        "window": (*at, _window(delay)),
         "effect": (*at, _window(delay), _AT_EFFECT),
     }
 
 
-_SAC_FILE, _PENDULUM = "configs/sac/pendulum_delay.gin", "Pendulum-v1"
+_SAC_FILE, _PENDULUM = "configs/sac/pendulum.gin", "Pendulum-v1"
 TASKS: Mapping[str, Task] = {
-    "pendulum_5": Task(
-        _SAC_FILE, _PENDULUM, 12_000, {"without delay": (*_delay(0), _window(None), _AT_START), **_under(5)}
-    ),
+    "pendulum_5": Task(_SAC_FILE, _PENDULUM, 12_000, {"without delay": _delay(0), **_under(5)}),
     "pendulum_10": Task(_SAC_FILE, _PENDULUM, 12_000, _under(10)),
     "double_3": Task(_SAC_FILE, "InvertedDoublePendulum-v5", 20_000, _under(3), seeds=3),
     "random": Task(_SAC_FILE, _PENDULUM, 12_000, {"effect": (*_LATENCY, _window(5), _AT_EFFECT)}),
