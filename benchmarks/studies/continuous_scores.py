@@ -225,18 +225,7 @@ def run_missing(module: str, trials: Sequence[tuple[str, str, int]], base_dir: P
     path = base_dir / "scores.csv"
     for task, way, seed in trials:
         if find(read_rows(path), task, way, seed) is None:
-            command = [
-                sys.executable,
-                "-m",
-                module,
-                "--base_dir",
-                str(base_dir),
-                "--trial",
-                task,
-                way,
-                str(seed),
-                *more,
-            ]
+            command = [sys.executable, "-m", module, "--base_dir", str(base_dir), *more]
             one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
             ended = subprocess.run(
                 [*command, "--trial", task, way, str(seed)], stdout=subprocess.DEVNULL, env=one_thread, check=False
