@@ -232,7 +232,8 @@ def _graphs(agent: Any) -> dict[str, _Graph]:
     Raises:
         ValueError: The agent has no network that can be exported.
     """
-    spec, network = getattr(agent, "spec", None), getattr(getattr(agent, "learner", None), "network", None)
+    spec: Any = getattr(agent, "spec", None)
+    network = getattr(getattr(agent, "learner", None), "network", None)
     name = getattr(spec, "name", type(agent).__name__)
     if not isinstance(network, nn.Module) or not hasattr(spec, "reader"):
         raise ValueError(f"an agent with a PyTorch network can be exported, got agent {name!r}: train one of values")
@@ -242,7 +243,10 @@ def _graphs(agent: Any) -> dict[str, _Graph]:
             f"got agent {name!r}: give {type(spec).__name__} that method"
         )
     if not isinstance(getattr(spec, "actions", None), DiscreteActions):
-        raise ValueError(f"an agent of Discrete actions can be exported, got agent {name!r}: train another one")
+        raise ValueError(
+            f"an agent of Discrete actions can be exported, got agent {name!r} with {spec.action_space}: play it with "
+            "async_wrappers.agents.load.load_agent"
+        )
     size = sum(parameter.numel() * 4 for parameter in network.parameters())
     if size > _LARGEST_FILE:
         raise ValueError(f"an ONNX file holds networks of at most 2 GiB, got {size:,} bytes: train a smaller torso")

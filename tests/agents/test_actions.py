@@ -194,7 +194,7 @@ class TestBox:
 
 
 def actions_of(space: gym.Space[Any]) -> Actions:
-    return real_actions(space, "sac", "dqn") if isinstance(space, Box) else chunk_actions(space, "vtrace")
+    return real_actions(space, "sac", "'dqn'") if isinstance(space, Box) else chunk_actions(space, "vtrace")
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
@@ -268,7 +268,7 @@ class TestDiscrete:
         (lambda: discrete_actions(MultiDiscrete([2, 2]), "dqn"), r"'dqn' needs Discrete .*: turn them into one number"),
         (lambda: chunk_actions(MultiDiscrete([2, 3]), "vtrace"), r"'vtrace' .* that are alike, got MultiDiscrete"),
         (
-            lambda: real_actions(Discrete(2), "sac", "ppo"),
+            lambda: real_actions(Discrete(2), "sac", "'ppo'"),
             r"^agent 'sac' needs a Box .*, got Discrete\(2\): take .*'ppo'",
         ),
     ],

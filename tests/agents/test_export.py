@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.baselines import RandomAgent
+from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.export import ActsDifferently, Agreement, export
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
@@ -202,6 +204,13 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(tmp_path: Path) -> N
         export(agent, tmp_path / "agent.onnx", observations=4)
     with pytest.raises(ValueError, match=r"^an agent with a PyTorch network can be exported, got agent 'RandomAgent'"):
         export(RandomAgent(CART), tmp_path / "agent.onnx")
+    box = Box(-2, 2, (1,))
+    spec = SimpleNamespace(name="sac", reader=None, actions=BoxActions(box, "sac"), action_space=box)
+    agent = SimpleNamespace(spec=spec, learner=SimpleNamespace(network=torch.nn.Linear(3, 2)))
+    with pytest.raises(
+        ValueError, match=r"^an agent of Discrete actions .*'sac' with Box\(-2.*\): play it with .*load_agent"
+    ):
+        export(agent, tmp_path / "agent.onnx")
     assert not list(tmp_path.iterdir())
 
 

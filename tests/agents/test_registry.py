@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gin
+import gymnasium as gym
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
@@ -41,6 +42,17 @@ def test_a_name_makes_its_agent(name: str, kind: type) -> None:
 @pytest.mark.parametrize(("name", "kind"), [("random", RandomAgent), ("noop", NoopAgent)])
 def test_a_name_makes_its_baseline(name: str, kind: type) -> None:
     assert type(create_agent(DriftingEnv(noop=True), name)) is kind
+
+
+# Agents of this project that take real-valued actions.
+REAL = {"sac", "ppo"}
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS.keys() - REAL))
+def test_an_agent_of_discrete_actions_names_those_of_real_valued_ones(name: str) -> None:
+    sentence = rf"^agent '{name}' needs Discrete actions, got Box.*: take agent 'sac' or 'ppo', or discretise them"
+    with pytest.raises(ValueError, match=sentence):
+        create_agent(gym.make("Pendulum-v1"), name)
 
 
 def test_the_default_is_dqn() -> None:
