@@ -108,11 +108,11 @@ def _bootstrap(scores: Sequence[float], seed: int, statistic: Statistic) -> npt.
 
     The seed is fixed, so that the same scores always give the same interval.
     """
-    from scipy import stats
-
     # SciPy refuses a single score, whose resamples are all that score.
     if len(scores) == 1:
         return np.full(_RESAMPLES, statistic(scores), np.float64)
+    from scipy import stats
+
     drawn = stats.bootstrap((scores,), statistic, n_resamples=_RESAMPLES, method="percentile", rng=seed)
     distribution: npt.NDArray[np.float64] = drawn.bootstrap_distribution
     return distribution

@@ -169,14 +169,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if schedule is None:
             self._schedule = make_schedule(**timing)
         else:
-            if asked:
-                raise ValueError(
-                    f"schedule must stand alone, got schedule={schedule!r} beside {', '.join(asked)}: leave one of "
-                    "them out"
-                )
-            if not hasattr(schedule, "frames_from"):
-                raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
-            self._schedule, asked = deepcopy(schedule), {"schedule": schedule}
+            self._schedule, asked = _copied_alone(schedule, asked), {"schedule": schedule}
         self._finished = self._schedule.finished
         lands, interval = self._schedule.playout, self._schedule.decision_interval
         needed = None if lands is None or interval is None else (lands, interval)
@@ -397,3 +390,14 @@ def _is(value: Any, default: Any) -> bool:
 def _exact(reward: Any) -> Any:
     """Return a reward in double precision, so that a sum loses nothing."""
     return np.asarray(reward, np.float64) if isinstance(reward, np.ndarray) else float(reward)
+
+
+def _copied_alone(schedule: Any, asked: Mapping[str, Any]) -> Any:
+    """Return a copy of a schedule; refuse what is none, and arguments beside it."""
+    if asked:
+        raise ValueError(
+            f"schedule must stand alone, got schedule={schedule!r} beside {', '.join(asked)}: leave one of them out"
+        )
+    if not hasattr(schedule, "frames_from"):
+        raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
+    return deepcopy(schedule)

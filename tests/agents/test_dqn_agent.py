@@ -211,7 +211,7 @@ EPISODES = st.lists(
     st.tuples(st.integers(1, 20), st.booleans(), st.booleans(), st.none() | st.integers(1, 12)), min_size=1, max_size=5
 )
 WORLDS = st.builds(World, st.integers(0, 6), st.integers(0, 4), st.integers(1, 4), st.booleans(), EPISODES)
-SMALL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SMALL = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class TestAgainstTheRules:

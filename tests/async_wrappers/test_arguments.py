@@ -234,7 +234,7 @@ def test_no_argument_is_left_out(made: Any) -> None:
     assert set(inspect.signature(made).parameters) - {"env"} <= tried
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(data=st.data(), number=st.one_of(st.floats(), st.integers(), st.integers(10**15, 10**25)))
 def test_no_number_brings_anything_else_than_a_sentence(data: st.DataObject, number: float) -> None:
     cheap = sorted(name for name, made in MADE.items() if not made.work and name != "AsyncRunner")

@@ -125,7 +125,7 @@ def plain(transition: dict[str, Any]) -> dict[str, Any]:
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in transition.items()}
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=75, deadline=None, database=None)
 @given(world=WORLDS)
 def test_a_player_that_acts_on_effect_frames_alone_gives_the_very_transitions_of_an_agent_under_the_delay(
     world: World,
@@ -135,7 +135,7 @@ def test_a_player_that_acts_on_effect_frames_alone_gives_the_very_transitions_of
     assert off_schedule_frames == 0
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=75, deadline=None, database=None)
 @given(world=WORLDS)
 def test_whatever_a_player_does_the_transitions_are_those_of_the_three_rules(world: World) -> None:
     shown = play(world.make(), world.actions[: world.length])

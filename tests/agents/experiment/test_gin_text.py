@@ -105,6 +105,7 @@ def refuse_as_unseen(place: Path) -> None:
 def test_a_working_directory_of_somebody_elses_shadows_no_library(evil: Path) -> None:
     (evil / "tensorflow.py").write_text((evil / "evil.py").read_text())  # which TensorBoard imports where it is
     short = ("Runner.num_iterations = 1", "Runner.training_steps = 20", "Runner.evaluation_steps = 0")
+    short += ("Runner.report_episodes = 0", "create_agent.agent_name = 'random'")
     words = [word for binding in short for word in ("--gin_bindings", binding)]
     done = in_a_process(evil, "--base_dir", "new", "--gin_files", "configs/dqn/cartpole.gin", *words)
     assert done.code == 0, done.err

@@ -67,7 +67,7 @@ SIZES = st.integers(1, 13)
 WINDOWS = {"height": SIZES, "width": SIZES, "kernel": st.integers(1, 6), "stride": st.integers(1, 5)}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(**WINDOWS, channels_last=st.booleans(), seed=st.integers(0, 2**31))
 def test_a_convolution_is_the_sum_over_its_windows(
     height: int, width: int, kernel: int, stride: int, channels_last: bool, seed: int
@@ -94,7 +94,7 @@ def test_a_convolution_is_the_sum_over_its_windows(
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(**WINDOWS, seed=st.integers(0, 2**31))
 def test_a_pooling_is_the_maximum_of_its_windows_and_never_padding(
     height: int, width: int, kernel: int, stride: int, seed: int

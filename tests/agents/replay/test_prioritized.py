@@ -35,7 +35,7 @@ from tests.contracts.replay_contract import (
     transitions,
 )
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "100"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "50"))
 Sampling = Literal["stratified", "iid"]
 
 

@@ -69,7 +69,7 @@ class TestReservoirKeepsTheContract(ReplayContract):
 
 class TestReservoir:
     @given(configs, streams(), st.integers(0, 5))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     def test_keeps_what_algorithm_r_keeps(self, config: Config, stream: list[Transition], seed: int) -> None:
         config = replace(config, capacity=config.capacity // 2, stack_size=1, action_window=None)
         replay, oracle = reservoir(config, seed=seed), Oracle(replace(config, capacity=10_000))

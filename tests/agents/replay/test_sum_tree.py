@@ -51,14 +51,14 @@ class TestSumTree:
         assert tree.leaves.tolist() == [1.0, 0.0, 2.0, 1.0, 0.0, 0.5]
 
     @given(trees())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_the_total_is_the_sum(self, case: tuple[SumTree, list[float], SumTree]) -> None:
         tree, held, _ = case
         assert tree.leaves.tolist() == held
         assert tree.total == pytest.approx(math.fsum(held), rel=1e-14)
 
     @given(trees(), st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_a_leaf_is_found_where_the_running_sum_passes_the_mass(
         self, case: tuple[SumTree, list[float], SumTree], shares: list[float]
     ) -> None:
@@ -73,7 +73,7 @@ class TestSumTree:
             assert running[leaf] - slack <= share * tree.total <= running[leaf + 1] + slack
 
     @given(trees())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_it_is_a_function_of_its_leaves(self, case: tuple[SumTree, list[float], SumTree]) -> None:
         tree, held, fresh = case
         fresh.set(np.arange(len(held)), np.array(held))

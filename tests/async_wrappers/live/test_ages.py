@@ -19,7 +19,7 @@ from async_wrappers.live.report import TimingReport
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "40"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "25"))
 SETTINGS = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 PAIR = Box(-1, 100_000, (2,), np.int64)
 NONE = np.array([-1, -1])  # the default action

@@ -33,7 +33,7 @@ from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering, Taken, around_the_wrapper, replayed
 from tests.worlds.schedule_cases import RATES, STRATEGIES
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "15"))  # each takes a quarter of a second
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "10"))  # each takes a quarter of a second
 ACTIONS = Discrete(len(MEANINGS))
 ENDS = [(True, False), (False, True)]
 

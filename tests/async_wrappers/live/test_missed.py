@@ -45,7 +45,7 @@ def test_a_ramp_is_worked_by_hand() -> None:
     assert ramp(None, last, 1).tolist() == [2, 3] and ramp(None, last, 9).tolist() == [0, 1]
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=50, deadline=None, database=None)
 @given(
     frames=st.integers(1, 50),
     hold=st.integers(0, 10),

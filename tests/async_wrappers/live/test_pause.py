@@ -22,7 +22,7 @@ from tests.worlds.fake_transport import BEGIN, Stage
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "50"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "30"))
 SETTINGS = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 LENGTH = 40
 SAFE, AGENT = 4, 1

@@ -19,7 +19,7 @@ from async_wrappers.schedule.frames import FrameClock, frame_rate
 from tests.worlds.recording_env import RecordingEnv
 
 SECOND = 10**9
-SETTINGS = settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 GAME_BOY = 59.7275
 
 FRACTIONS = st.fractions(Fraction(1, 10_000), 100_000, max_denominator=100_000)

@@ -311,7 +311,7 @@ def test_constant_latencies_of_whole_frames_by_hand(
     assert after_the_first_spread(schedule, 12, 600)[0] == pytest.approx(share, abs=1e-12)
 
 
-@settings(SETTINGS, max_examples=150)
+@settings(SETTINGS, max_examples=75)
 @given(
     strategy=st.sampled_from([MaxTime, ExpectedTime]),
     frames=st.integers(1, 64),
@@ -607,7 +607,7 @@ class OtherTickets(Tickets):
     """The same, which the simulation cannot know: it goes event by event."""
 
 
-@settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=75, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     latencies=st.lists(st.one_of(st.integers(0, 30 * MS), st.integers(0, 30).map(lambda ms: ms * MS)), min_size=1),
     workers=st.integers(1, 6),

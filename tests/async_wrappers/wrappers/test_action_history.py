@@ -17,7 +17,7 @@ from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, HISTORY, NOOP, RecordingEnv
 
 
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     delay=st.integers(0, 8),
     noops=st.integers(0, 8),

@@ -218,7 +218,7 @@ def test_the_comparison_tells_types_and_values_apart() -> None:
     assert not same(one, one | {"d": np.array([None, np.ones(2)], object)})
 
 
-@settings(max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     world=WORLDS,
     mode=st.sampled_from(AutoresetMode),
@@ -310,7 +310,7 @@ def in_a_vector(env: VectorRealtimeDelay, steps: int, seed: int) -> list[dict[in
     return played
 
 
-@settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=WORLDS, name=st.sampled_from([*DEFAULTS, "random"]), seed=st.integers(0, 1000))
 def test_an_episode_that_begins_on_a_boundary_is_that_of_the_single_environment_delayed(
     world: World, name: str, seed: int

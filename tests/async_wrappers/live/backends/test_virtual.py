@@ -30,8 +30,8 @@ from async_wrappers.schedule.stagger import Conditions, ExpectedTime, MaxTime, S
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "500"))
-SETTINGS = settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "200"))
+SETTINGS = settings(max_examples=50, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Exploring:

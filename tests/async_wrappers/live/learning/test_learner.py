@@ -441,7 +441,7 @@ def test_restored_weights_are_published_even_over_newer_ones(time: Time) -> None
         assert room.published() == 51
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=50, deadline=None, database=None)
 @given(turns=st.lists(st.integers(0, 2), max_size=60))
 def test_what_falls_due_by_updates_falls_due_by_those_of_all_learners(turns: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:

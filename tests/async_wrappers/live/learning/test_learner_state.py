@@ -58,7 +58,7 @@ def same(value: Any, other: Any) -> bool:
     return type(value) is type(other) and value == other
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=75, deadline=None, database=None)
 @given(state=STATES)
 def test_arrays_and_plain_data_come_back_as_they_were(state: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("state", numbered=True) / "state.npz"

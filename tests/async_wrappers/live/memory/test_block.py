@@ -60,7 +60,7 @@ def entry_of(codec: Codec) -> Any:
     return np.zeros(1, np.dtype([("number", np.int64), ("value", codec.dtype)], align=True))
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(space=SPACES, seed=st.integers(0, 2**31))
 def test_what_is_written_of_any_space_is_read_back_of_the_same_types(space: gym.Space[Any], seed: int) -> None:
     codec = Codec("space", space)
@@ -74,7 +74,7 @@ def test_what_is_written_of_any_space_is_read_back_of_the_same_types(space: gym.
         assert same(value, read)
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=50, deadline=None, database=None)
 @given(space=SPACES, seed=st.integers(0, 2**31))
 def test_what_was_read_stays_when_the_bytes_are_overwritten(space: gym.Space[Any], seed: int) -> None:
     codec = Codec("space", space)

@@ -165,7 +165,7 @@ class JournalAgainstList(RuleBasedStateMachine):
             assert len(found) >= min(len(self.expected), (self.capacity - 2) // 2)
 
 
-JournalAgainstList.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, database=None)
+JournalAgainstList.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None, database=None)
 test_a_journal_tells_what_a_list_of_the_frames_says = JournalAgainstList.TestCase
 
 

@@ -50,7 +50,7 @@ def drain(reader: TransitionReader) -> list[dict[str, Any]]:
 EPISODES = st.lists(st.tuples(st.integers(1, 9), END), max_size=8)
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(learners=st.integers(1, 3), episodes=EPISODES, often=st.booleans())
 def test_every_learner_observes_every_transition_and_what_follows_it_is_its_successor(
     learners: int, episodes: list[tuple[int, str]], often: bool

@@ -59,7 +59,7 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     return tensor
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(given=st.lists(tensors(), max_size=4))
 def test_any_tensors_come_back_of_the_same_type_values_and_memory_format(given: list[torch.Tensor]) -> None:
     weights = {str(k): tensor for k, tensor in enumerate(given)}
