@@ -45,12 +45,12 @@ from async_wrappers.agents.learning import (
 )
 from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.replay.segments import check_snapshot
-from async_wrappers.agents.replay.store import Source, Store
+from async_wrappers.agents.replay.store import SampledBatch, Source, Store
 from async_wrappers.agents.schema import Compute, are_equal
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["Learner", "NotShared", "SampledBatch"]
+__all__ = ["Learner", "NotShared"]
 
 
 class NotShared(RuntimeError):
@@ -60,20 +60,6 @@ class NotShared(RuntimeError):
 
 
 _MONITORED = ("reward", "interval", "terminal", "truncated")
-
-
-class SampledBatch(NamedTuple):
-    """A batch as the replay gave it.
-
-    Attributes:
-        number: How many were drawn before it.
-        arrays: What `Replay.sample` returned.
-        first_steps: The first steps of the same transitions, where their loss is added.
-    """
-
-    number: int
-    arrays: Mapping[str, npt.NDArray[Any]]
-    first_steps: Mapping[str, npt.NDArray[Any]] | None
 
 
 class _Unfinished(NamedTuple):

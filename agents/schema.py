@@ -48,7 +48,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from torch import Tensor, nn
 
 __all__ = [
+    "EFFECT",
     "MAX_VALUE",
+    "START",
     "STATE",
     "TORSO_VERSION",
     "VALUE",
@@ -76,6 +78,9 @@ STATE = "state"  # the state of a policy with memory after its decision
 VERSION = "version"  # the number of updates of the policy's weights
 TORSO_VERSION = "torso_version"  # that of its torso's weights, which under delay are older than its core's
 VALUE, MAX_VALUE = "value", "max_value"  # the policy's value of the chosen action, and the largest value
+
+# Parts of an observation, where a learner reads the one on which an action landed too (`acting.effect`).
+START, EFFECT = "start", "effect"
 
 
 # Values in nested dicts, as those of a Gymnasium Dict space are; one value alone is the smallest such tree.
@@ -341,6 +346,11 @@ def copied(observation: Any) -> Any:
 def stacked(observations: Iterable[Any]) -> Any:
     """Return observations [*shape] as one stack [k, *shape]."""
     return each_array(lambda *arrays: np.stack(arrays), *observations)
+
+
+def effect_space(space: gym.Space[Any]) -> Dict:
+    """Return the space of an observation with that of its action's effect, both of `space`."""
+    return Dict({START: space, EFFECT: space})
 
 
 def whole_stacks(read: Callable[[Any], Any]) -> Callable[[Any], Any]:

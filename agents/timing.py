@@ -1,10 +1,12 @@
-"""The times of the parts of training: acting, stepping, drawing a batch, its loss, the gradient, priorities."""
+"""The times of the parts of training (acting, stepping, a batch, its loss, the gradient), and rates of many rows."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field
 from time import perf_counter
 
-__all__ = ["PARTS", "PartTimes"]
+__all__ = ["PARTS", "RATE_DIGITS", "RATE_IN_SHORT", "RATE_IN_WORDS", "Meters", "PartTimes"]
 
 PARTS = {
     "Act": "acting",
@@ -46,3 +48,58 @@ class PartTimes:
         taken = {name: seconds for name, seconds in self.seconds.items() if seconds}
         self.seconds = dict.fromkeys(PARTS, 0.0)
         return taken
+
+
+@dataclass
+class Meters:
+    """Counts since a moment, from which rates are computed.
+
+    Attributes:
+        acted: Decisions made.
+        added: Transitions stored.
+        updates: Updates made.
+        sampled: Transitions drawn for them.
+        lag: Updates by which the weights that acted were behind the learner's, summed over the decisions.
+        began: When, in seconds.
+    """
+
+    acted: int = 0
+    added: int = 0
+    updates: int = 0
+    sampled: int = 0
+    lag: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def rates(self, seconds: float | None = None) -> dict[str, float]:
+        """Return the rates per second by name, the ratio of transitions learnt from to decisions made, and the lag."""
+        seconds = max(time.perf_counter() - self.began if seconds is None else seconds, 1e-9)
+        return {
+            "ActRate": self.acted / seconds,
+            "AddRate": self.added / seconds,
+            "SampleRate": self.sampled / seconds,
+            "LearnRate": self.updates / seconds,
+            "LearntPerLived": self.sampled / max(self.acted, 1),
+            "PolicyLag": self.lag / max(self.acted, 1),
+        }
+
+
+# Each rate by its name in TensorBoard: in words, as a part of a line, and its digits in a table.
+RATE_IN_WORDS = {
+    "ActRate": "actions per second",
+    "AddRate": "transitions stored per second",
+    "SampleRate": "transitions learnt per second",
+    "LearnRate": "updates per second",
+    "LearntPerLived": "transitions learnt per one played",
+    "PolicyLag": "updates by which the policy is behind",
+    "ReplayFill": "share of the replay that is filled",
+}
+RATE_IN_SHORT = {
+    "ActRate": "act {:,.0f}/s",
+    "AddRate": "add {:,.0f}/s",
+    "SampleRate": "sample {:,.0f}/s",
+    "LearnRate": "learn {:,.0f}/s",
+    "LearntPerLived": "ratio {:.2f}",
+    "PolicyLag": "lag {:.1f}",
+    "ReplayFill": "replay {:.0%}",
+}
+RATE_DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}

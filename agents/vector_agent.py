@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,15 +30,16 @@ import numpy.typing as npt
 from async_wrappers import checks
 from async_wrappers.agents.acting.copies import PolicyCopies
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
-from async_wrappers.agents.acting.effect import EFFECT, LANDED, START
+from async_wrappers.agents.acting.effect import LANDED
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
 from async_wrappers.agents.replay.n_step import ActorPriorities
-from async_wrappers.agents.schema import blank_actions, each_array
+from async_wrappers.agents.schema import EFFECT, START, blank_actions, each_array
 from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.timing import Meters
 from async_wrappers.agents.turn_based import LearningAgent
 
-__all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
+__all__ = ["Ended", "Rows", "ShownRows", "VectorAgent"]
 
 _EVER = 2**62  # a frame
 
@@ -354,39 +355,6 @@ def _place(env_ids: npt.NDArray[np.int64]) -> Any:
     """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
     first, last = int(env_ids[0]), int(env_ids[-1])
     return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
-
-
-@dataclass
-class Meters:
-    """Counts since a moment, from which rates are computed.
-
-    Attributes:
-        acted: Decisions made.
-        added: Transitions stored.
-        updates: Updates made.
-        sampled: Transitions drawn for them.
-        lag: Updates by which the weights that acted were behind the learner's, summed over the decisions.
-        began: When, in seconds.
-    """
-
-    acted: int = 0
-    added: int = 0
-    updates: int = 0
-    sampled: int = 0
-    lag: int = 0
-    began: float = field(default_factory=time.perf_counter)
-
-    def rates(self, seconds: float | None = None) -> dict[str, float]:
-        """Return the rates per second by name, the ratio of transitions learnt from to decisions made, and the lag."""
-        seconds = max(time.perf_counter() - self.began if seconds is None else seconds, 1e-9)
-        return {
-            "ActRate": self.acted / seconds,
-            "AddRate": self.added / seconds,
-            "SampleRate": self.sampled / seconds,
-            "LearnRate": self.updates / seconds,
-            "LearntPerLived": self.sampled / max(self.acted, 1),
-            "PolicyLag": self.lag / max(self.acted, 1),
-        }
 
 
 class VectorAgent(LearningAgent):

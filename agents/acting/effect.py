@@ -27,18 +27,13 @@ import gymnasium as gym
 from gymnasium.spaces import Dict
 from gymnasium.wrappers import DelayObservation
 
+from async_wrappers.agents.schema import EFFECT, START
 from async_wrappers.agents.settings import must
 
-__all__ = ["EFFECT", "LANDED", "START", "Effects", "ShowEffect", "effect_space", "report_effect", "reported_effects"]
+__all__ = ["LANDED", "Effects", "ShowEffect", "report_effect", "reported_effects"]
 
-START, EFFECT = "start", "effect"  # of a stored observation
 LANDED = "landed"  # of a shown one
 _REPORTED = ("effect_observation", "effect_info", "next_effect_observation")  # of info["realtime"]
-
-
-def effect_space(space: gym.Space[Any]) -> Dict:
-    """Return the space of a stored observation, whose parts are of `space`."""
-    return Dict({START: space, EFFECT: space})
 
 
 def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:

@@ -10,8 +10,9 @@ from gymnasium.spaces import Box, Dict
 from torch import nn
 
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
-from async_wrappers.agents.learning import Batch, Learning, sequence_tensors
+from async_wrappers.agents.learning import Batch, Learning
 from async_wrappers.agents.network_agent import NetworkAgent
+from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.settings import UnrollSettings
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION
 from async_wrappers.agents.settings import again, flag, shared

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.acting.effect import EFFECT, START
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.box_actions import BoxActions, real_actions
 from async_wrappers.agents.distributions import SquashedGaussian
@@ -24,7 +23,7 @@ from async_wrappers.agents.networks.box_actor_critic import create_box_actor_cri
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.replay.settings import ReplaySettings
-from async_wrappers.agents.schema import Reader
+from async_wrappers.agents.schema import EFFECT, START, Reader
 from async_wrappers.agents.settings import (
     POSITIVE_SHARE,
     WIDEST,

@@ -26,10 +26,9 @@ from async_wrappers.agents.experiment.episode import Episode, Length, Phase, Pla
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow
 from async_wrappers.agents.experiment.other_run import portable
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import maker_of_learners
-from async_wrappers.agents.settings import factory, must, runner, whole
+from async_wrappers.agents.settings import factory, must, runner, whole, with_gin_values
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS
 

@@ -18,7 +18,7 @@ from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
 from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.experiment.unread import ByName
-from async_wrappers.agents.gin_values import with_gin_values
+from async_wrappers.agents.settings import with_gin_values
 
 __all__ = ["other_run", "own_modules", "portable", "trained_agent"]
 

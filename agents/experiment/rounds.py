@@ -39,7 +39,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.vector_agent import Ended, Meters, ShownRows, VectorAgent
+from async_wrappers.agents.timing import Meters
+from async_wrappers.agents.vector_agent import Ended, ShownRows, VectorAgent
 
 __all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
 

@@ -36,12 +36,22 @@ from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
 from async_wrappers.agents.experiment.rounds import Group, OtherLearners, Share, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, must, number, runner, setting, whole
+from async_wrappers.agents.settings import (
+    POSITIVE_FINITE,
+    factory,
+    flag,
+    must,
+    number,
+    runner,
+    setting,
+    whole,
+    with_gin_values,
+)
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.vector_agent import Ended, Meters, Rows, VectorAgent
+from async_wrappers.agents.timing import RATE_DIGITS, RATE_IN_SHORT, RATE_IN_WORDS, Meters
+from async_wrappers.agents.vector_agent import Ended, Rows, VectorAgent
 
 __all__ = ["VectorRunner"]
 
@@ -462,7 +472,7 @@ class VectorRunner(Runner):
         words = [f"last return {over[-1].score:g}"] if over else []
         if meters is not None:
             rates = {**meters.rates(), **self._fill()}
-            words += [_IN_SHORT[name].format(value) for name, value in rates.items()]
+            words += [RATE_IN_SHORT[name].format(value) for name, value in rates.items()]
         self._tell(phase, len(over), frames, ", ".join(words))
 
     def _summarize(
@@ -501,7 +511,7 @@ class VectorRunner(Runner):
     def table(self) -> str:
         """Return the rates of all training in this process, and how much of it was cut."""
         rates = {**self._total.rates(self._seconds), **self._fill()}
-        lines = [f"{_IN_WORDS[name]:<38}{value:>12,.{_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
+        lines = [f"{RATE_IN_WORDS[name]:<38}{value:>12,.{RATE_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
         share = self.cut_frames / max(self.frames, 1)
         if self.processes:
             lines.append(f"{'processes replaced':<38}{self._restarts:>12,}")
@@ -591,27 +601,6 @@ class _SoFar:
         over = [*self.over, *(episode for each in trained for episode in each.over)]
         actions = self.actions + sum(each.actions for each in trained)
         return replace(self, over=over, actions=actions, **counts)
-
-
-_IN_WORDS = {
-    "ActRate": "actions per second",
-    "AddRate": "transitions stored per second",
-    "SampleRate": "transitions learnt per second",
-    "LearnRate": "updates per second",
-    "LearntPerLived": "transitions learnt per one played",
-    "PolicyLag": "updates by which the policy is behind",
-    "ReplayFill": "share of the replay that is filled",
-}
-_IN_SHORT = {
-    "ActRate": "act {:,.0f}/s",
-    "AddRate": "add {:,.0f}/s",
-    "SampleRate": "sample {:,.0f}/s",
-    "LearnRate": "learn {:,.0f}/s",
-    "LearntPerLived": "ratio {:.2f}",
-    "PolicyLag": "lag {:.1f}",
-    "ReplayFill": "replay {:.0%}",
-}
-_DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
 
 
 def _make_share(

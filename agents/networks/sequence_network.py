@@ -41,7 +41,7 @@ from async_wrappers.agents.networks.torsos import (
     initialize,
     output_size,
 )
-from async_wrappers.agents.schema import WHOLE_NUMBER, each_array, first_array
+from async_wrappers.agents.schema import STATE, WHOLE_NUMBER, each_array, first_array
 from async_wrappers.checks import whole
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "check_sequence_fit",
     "create_actor_critic",
     "create_recurrent_q_network",
+    "sequence_tensors",
 ]
 
 
@@ -544,3 +545,57 @@ def _flat(given: tuple[Any, Tensor]) -> list[Tensor]:
     """Return what a network gives, and the state after it, in one list."""
     outputs, state = given
     return [*(outputs if isinstance(outputs, tuple) else (outputs,)), state]
+
+
+# The input of a loss: a batch of sequences.
+
+
+def sequence_tensors(
+    batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Any], Tensor], stack_size: int | None
+) -> dict[str, Any]:
+    """Return the tensors of a batch of sequences for a loss.
+
+    Args:
+        batch: a batch of a source, see `replay.sequences`.
+        read: makes a network's input from single observations `[N, 1, *shape]`, or from a dict of such; from stacks
+            `[N, k, *shape]` where `stack_size` is None.
+        tensor: makes a tensor from an array.
+        stack_size: observations in a stack, k; None where an observation is a stack `[k, *shape]`.
+
+    Returns:
+        Tensors by name, on the device; "observation" in stacks `[T + 1, B, k, *shape]`, with zeros before an episode.
+    """
+    tensors: dict[str, Any] = {}
+    for name, array in batch.items():
+        if name == "extras":
+            tensors[name] = each_array(tensor, array)
+        elif name not in ("observation", "index"):
+            tensors[name] = tensor(array)
+    rows, first = np.shape(batch["first"]), tensors["first"]
+    if STATE not in tensors:
+        tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
+
+    if stack_size is None:
+        found = read(each_array(lambda array: array.reshape(-1, *array.shape[2:]), batch["observation"]))
+        tensors["observation"] = each_array(lambda each: each.view(rows[0], rows[1], *each.shape[1:]), found)
+        return tensors
+
+    def stacks(frames: Tensor) -> Tensor:
+        return _stacked(frames.view(rows[0] + stack_size - 1, rows[1], *frames.shape[2:]), first, stack_size)
+
+    frames = read(each_array(lambda array: array.reshape(-1, 1, *array.shape[2:]), batch["observation"]))
+    tensors["observation"] = each_array(stacks, frames)
+    return tensors
+
+
+def _stacked(frames: Tensor, first: Tensor, stack_size: int) -> Tensor:
+    """Return stacks `[T + 1, B, k, *shape]` of frames `[T + k, B, *shape]`, with zeros before an episode's first."""
+    rows = len(first)
+    stacks = torch.stack([frames[back : back + rows] for back in range(stack_size)], dim=2)
+    if stack_size == 1:
+        return stacks
+    number = torch.arange(rows, device=first.device).unsqueeze(1)
+    begun = torch.where(first, number, -stack_size).cummax(0).values  # before row 0 they are zeros already
+    missing = stack_size - 1 - (number - begun)  # observations of a stack that are before the episode
+    blank = torch.arange(stack_size, device=first.device) < missing.unsqueeze(2)
+    return stacks.masked_fill_(blank.view(*blank.shape, *[1] * (frames.ndim - 2)), 0)

@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import create_linear_schedule, large_margin
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import LABEL, Student
-from async_wrappers.agents.settings import NOT_NEGATIVE, agent, factory, flag, number, whole
+from async_wrappers.agents.settings import NOT_NEGATIVE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.value_based.dqn import DQN
 
 __all__ = ["DQfD"]

@@ -13,10 +13,9 @@ import numpy as np
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
-from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import Student
-from async_wrappers.agents.settings import SHARE, agent, factory, flag, number, whole
+from async_wrappers.agents.settings import SHARE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.policy import Decision
 

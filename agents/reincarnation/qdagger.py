@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from async_wrappers.agents.gin_values import with_gin_values
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import (
     best_action_distillation,
@@ -31,6 +30,7 @@ from async_wrappers.agents.settings import (
     number,
     settings,
     whole,
+    with_gin_values,
 )
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.rainbow import FullRainbow

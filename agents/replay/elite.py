@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.learning import sequence_tensors
+from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.unrolls import SourceSpec, UnrollReplay, UnrollRing
 from async_wrappers.agents.schema import STATE, Arrays, Column, Compute, Reader, each_array, whole_stacks

@@ -143,23 +143,17 @@ class Assembly:
         """See the class."""
         if action is None:
             action = WHOLE_NUMBER._replace(shape=() if chunk is None else (chunk,))
-        for name, value in {"num_envs": num_envs, "length": length, "stack_size": stack_size}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
-        if not 1 <= period <= length:
-            raise ValueError(f"period must lie in [1, {length}] rows, the length of a sequence, got {period}")
+        _check_sizes(period, num_envs=num_envs, length=length, stack_size=stack_size)
         self.num_envs, self.length, self.stack_size = num_envs, length, stack_size
         self._emit, self._period = emit, period
         self._discounting = Discounting(gamma=gamma, discount_by=discount_by)
         self.schema = TransitionSchema(observation_space, without_state(extras))
         stored = WHOLE_NUMBER if action.dtype == WHOLE_NUMBER.dtype else action
-        self._facts = {**TransitionSchema(observation_space, extras, stored).as_dict(), "length": length}
-        self._facts["period"] = period
-        self._facts |= {"stack_size": stack_size, "gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
-        self._facts |= ({} if chunk is None else {"chunk": chunk}) | ({"with_values": True} if with_values else {})
-        self._facts |= ({"with_returns": True} if with_returns else {}) | (
-            {"decisions": decisions} if decisions else {}
-        )
+        self._facts = TransitionSchema(observation_space, extras, stored).as_dict() | {"length": length}
+        self._facts |= {"period": period, "stack_size": stack_size, "gamma": gamma, "discount_by": discount_by}
+        self._facts["num_envs"] = num_envs
+        optional = {"chunk": chunk, "with_values": with_values, "with_returns": with_returns, "decisions": decisions}
+        self._facts |= {name: value for name, value in optional.items() if value}
         state = extras.spaces.get(STATE) if extras is not None else None
         self._state_size: int | None = None if state is None else int(state.shape[0])  # type: ignore[index]
         self.observation_names = list(self.schema.observation.columns)
@@ -453,3 +447,11 @@ def without_state(extras: Dict | None) -> Dict | None:
     """Return the extras that are kept for each row: all but the state; None where there are no others."""
     rest = {} if extras is None else {name: space for name, space in extras.spaces.items() if name != STATE}
     return Dict(rest) if rest else None
+
+
+def _check_sizes(period: int, length: int, **sizes: int) -> None:
+    for name, value in {"length": length, **sizes}.items():
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, got {value}")
+    if not 1 <= period <= length:
+        raise ValueError(f"period must lie in [1, {length}] rows, the length of a sequence, got {period}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Source", "Store"]
+__all__ = ["SampledBatch", "Source", "Store"]
 
 
 class Source(Protocol):
@@ -68,3 +68,17 @@ class Store(Source, Protocol):
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """See `Replay`."""
+
+
+class SampledBatch(NamedTuple):
+    """A batch as the replay gave it.
+
+    Attributes:
+        number: How many were drawn before it.
+        arrays: What `Replay.sample` returned.
+        first_steps: The first steps of the same transitions, where their loss is added.
+    """
+
+    number: int
+    arrays: Mapping[str, npt.NDArray[Any]]
+    first_steps: Mapping[str, npt.NDArray[Any]] | None

@@ -15,10 +15,14 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.exploration import Epsilon, per_actor_epsilon
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
-from async_wrappers.agents.learning import Batch, LossOutput, Networks, sequence_tensors
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
-from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
+from async_wrappers.agents.networks.sequence_network import (
+    check_sequence_fit,
+    create_recurrent_q_network,
+    sequence_tensors,
+)
 from async_wrappers.agents.replay.settings import SequenceSettings, refuse_priority
 from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Reader, each_array
 from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole

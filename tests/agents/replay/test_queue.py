@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.learning import sequence_tensors
+from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.schema import Compute, Reader
