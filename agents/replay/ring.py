@@ -65,9 +65,9 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # Nothing of this is saved: `steps` follows from ages and kinds alone, and is derived when a ring is loaded.
 #
 # == What breaks the pattern ==
-# Two things, both in a ring that comes from files. Slots whose file was damaged are LOST. The run of slots before them ends without a final slot. The run after them may
-# begin in the middle of an episode, so whether a stack is whole depends on where the run begins, and not on the age
-# alone.
+# Two things, both in a ring that comes from files. Slots whose file was damaged are LOST. The run of slots before them
+# ends without a final slot. The run after them may begin in the middle of an episode, so whether a stack is whole
+# depends on where the run begins, and not on the age alone.
 #
 # An episode that was under way when the files were written is over, because the process that played it is gone. Its
 # last slot holds an action, but that action's outcome is unknown, so the slot serves as the final observation. Joined
