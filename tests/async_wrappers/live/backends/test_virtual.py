@@ -578,7 +578,6 @@ BAD = [
     ({"fps": -60}, "fps", "-60"),
     ({"fps": float("nan")}, "fps", "nan"),
     ({"fps": float("inf")}, "fps", "inf"),
-    ({"fps": None}, "fps", "None"),
     ({"latency": -0.1}, "latency", "-0.1"),
     ({"latency": float("nan")}, "latency", "nan"),
     ({"latency": float("inf")}, "latency", "inf"),
