@@ -84,7 +84,8 @@ Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 
 Passes = Callable[[Networks, Batch, np.random.Generator], Iterable[Batch]]
 """From the same to the minibatches of an update, whose loss each makes a gradient step. It may be a generator: what it
-does after a minibatch sees the weights after that step. Several synchronous learners must give as many each."""
+does after a minibatch sees the weights after that step, and it may return further scalars to report. Several
+synchronous learners must give as many each."""
 
 
 class Monitor(Protocol):

@@ -20,6 +20,7 @@ from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.learning import Networks
+from async_wrappers.agents.losses.ppo import normalized
 from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import LSTMCore
@@ -159,11 +160,10 @@ def watched(agent: Any) -> list[dict[str, Any]]:
 
     def keep(networks: Networks, batch: Any, rng: Any) -> Any:
         with torch.no_grad():
-            read = ("observation", "previous_action", "previous_reward", "first", "state")
-            (parameters, _), _ = networks.online(*(batch[name] for name in read))
+            (parameters, _), _ = spec._forward(networks, batch["read"], batch["state"])
             log_ratios = spec._log_prob(parameters, batch) - batch["log_mu"]
-        decided = batch.get("mask", torch.ones_like(log_ratios)) > 0
-        seen.append({**batch, "log_ratios": log_ratios * decided, "updates": learner.updates})
+        mask = batch.get("mask", torch.ones_like(log_ratios))
+        seen.append({**batch, "log_ratios": log_ratios * mask, "mask": mask, "updates": learner.updates})
         return loss(networks, batch, rng)
 
     learner._loss = keep
@@ -185,8 +185,7 @@ def test_each_decision_is_in_one_minibatch_of_each_pass(network: Any, num_envs: 
         for half in (of_update[:4], of_update[4:]):
             drifts = []
             for batch in half:
-                decided = batch["mask"] > 0 if "mask" in batch else torch.ones(batch["first"].shape, dtype=bool)
-                drifts += batch["observation"][decided][:, 0, 0].tolist()
+                drifts += batch["read"]["observation"][batch["mask"] > 0][:, 0, 0].tolist()
             assert len(set(drifts)) == len(drifts) == size
             passes.append(drifts)
         assert sorted(passes[0]) == sorted(passes[1]) and passes[0] != passes[1]
@@ -216,9 +215,10 @@ def test_before_the_first_update_the_statistics_are_those_of_its_round() -> None
     assert agent.learner.updates == 1
     moments = network.observations.moments[0]
     assert moments.count.item() == 24
-    rows = torch.cat([batch["observation"].flatten(0, 1) for batch in seen[:4]])
-    torch.testing.assert_close(moments.mean, rows.mean(0))
-    torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
+    # What the network reads in the first pass is normalised by them.
+    rows = torch.cat([batch["read"]["observation"].flatten(0, 1) for batch in seen[:4]])
+    torch.testing.assert_close(rows.mean(0), torch.zeros(1, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(rows.var(0, correction=0), torch.ones(1, 3), atol=1e-4, rtol=0)
 
 
 def test_statistics_change_between_two_updates_alone_and_are_published_and_saved() -> None:
@@ -451,22 +451,12 @@ def test_the_gradient_of_a_minibatch_is_that_of_stable_baselines3(space: Any, cl
         held = old_value + (value - old_value).clamp(-0.2, 0.2)
         value_loss = torch.maximum((value - target) ** 2, (held - target) ** 2).mean()
     (policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss).backward()
+    columns = {"action": action, "log_mu": log_mu, "target": target, "old_value": old_value}
+    columns["advantage"] = normalized(advantage.unsqueeze(0), torch.ones(1, rows), [rows])[0]
     batch = {
-        "observation": observation.view(1, rows, 1, 5),
-        "previous_action": torch.zeros(1, rows),
-        "previous_reward": torch.zeros(1, rows),
-        "first": torch.zeros(1, rows, dtype=torch.bool),
+        "read": {"observation": observation.view(1, rows, 1, 5), "first": torch.zeros(1, rows, dtype=torch.bool)},
         "state": torch.zeros(rows, 0),
-        **{
-            name: each.unsqueeze(0)
-            for name, each in {
-                "action": action,
-                "log_mu": log_mu,
-                "advantage": advantage,
-                "target": target,
-                "old_value": old_value,
-            }.items()
-        },
+        **{name: column.unsqueeze(0) for name, column in columns.items()},
     }
     networks = Networks(ours, ours, ours)
     spec.loss(networks, batch, np.random.default_rng(0)).loss.mean().backward()
