@@ -28,6 +28,7 @@ from async_wrappers.agents.losses.ppo import (
 from async_wrappers.agents.networks.normalizer import NormalizedNetwork
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
+from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader, each_array
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
@@ -239,6 +240,7 @@ class PPO(ActorCritic):
     clip_critic_loss: bool = flag(False, "Clip the value's steps by `epsilon` too, as the ratio's.")
     vf_coefficient: float = number(0.5, "Weight of the value's squared error.", NOT_NEGATIVE)
     entropy_coefficient: float = number(0.0, "Weight of the policy's entropy, which is maximised.", NOT_NEGATIVE)
+    optimizer: Callable[..., torch.optim.Optimizer] = again(ActorCritic, "optimizer", create_adam)
     max_gradient_norm: float | None = again(ActorCritic, "max_gradient_norm", 0.5)
     target_kl: float | None = number(
         None,
@@ -277,8 +279,11 @@ class PPO(ActorCritic):
             f"batch_size must be <= update_period, the {self.update_period:,} decisions of a round, got "
             f"{self.batch_size:,}",
         )
+
+    def check_learning(self) -> None:
+        """See `NetworkAgent`: with memory a minibatch holds a piece at least."""
         must(
-            self.unroll_length <= self.batch_size,
+            not self.state_size or self.unroll_length <= self.batch_size,
             f"unroll_length must be <= batch_size, the {self.batch_size} rows of a minibatch, got {self.unroll_length}",
         )
 
@@ -414,8 +419,8 @@ class _Round:
         shuffled = each_array(lambda rows: rows.index_select(1, order), self._rows)
         mask = shuffled.get("mask", torch.ones_like(shuffled["advantage"]))
         shuffled["advantage"] = normalized(shuffled["advantage"], mask, sizes)
-        rows = each_array(lambda rows: rows.split(sizes, 1), shuffled)
-        state = self._state[order].split(sizes)
+        rows = each_array(lambda rows: torch.split(rows, sizes, 1), shuffled)
+        state = torch.split(self._state[order], sizes)
         for part in range(self._minibatches):
             yield {**each_array(lambda parts, part=part: parts[part], rows), STATE: state[part]}
 

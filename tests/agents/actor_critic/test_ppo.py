@@ -19,6 +19,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.learning import Networks
 from async_wrappers.agents.losses.ppo import normalized
 from async_wrappers.agents.making import make_learner
@@ -30,6 +31,8 @@ from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
+from tests.worlds.experiments import load_gin
+from tests.worlds.plain_data import assert_identical
 from tests.worlds.steered_env import SteeredEnv
 
 
@@ -315,7 +318,11 @@ def test_each_of_several_learners_has_its_part_of_a_round() -> None:
     ("arguments", "num_envs", "message"),
     [
         ({"batch_size": 25}, 1, r"batch_size must be <= update_period, the 24 decisions of a round, got 25"),
-        ({"unroll_length": 7}, 1, r"unroll_length must be <= batch_size, the 6 rows of a minibatch, got 7"),
+        (
+            {"network": lstm, "unroll_length": 7},
+            1,
+            r"unroll_length must be <= batch_size, the 6 rows of a minibatch, got 7",
+        ),
         ({"sources": [("standard", 1.0)]}, 1, r"sources must be None with agent 'ppo', which learns from a round once"),
         ({"prefetch": True}, 1, r"prefetch must be False with agent 'ppo', which learns from a round once, got True"),
     ],
@@ -480,3 +487,90 @@ def test_it_learns_to_steer() -> None:
         scores += [each.score for each in agent.observe(shown)]
         envs.send(shown.env_ids, agent.act(shown))
     assert np.mean(scores[-80:]) > np.mean(scores[:80]) + 5
+
+
+# Live, on the virtual clock.
+
+
+def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
+    """The learners that a live run ends with."""
+    from async_wrappers.agents.create_runner import create_runner
+
+    every = (
+        "create_runner.schedule = 'realtime'",
+        "create_gym_environment.wrappers = []",
+        "LiveRunner.create_async_runner_fn = @AsyncRunner",
+        "AsyncRunner.backend = 'virtual'",
+        "AsyncRunner.workers = 2",
+        "AsyncRunner.fps = 50",
+        "AsyncRunner.latency = 0.03",
+        "AsyncRunner.learner_latency = 0.015",
+        "AsyncRunner.default_action = 'repeat'",
+        "create_policy_value_network.hidden = (6, 6)",
+        "PPOAgent.update_period = 24",
+        "PPOAgent.batch_size = 6",
+        "PPOAgent.unroll_length = 3",
+        "PPOAgent.num_epochs = 2",
+        "PPOAgent.when_full = 'drop_oldest'",
+        "PPOAgent.store_version = True",
+        "PPOAgent.learning_rate_decay = None",
+        "Runner.training_steps = 200",
+        "Runner.evaluation_episodes = None",
+        "Runner.evaluation_steps = 20",
+        "Runner.report_episodes = 0",
+        f"Runner.num_iterations = {iterations}",
+    )
+    load_gin("configs/ppo/pendulum.gin", bindings=[*every, *bindings])
+    runner = create_runner(base_dir)
+    runner.resume()
+    runner.run_experiment()
+    learners: list[Any] = next(Checkpointer(base_dir).load_each())[1]["learners"]
+    return learners
+
+
+LSTM = ("create_policy_value_network.core = 'lstm'", "LSTMCore.hidden = 4")
+
+
+@pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
+def test_it_learns_live_and_goes_on_bit_for_bit(bindings: tuple[str, ...], tmp_path: Path) -> None:
+    whole = live(tmp_path / "whole", 2, *bindings)
+    first = live(tmp_path / "pieces", 1, *bindings)
+    assert 3 < first[0]["updates"] < whole[0]["updates"]
+    assert_identical(live(tmp_path / "pieces", 2, *bindings), whole)
+
+
+# Runs of many environments.
+
+
+@pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(bindings: tuple[str, ...], tmp_path: Path) -> None:
+    from async_wrappers.agents.create_runner import create_runner
+
+    def run(base_dir: Path, iterations: int) -> Any:
+        small = (
+            "create_runner.schedule = 'vector'",
+            "VectorRunner.num_envs = 4",
+            "create_policy_value_network.hidden = (6, 6)",
+            "PPOAgent.update_period = 24",
+            "PPOAgent.batch_size = 6",
+            "PPOAgent.unroll_length = 3",
+            "PPOAgent.num_epochs = 2",
+            "Runner.training_steps = 150",
+            "Runner.evaluation_episodes = 1",
+            "Runner.report_episodes = 0",
+            "Runner.exact_resume = True",
+            "VectorRunner.checkpoint_every = 2",
+            f"Runner.num_iterations = {iterations}",
+        )
+        load_gin("configs/ppo/cartpole.gin", bindings=[*small, *bindings])
+        runner: Any = create_runner(base_dir)
+        runner.resume()
+        runner.run_experiment()
+        return runner.agent.learner
+
+    whole = run(tmp_path / "whole", 4)
+    run(tmp_path / "parts", 2)
+    resumed = run(tmp_path / "parts", 4)
+    assert whole.updates > 15
+    assert_identical(resumed.state_dict(), whole.state_dict())
+    assert_identical(resumed.replay.state_dict(), whole.replay.state_dict())
