@@ -8,7 +8,7 @@ more dimension before the last one, and `losses.actor_critic.over_executed` sums
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -96,13 +96,13 @@ class Gaussian:
 
     def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
         """See `Distribution`."""
-        mean, log_std = parameters.chunk(2, dim=-1)
-        return _of_noise((stored - mean) * (-log_std).exp(), log_std).sum(dim=-1)
+        found: Tensor = _GaussianLogProb.apply(parameters, stored)  # type: ignore[no-untyped-call]
+        return found
 
     def entropy(self, parameters: Tensor) -> Tensor:
         """See `Distribution`."""
         log_std = parameters.chunk(2, dim=-1)[1]
-        return (log_std + _HALF_LOG_TWO_PI + 0.5).sum(dim=-1)
+        return log_std.sum(dim=-1) + log_std.shape[-1] * (_HALF_LOG_TWO_PI + 0.5)
 
     def kl(self, parameters: Tensor, other: Tensor) -> Tensor:
         """See `Distribution`."""
@@ -110,6 +110,30 @@ class Gaussian:
         other_mean, other_log_std = other.chunk(2, dim=-1)
         squares = (2 * (log_std - other_log_std)).exp() + ((mean - other_mean) * (-other_log_std).exp()) ** 2
         return (other_log_std - log_std + 0.5 * (squares - 1)).sum(dim=-1)
+
+
+class _GaussianLogProb(torch.autograd.Function):
+    """The log-density of a Gaussian, with its gradient by hand: a third of the operations of a small batch's.
+
+    With z = (a - mean) / std it is -z^2 / 2 - log std - log sqrt(2 pi), summed over the A numbers; its derivatives are
+    z / std by the mean and z^2 - 1 by log std. That by the action is not computed.
+    """
+
+    @staticmethod
+    def forward(context: Any, parameters: Tensor, stored: Tensor) -> Tensor:
+        """Return log-densities `[...]` from parameters `[..., 2 A]` and actions `[..., A]`."""
+        mean, log_std = parameters.chunk(2, dim=-1)
+        std = log_std.exp()
+        noise = (stored - mean).div_(std)
+        context.save_for_backward(noise, std)
+        return -mean.shape[-1] * _HALF_LOG_TWO_PI - log_std.add(noise.square(), alpha=0.5).sum(dim=-1)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient `[..., 2 A]`."""
+        noise, std = context.saved_tensors
+        slopes = torch.cat([noise / std, noise.square().sub_(1)], dim=-1)
+        return slopes.mul_(gradient.unsqueeze(-1)), None
 
 
 class SquashedGaussian:

@@ -18,7 +18,7 @@ loss that is not finite moves weights by the optimiser's momentum alone, since i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -266,22 +266,28 @@ class Learner:
         return gradients if self.average is None else self.average(gradients, self._mean_over)
 
     def _learn_in_passes(self, sampled: SampledBatch, passes: Passes) -> Mapping[str, Tensor]:
-        """Step the weights once for each minibatch; return the means of their scalars."""
+        """Step the weights once for each minibatch; return the means of their metrics, which may be of rows."""
         batch = self.tensors(sampled.arrays)
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         networks = self.networks._replace(updates=self.updates_of_all, average=self.average)
         each: list[Mapping[str, Tensor]] = []
-        for minibatch in passes(networks, batch, rng):
+        found: dict[str, Tensor] = {}
+
+        def minibatches() -> Iterator[Batch]:
+            found.update((yield from passes(networks, batch, rng)) or {})
+
+        for minibatch in minibatches():
             begin = perf_counter()
             output = self._loss(networks, minibatch, rng)
             loss = output.loss.mean()
-            self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
+            self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
             if not self.compute.deferred:
-                self._send_losses_to_host(loss.detach(), None, sampled)
+                check_loss(loss.item(), self.updates, sampled.arrays, self._state, self.diverged_dir)
             self._step(self._averaged(self._backward(loss, output.metrics, begin)))
             each.append(self.scalars)
-        self.scalars = {name: torch.stack([scalars[name] for scalars in each]).mean() for name in each[0]}
+        rows = {name: torch.cat([scalars[name].reshape(-1) for scalars in each]) for name in each[0]}
+        self.scalars = {**{name: numbers.float().mean() for name, numbers in rows.items()}, **found}
         if self.compute.deferred:  # the mean is not finite where one of the losses is not
             self._send_losses_to_host(self.scalars["Loss"], None, sampled)
         self._count_update()
@@ -324,7 +330,8 @@ class Learner:
 
     def _backward(self, loss: Tensor, metrics: Mapping[str, Tensor], begin: float) -> Mapping[str, Tensor]:
         """Return a loss's gradient, which began to be computed at a time, and set the scalars."""
-        self._optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters.values():
+            parameter.grad = None
         begin = self.times.add("Loss", begin)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
@@ -348,7 +355,7 @@ class Learner:
         for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
         if (norm := self.settings.max_gradient_norm) is not None:
-            self._gradient_norm = nn.utils.clip_grad_norm_(self.network.parameters(), norm)
+            self._gradient_norm = nn.utils.clip_grad_norm_(self._parameters.values(), norm)
         if self.settings.learning_rate_decay is not None:
             scale = self.settings.learning_rate_scale(self.updates)
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -81,9 +81,9 @@ class LossOutput(NamedTuple):
 Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 """From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
 
-Passes = Callable[[Networks, Batch, np.random.Generator], Iterable[Batch]]
-"""From the same to the minibatches of an update, whose loss each makes a gradient step. It may be a generator: what it
-does after a minibatch sees the weights after that step. Several synchronous learners must give as many each."""
+Passes = Callable[[Networks, Batch, np.random.Generator], Generator[Batch, None, Mapping[str, Tensor] | None]]
+"""From the same to the minibatches of an update, whose loss each makes a gradient step, and further scalars to report.
+What it does after a minibatch sees the weights after that step. Several synchronous learners must give as many each."""
 
 
 class Monitor(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -12,7 +12,7 @@ import attrs
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.learning import Batch, Discounting, Learning, LossOutput, Monitor, Networks, batch_tensors
@@ -195,9 +195,12 @@ class NetworkAgent(Spec):
         """Return the loss of a batch; all random numbers are drawn from `rng`."""
         raise NotImplementedError
 
-    def passes(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> Iterable[Batch]:
-        """Return the minibatches of an update, a gradient step for each; by default the batch itself."""
-        return [batch]
+    def passes(
+        self, networks: Networks, batch: Batch, rng: np.random.Generator
+    ) -> Generator[Batch, None, Mapping[str, Tensor] | None]:
+        """Yield the minibatches of an update, a gradient step for each; by default the batch itself."""
+        yield batch
+        return None
 
     @property
     def learning(self) -> Learning:

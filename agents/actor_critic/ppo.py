@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +28,7 @@ from async_wrappers.agents.losses.ppo import (
 from async_wrappers.agents.networks.normalizer import NormalizedNetwork
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
+from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader, each_array
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
@@ -46,6 +46,7 @@ from async_wrappers.agents.settings import (
 __all__ = ["PPO"]
 
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state
+_SEEN = ("observation", "first")  # where it does not remember
 _OF_ROWS = ("action", "reward", "discount", "mask", "return", "executed", "extras")
 
 
@@ -87,8 +88,10 @@ class PPO(ActorCritic):
             actions = np.where(eval_mode, self.distribution.mode(parameters).cpu().numpy(), actions)
         return actions, extras
 
-    def passes(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> Iterator[Batch]:
-        """Yield the minibatches of all passes over a round.
+    def passes(
+        self, networks: Networks, batch: Batch, rng: np.random.Generator
+    ) -> Generator[Batch, None, Mapping[str, Tensor]]:
+        """Yield the minibatches of all passes over a round; return how far the policy is then from that which acted.
 
         Args:
             networks: The learnt network.
@@ -102,7 +105,13 @@ class PPO(ActorCritic):
         begins = normalizer is not None and normalizer.observations is not None and not normalizer.observations.begun
         if begins:
             self._update_observations(normalizer, batch, networks)
-        parameters, values, states = self._outputs(networks, batch)
+        # Observations are normalised once for all passes.
+        network: Any = networks.module
+        remembers = network.feed_previous or network.state_size
+        read = {name: batch[name] for name in (_READ if remembers else _SEEN)}
+        if normalizer is not None:
+            read["observation"] = normalizer.read(read["observation"])
+        parameters, values, states = self._outputs(networks, read, batch[STATE])
         steps = self._steps(batch)
         if begins:
             steps["log_mu"] = self._log_prob(parameters[:-1], steps)
@@ -112,13 +121,23 @@ class PPO(ActorCritic):
             reward = normalizer.rewards(reward)
         estimates = gae(values, reward, batch["discount"], mask, lambda_=self.lambda_)
         steps |= {"advantage": estimates.advantages, "target": estimates.targets, "old_value": values[:-1]}
-        round_ = _Round(steps, states, self.unroll_length, self.update_period // self.batch_size)
-        for _ in range(self.num_epochs):
+        round_ = _Round(
+            each_array(lambda rows: rows[:-1], read),
+            steps,
+            states,
+            self.unroll_length,
+            self.update_period // self.batch_size,
+        )
+        found: dict[str, Tensor] = {}
+        for epoch in range(1, self.num_epochs + 1):
             yield from round_.minibatches(rng)
-            if self.target_kl is not None and self._kl(networks, round_.whole()) > self.target_kl:
+            if self.target_kl is not None or epoch == self.num_epochs:
+                found = self._apart(networks, round_.whole())
+            if self.target_kl is not None and found["KL"] > self.target_kl:
                 break
         if normalizer is not None and normalizer.observations is not None and not begins:
             self._update_observations(normalizer, batch, networks)
+        return found
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the clipped policy loss, the value's and the entropy's (Schulman et al. 2017, equation 9).
@@ -128,47 +147,35 @@ class PPO(ActorCritic):
             batch: A minibatch that `passes` gives.
             rng: Not needed.
         """
-        (parameters, values), _ = networks.online(*(batch[name] for name in _READ), batch[STATE])
-        rows = _decided(batch)
-        parameters, values = rows(parameters), rows(values)
-        batch = {name: rows(batch[name]) for name in batch.keys() - {*_READ, STATE, "mask"}}
+        (parameters, values), _ = self._forward(networks, batch["read"], batch[STATE])
+        parameters, values, batch = _decisions(parameters, values, batch)
         log_ratios = self._log_prob(parameters, batch) - batch["log_mu"]
-        policy_loss = clipped_policy_loss(log_ratios, normalized(batch["advantage"]), self.epsilon)
+        policy_loss = clipped_policy_loss(log_ratios, batch["advantage"], self.epsilon)
         old_values = batch["old_value"] if self.clip_critic_loss else None
         value_loss = clipped_value_loss(values, batch["target"], old_values, self.epsilon)
         loss = policy_loss + self.vf_coefficient * value_loss
-        with torch.set_grad_enabled(self.entropy_coefficient > 0 and torch.is_grad_enabled()):
-            entropy = over_executed(self.distribution.entropy(parameters), batch.get("executed"))
         if self.entropy_coefficient:
-            loss = loss - self.entropy_coefficient * entropy
-        with torch.no_grad():
-            metrics = {
-                "PolicyLoss": policy_loss.mean(),
-                "ValueLoss": value_loss.mean(),
-                "Entropy": entropy.mean(),
-                "Value": values.mean(),
-                "KL": approximate_kl(log_ratios).mean(),
-                "RatioClipped": (log_ratios.expm1().abs() > self.epsilon).float().mean(),
-            }
-            for tag, column in {"Lag": VERSION, "TorsoLag": TORSO_VERSION}.items():
-                if column in batch:
-                    metrics[tag] = networks.updates - batch[column].float().mean()
-        return LossOutput(loss, metrics=metrics)
+            loss = loss - self.entropy_coefficient * self._entropy(parameters, batch)
+        return LossOutput(loss, metrics={"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Value": values})
+
+    @staticmethod
+    def _forward(networks: Networks, read: Mapping[str, Any], state: Tensor) -> Any:
+        """Call the network on observations that are normalised already."""
+        normalized = (True,) if isinstance(networks.module, NormalizedNetwork) else ()
+        return networks.online(*(read.get(name) for name in _READ), state, *normalized)
 
     @torch.no_grad()
-    def _outputs(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _outputs(self, networks: Networks, read: Mapping[str, Any], state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return parameters and values `[T + 1, B, ...]`, and the states before each piece of sequences `[C, B, S]`."""
-        read, state = [batch[name] for name in _READ], batch[STATE]
-        rows = len(batch["mask"])
         if not state.shape[1]:
-            (parameters, values), _ = networks.online(*read, state)
+            (parameters, values), _ = self._forward(networks, read, state)
             return parameters, values, state.unsqueeze(0)
-        outputs, states = [], []
+        outputs, states, rows = [], [], len(read["first"]) - 1
         for begin in range(0, rows, self.unroll_length):
             end = rows + 1 if begin + self.unroll_length >= rows else begin + self.unroll_length
-            piece = [each_array(lambda each, begin=begin, end=end: each[begin:end], each) for each in read]
+            piece = each_array(lambda each, begin=begin, end=end: each[begin:end], read)
             states.append(state)
-            given, state = networks.online(*piece, state)
+            given, state = self._forward(networks, piece, state)
             outputs.append(given)
         parameters, values = (torch.cat(each) for each in zip(*outputs, strict=True))
         return parameters, values, torch.stack(states)
@@ -176,26 +183,33 @@ class PPO(ActorCritic):
     def _log_prob(self, parameters: Tensor, steps: Mapping[str, Tensor]) -> Tensor:
         return over_executed(self.distribution.log_prob(parameters, steps["action"]), steps.get("executed"))
 
+    def _entropy(self, parameters: Tensor, steps: Mapping[str, Tensor]) -> Tensor:
+        return over_executed(self.distribution.entropy(parameters), steps.get("executed"))
+
     def _steps(self, batch: Batch) -> dict[str, Any]:
-        """Return what the loss reads of each of the T rows of B sequences, `[T, B, ...]` by name."""
+        """Return what the loss reads of each of the T decisions of B sequences, `[T, B, ...]` by name."""
         extras, executed = batch["extras"], batch.get("executed")
-        steps = {name: each_array(lambda rows: rows[:-1], batch[name]) for name in _READ}
-        steps |= {name: extras[name] for name in (VERSION, TORSO_VERSION) if name in extras}
+        steps = {name: extras[name] for name in (VERSION, TORSO_VERSION) if name in extras}
         steps["mask"], steps["log_mu"] = batch["mask"], over_executed(extras["log_prob"], executed)
         steps["action"] = extras["drawn"] if self.real else batch["action"]
         return steps if executed is None else {**steps, "executed": executed}
 
     @torch.no_grad()
-    def _kl(self, networks: Networks, batch: Batch) -> float:
-        """Return an estimate of KL(mu || pi) over a whole round, of all learners."""
-        (parameters, _), _ = networks.online(*(batch[name] for name in _READ), batch[STATE])
-        rows = _decided(batch)
-        of_rows = {name: rows(batch[name]) for name in ("action", "log_mu", "executed") if name in batch}
-        each = approximate_kl(self._log_prob(rows(parameters), of_rows) - of_rows["log_mu"])
-        found: Mapping[str, Tensor] = {"kl": each.mean()}
-        if networks.average is not None:
-            found = networks.average(found, len(each))
-        return found["kl"].item()
+    def _apart(self, networks: Networks, batch: Batch) -> dict[str, Tensor]:
+        """Return means over a whole round, of all learners: the entropy, and how far pi is from mu."""
+        (parameters, values), _ = self._forward(networks, batch["read"], batch[STATE])
+        parameters, _, batch = _decisions(parameters, values, batch)
+        log_ratios = self._log_prob(parameters, batch) - batch["log_mu"]
+        rows = {
+            "Entropy": self._entropy(parameters, batch),
+            "KL": approximate_kl(log_ratios),
+            "RatioClipped": (log_ratios.expm1().abs() > self.epsilon).float(),
+        }
+        for tag, column in {"Lag": VERSION, "TorsoLag": TORSO_VERSION}.items():
+            if column in batch:
+                rows[tag] = networks.updates - batch[column].float()
+        means = {name: each.mean() for name, each in rows.items()}
+        return means if networks.average is None else dict(networks.average(means, log_ratios.numel()))
 
     @staticmethod
     def _update_observations(normalizer: NormalizedNetwork | None, batch: Batch, networks: Networks) -> None:
@@ -226,6 +240,7 @@ class PPO(ActorCritic):
     clip_critic_loss: bool = flag(False, "Clip the value's steps by `epsilon` too, as the ratio's.")
     vf_coefficient: float = number(0.5, "Weight of the value's squared error.", NOT_NEGATIVE)
     entropy_coefficient: float = number(0.0, "Weight of the policy's entropy, which is maximised.", NOT_NEGATIVE)
+    optimizer: Callable[..., torch.optim.Optimizer] = again(ActorCritic, "optimizer", create_adam)
     max_gradient_norm: float | None = again(ActorCritic, "max_gradient_norm", 0.5)
     target_kl: float | None = number(
         None,
@@ -264,8 +279,11 @@ class PPO(ActorCritic):
             f"batch_size must be <= update_period, the {self.update_period:,} decisions of a round, got "
             f"{self.batch_size:,}",
         )
+
+    def check_learning(self) -> None:
+        """See `NetworkAgent`: with memory a minibatch holds a piece at least."""
         must(
-            self.unroll_length <= self.batch_size,
+            not self.state_size or self.unroll_length <= self.batch_size,
             f"unroll_length must be <= batch_size, the {self.batch_size} rows of a minibatch, got {self.unroll_length}",
         )
 
@@ -350,53 +368,61 @@ def _actions(space: Any, agent: str) -> Actions:
     return BoxActions(space, agent) if isinstance(space, Box) else chunk_actions(space, agent)
 
 
-def _decided(batch: Batch) -> Callable[[Tensor], Tensor]:
-    """Return what takes the decisions `[R, ...]` out of a minibatch's rows `[T, B, ...]`."""
+def _decisions(parameters: Tensor, values: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Batch]:
+    """Return what the network gives of a minibatch's decisions, and the loss's columns, `[R, ...]` or `[1, R, ...]`."""
     if "mask" not in batch:
-        return lambda rows: rows.flatten(0, 1)
+        return parameters, values, batch
     decided = batch["mask"] > 0
-    return lambda rows: rows[decided]
+    rows = {name: column[decided] for name, column in batch.items() if name not in ("read", STATE)}
+    return parameters[decided], values[decided], rows
 
 
 class _Round:
     """The rows of a round, in shuffled minibatches.
 
-    Without memory a row is a decision by itself: a minibatch is `[1, R, ...]`, rows without a decision are left out.
-    With memory it is pieces of sequences, `[t, b, ...]`.
+    A minibatch has what the network reads, "read", `[t, b, ...]` by name with the state `[b, S]`, and what the loss
+    reads, `[t, b, ...]`. Without memory a row is a decision by itself: t is 1, and rows without a decision are left
+    out. With memory b are pieces of sequences, and "mask" marks the decisions.
 
     Args:
-        steps: Rows `[T, B, ...]` by name.
+        read: What the network reads, `[T, B, ...]` by name.
+        steps: What the loss reads, `[T, B, ...]` by name, with the mask.
         states: Before each piece of each sequence, `[C, B, S]`.
         length: Rows of a piece, t.
         minibatches: How many a pass has, whatever the number of rows, since several learners step together.
     """
 
-    def __init__(self, steps: Mapping[str, Any], states: Tensor, length: int, minibatches: int) -> None:
-        self._minibatches = minibatches
+    def __init__(
+        self, read: Mapping[str, Any], steps: Mapping[str, Tensor], states: Tensor, length: int, minibatches: int
+    ) -> None:
+        self._minibatches, pieces = minibatches, len(states)
         if not states.shape[2]:
             decided = steps["mask"].flatten().nonzero().squeeze(1)
-            of_decisions = {name: rows for name, rows in steps.items() if name != "mask"}
+            of_decisions = {"read": read, **{name: rows for name, rows in steps.items() if name != "mask"}}
             self._rows: Any = each_array(lambda rows: rows.flatten(0, 1)[decided].unsqueeze(0), of_decisions)
             self._state = states.new_zeros((len(decided), 0))
             return
-        pieces = len(states)
 
         def cut(rows: Tensor) -> Tensor:
             padded = torch.cat([rows, rows.new_zeros((pieces * length - len(rows), *rows.shape[1:]))])
             return padded.view(pieces, length, *rows.shape[1:]).transpose(0, 1).flatten(1, 2)
 
-        shown = (cut(steps["mask"]) > 0).any(dim=0)
-        self._rows = each_array(lambda rows: cut(rows)[:, shown], steps)
-        self._state = states.flatten(0, 1)[shown]
+        played = (cut(steps["mask"]) > 0).any(dim=0)
+        self._rows = each_array(lambda rows: cut(rows)[:, played], {"read": read, **steps})
+        self._state = states.flatten(0, 1)[played]
 
     def minibatches(self, rng: np.random.Generator) -> Iterator[Batch]:
-        """Yield one pass: parts of nearly equal size."""
+        """Yield one pass: parts of nearly equal size, with normalised advantages."""
         size = len(self._state)
         order = torch.from_numpy(rng.permutation(size)).to(self._state.device)
-        shuffled, state = each_array(lambda rows: rows[:, order], self._rows), self._state[order]
-        for begin, end in pairwise(np.linspace(0, size, self._minibatches + 1).astype(int).tolist()):
-            part = each_array(lambda rows, begin=begin, end=end: rows[:, begin:end], shuffled)
-            yield {**part, STATE: state[begin:end]}
+        sizes = np.diff(np.linspace(0, size, self._minibatches + 1).astype(int)).tolist()
+        shuffled = each_array(lambda rows: rows.index_select(1, order), self._rows)
+        mask = shuffled.get("mask", torch.ones_like(shuffled["advantage"]))
+        shuffled["advantage"] = normalized(shuffled["advantage"], mask, sizes)
+        rows = each_array(lambda rows: torch.split(rows, sizes, 1), shuffled)
+        state = torch.split(self._state[order], sizes)
+        for part in range(self._minibatches):
+            yield {**each_array(lambda parts, part=part: parts[part], rows), STATE: state[part]}
 
     def whole(self) -> Batch:
         """Return all rows as one minibatch, in their order."""

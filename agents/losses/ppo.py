@@ -6,6 +6,7 @@ final observation of an episode and no decision. Losses are of single decisions,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -67,10 +68,26 @@ def gae(values: Tensor, rewards: Tensor, discounts: Tensor, mask: Tensor, *, lam
     return Advantages(advantages, advantages + values[:-1])
 
 
-def normalized(advantages: Tensor) -> Tensor:
-    """Return advantages `[R]` less their mean, divided by their standard deviation; of one advantage, 0."""
-    deviation = advantages.std(correction=min(1, len(advantages) - 1))
-    return (advantages - advantages.mean()) / (deviation + 1e-8)
+@torch.no_grad()
+def normalized(advantages: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return advantages less their mean, divided by their standard deviation, of each minibatch by itself.
+
+    All minibatches of a pass are computed at once, which takes a fraction of the operations.
+
+    Args:
+        advantages: Of n sequences, `[T, n]`.
+        mask: 1 where a decision was made, else 0, `[T, n]`; the result is 0 there.
+        sizes: Sequences of each minibatch, in their order; their sum is n.
+    """
+    number = torch.arange(len(sizes), device=mask.device).repeat_interleave(torch.tensor(sizes, device=mask.device))
+
+    def summed(rows: Tensor) -> Tensor:
+        return rows.new_zeros(len(sizes)).index_add_(0, number, rows.sum(dim=0))
+
+    count = summed(mask)
+    centred = (advantages - (summed(advantages * mask) / count)[number]) * mask
+    deviation = (summed(centred**2) / (count - 1).clamp(min=1.0)).sqrt()
+    return centred / (deviation + 1e-8)[number]
 
 
 def clipped_policy_loss(log_ratios: Tensor, advantages: Tensor, epsilon: float) -> Tensor:
@@ -81,8 +98,8 @@ def clipped_policy_loss(log_ratios: Tensor, advantages: Tensor, epsilon: float) 
         advantages: `[...]`.
         epsilon: How far the ratio may go from 1 until its gradient vanishes.
     """
-    ratios = log_ratios.exp()
-    return -torch.minimum(ratios * advantages, ratios.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    ratios, losses = log_ratios.exp(), -advantages
+    return torch.maximum(ratios * losses, ratios.clamp(1 - epsilon, 1 + epsilon) * losses)
 
 
 def clipped_value_loss(

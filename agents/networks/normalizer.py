@@ -95,8 +95,8 @@ class ObservationNormalizer(nn.Module):
 
     @property
     def begun(self) -> bool:
-        """Whether there are statistics."""
-        return any(bool(each.count > 0) for each in self.moments if isinstance(each, RunningMoments))
+        """Whether there are statistics of all that is normalised."""
+        return all(bool(each.count > 0) for each in self.moments if isinstance(each, RunningMoments))
 
     def _by_key(self) -> Any:
         return nest(self._paths, list(self.moments))
@@ -153,13 +153,31 @@ class NormalizedNetwork(nn.Module):
         self.rewards = RewardNormalizer() if rewards else None
         self.feed_previous, self.state_size = network.feed_previous, network.state_size
 
-    def forward(self, observation: Any, *others: Any) -> Any:
-        """Return what the network gives for T rows of B sequences; see `SequenceNetwork.forward`."""
-        return self.network(self._read(observation), *others)
+    def forward(
+        self,
+        observation: Any,
+        previous_action: Tensor,
+        previous_reward: Tensor,
+        first: Tensor,
+        state: Tensor,
+        normalized: bool = False,
+    ) -> Any:
+        """Return what the network gives for T rows of B sequences; see `SequenceNetwork.forward`.
+
+        Args:
+            observation: As said; with `normalized` what `read` has returned.
+            previous_action: As said.
+            previous_reward: As said.
+            first: As said.
+            state: As said.
+            normalized: Whether the observation is normalised already.
+        """
+        read = observation if normalized else self.read(observation)
+        return self.network(read, previous_action, previous_reward, first, state)
 
     def encode(self, observation: Any) -> Tensor:
         """See `SequenceNetwork.encode`."""
-        features: Tensor = self.network.encode(self._read(observation))
+        features: Tensor = self.network.encode(self.read(observation))
         return features
 
     def decide(self, features: Tensor, *others: Any) -> Any:
@@ -171,5 +189,6 @@ class NormalizedNetwork(nn.Module):
         state: Tensor = self.network.initial_state(rows)
         return state
 
-    def _read(self, observation: Any) -> Any:
+    def read(self, observation: Any) -> Any:
+        """Return observations of any leading dimensions as the network reads them."""
         return observation if self.observations is None else self.observations(observation)

@@ -30,7 +30,7 @@ from async_wrappers.agents.networks.torsos import (
     check_sizes,
     is_vector,
 )
-from async_wrappers.agents.schema import at, each_array, leaves
+from async_wrappers.agents.schema import at, first_array, leaves
 
 __all__ = ["LOG_STD_RANGE", "PolicyValueHead", "PolicyValueNetwork", "create_policy_value_network"]
 
@@ -71,9 +71,9 @@ class ActionParameters(nn.Module):
                 self._shape = (*shape[:-1], 2 * shape[-1])
         self.input_size = math.prod(self._shape)
 
-    def forward(self, given: Tensor) -> Tensor:
-        """Map `[N, input_size]` to parameters `[N, ..., P]` (`distributions`)."""
-        parameters = given.view(-1, *self._shape)
+    def forward(self, given: Tensor, rows: tuple[int, ...] = (-1,)) -> Tensor:
+        """Map `[N, input_size]` to parameters `[*rows, ..., P]` (`distributions`)."""
+        parameters = given.view(*rows, *self._shape)
         if not self._real:
             return parameters
         if self.log_std is not None:
@@ -132,7 +132,8 @@ class PolicyValueNetwork(nn.Module):
         self.observation_shape = checked_shapes(observation_shape)
         self.parameters_of = ActionParameters(actions, std)
         entries = list(leaves(self.observation_shape))
-        self._paths, size = [path for path, _ in entries], sum(math.prod(shape) for _, shape in entries)
+        self._paths, self._shapes = [path for path, _ in entries], [shape for _, shape in entries]
+        size = sum(map(math.prod, self._shapes))
         sizes = [size, *check_sizes("hidden", hidden), self.parameters_of.input_size]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for layer, (given, units) in enumerate(pairwise(sizes)):
@@ -148,15 +149,21 @@ class PolicyValueNetwork(nn.Module):
         self, observation: Any, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Return parameters `[T, B, ..., P]` and values `[T, B]`, and `state`; see `SequenceNetwork.forward`."""
-        features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
-        return self._outputs(features, first.shape), state
+        return self._outputs(self._numbers(observation, first.shape), first.shape), state
+
+    def _numbers(self, observation: Any, rows: torch.Size) -> Tensor:
+        """Return the numbers of observations `[*rows, *observation_shape]` in one vector each, `[N, F]`."""
+        each = [at(observation, path) if path else observation for path in self._paths]
+        for tensor, shape in zip(each, self._shapes, strict=True):
+            if tensor.shape != (*rows, *shape):
+                raise ValueError(f"observation must have the shape {[*rows, *shape]}, got {list(tensor.shape)}")
+        each = [as_float32(tensor).reshape(rows.numel(), -1) for tensor in each]
+        return each[0] if len(each) == 1 else torch.cat(each, dim=1)
 
     def encode(self, observation: Any) -> Tensor:
         """Return the numbers of observations `[N, *observation_shape]` in one vector each, `[N, F]`."""
         check_observation(observation, self.observation_shape)
-        read = as_float32(observation)
-        each = [at(read, path).flatten(1) for path in self._paths]
-        return each[0] if len(each) == 1 else torch.cat(each, dim=1)
+        return self._numbers(observation, first_array(observation).shape[:1])
 
     def decide(
         self, features: Tensor, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
@@ -171,8 +178,7 @@ class PolicyValueNetwork(nn.Module):
             hidden = torch.baddbmm(bias, hidden, weight).tanh()
         bias, weight = layers[-1]
         policy, value = torch.baddbmm(bias, hidden, weight).float().unbind()
-        parameters: Tensor = self.parameters_of(policy)
-        return parameters.view(*rows, *parameters.shape[1:]), value[:, 0].view(rows)
+        return self.parameters_of(policy, rows), value[:, 0].view(rows)
 
     def initial_state(self, rows: int) -> Tensor:
         """Return the state that episodes begin with: none, `[rows, 0]`."""

@@ -77,6 +77,20 @@ ALL_OF_VTRACE = (
 FAMILIES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "in turn": (("Every run", "Time", "Agents that learn"), "dqn/cartpole", EVALUATES),
     "SAC": (("Every run", "Time", "Agents that learn", "SAC"), "sac/pendulum", EVALUATES),
+    "PPO": (
+        ("Every run", "Time", "Agents that learn", "PPO"),
+        "ppo/pendulum",
+        (
+            *EVALUATES,
+            "PPOAgent.update_period = 16",
+            "PPOAgent.batch_size = 8",
+            "PPOAgent.store_version = True",
+            "PPOAgent.network = @create_policy_value_network",
+            "create_policy_value_network.core = 'gru'",
+            "GRUCore.hidden = 4",
+            "PPOAgent.unroll_length = 4",
+        ),
+    ),
     "many environments": (
         ("Every run", "Time", "Agents that learn", "Many environments"),
         "apex/cartpole",

@@ -19,7 +19,9 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.learning import Networks
+from async_wrappers.agents.losses.ppo import normalized
 from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import LSTMCore
@@ -29,6 +31,8 @@ from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
+from tests.worlds.experiments import load_gin
+from tests.worlds.plain_data import assert_identical
 from tests.worlds.steered_env import SteeredEnv
 
 
@@ -159,11 +163,10 @@ def watched(agent: Any) -> list[dict[str, Any]]:
 
     def keep(networks: Networks, batch: Any, rng: Any) -> Any:
         with torch.no_grad():
-            read = ("observation", "previous_action", "previous_reward", "first", "state")
-            (parameters, _), _ = networks.online(*(batch[name] for name in read))
+            (parameters, _), _ = spec._forward(networks, batch["read"], batch["state"])
             log_ratios = spec._log_prob(parameters, batch) - batch["log_mu"]
-        decided = batch.get("mask", torch.ones_like(log_ratios)) > 0
-        seen.append({**batch, "log_ratios": log_ratios * decided, "updates": learner.updates})
+        mask = batch.get("mask", torch.ones_like(log_ratios))
+        seen.append({**batch, "log_ratios": log_ratios * mask, "mask": mask, "updates": learner.updates})
         return loss(networks, batch, rng)
 
     learner._loss = keep
@@ -185,8 +188,7 @@ def test_each_decision_is_in_one_minibatch_of_each_pass(network: Any, num_envs: 
         for half in (of_update[:4], of_update[4:]):
             drifts = []
             for batch in half:
-                decided = batch["mask"] > 0 if "mask" in batch else torch.ones(batch["first"].shape, dtype=bool)
-                drifts += batch["observation"][decided][:, 0, 0].tolist()
+                drifts += batch["read"]["observation"][batch["mask"] > 0][:, 0, 0].tolist()
             assert len(set(drifts)) == len(drifts) == size
             passes.append(drifts)
         assert sorted(passes[0]) == sorted(passes[1]) and passes[0] != passes[1]
@@ -216,9 +218,10 @@ def test_before_the_first_update_the_statistics_are_those_of_its_round() -> None
     assert agent.learner.updates == 1
     moments = network.observations.moments[0]
     assert moments.count.item() == 24
-    rows = torch.cat([batch["observation"].flatten(0, 1) for batch in seen[:4]])
-    torch.testing.assert_close(moments.mean, rows.mean(0))
-    torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
+    # What the network reads in the first pass is normalised by them.
+    rows = torch.cat([batch["read"]["observation"].flatten(0, 1) for batch in seen[:4]])
+    torch.testing.assert_close(rows.mean(0), torch.zeros(1, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(rows.var(0, correction=0), torch.ones(1, 3), atol=1e-4, rtol=0)
 
 
 def test_statistics_change_between_two_updates_alone_and_are_published_and_saved() -> None:
@@ -315,7 +318,11 @@ def test_each_of_several_learners_has_its_part_of_a_round() -> None:
     ("arguments", "num_envs", "message"),
     [
         ({"batch_size": 25}, 1, r"batch_size must be <= update_period, the 24 decisions of a round, got 25"),
-        ({"unroll_length": 7}, 1, r"unroll_length must be <= batch_size, the 6 rows of a minibatch, got 7"),
+        (
+            {"network": lstm, "unroll_length": 7},
+            1,
+            r"unroll_length must be <= batch_size, the 6 rows of a minibatch, got 7",
+        ),
         ({"sources": [("standard", 1.0)]}, 1, r"sources must be None with agent 'ppo', which learns from a round once"),
         ({"prefetch": True}, 1, r"prefetch must be False with agent 'ppo', which learns from a round once, got True"),
     ],
@@ -451,22 +458,12 @@ def test_the_gradient_of_a_minibatch_is_that_of_stable_baselines3(space: Any, cl
         held = old_value + (value - old_value).clamp(-0.2, 0.2)
         value_loss = torch.maximum((value - target) ** 2, (held - target) ** 2).mean()
     (policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss).backward()
+    columns = {"action": action, "log_mu": log_mu, "target": target, "old_value": old_value}
+    columns["advantage"] = normalized(advantage.unsqueeze(0), torch.ones(1, rows), [rows])[0]
     batch = {
-        "observation": observation.view(1, rows, 1, 5),
-        "previous_action": torch.zeros(1, rows),
-        "previous_reward": torch.zeros(1, rows),
-        "first": torch.zeros(1, rows, dtype=torch.bool),
+        "read": {"observation": observation.view(1, rows, 1, 5), "first": torch.zeros(1, rows, dtype=torch.bool)},
         "state": torch.zeros(rows, 0),
-        **{
-            name: each.unsqueeze(0)
-            for name, each in {
-                "action": action,
-                "log_mu": log_mu,
-                "advantage": advantage,
-                "target": target,
-                "old_value": old_value,
-            }.items()
-        },
+        **{name: column.unsqueeze(0) for name, column in columns.items()},
     }
     networks = Networks(ours, ours, ours)
     spec.loss(networks, batch, np.random.default_rng(0)).loss.mean().backward()
@@ -490,3 +487,90 @@ def test_it_learns_to_steer() -> None:
         scores += [each.score for each in agent.observe(shown)]
         envs.send(shown.env_ids, agent.act(shown))
     assert np.mean(scores[-80:]) > np.mean(scores[:80]) + 5
+
+
+# Live, on the virtual clock.
+
+
+def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
+    """The learners that a live run ends with."""
+    from async_wrappers.agents.create_runner import create_runner
+
+    every = (
+        "create_runner.schedule = 'realtime'",
+        "create_gym_environment.wrappers = []",
+        "LiveRunner.create_async_runner_fn = @AsyncRunner",
+        "AsyncRunner.backend = 'virtual'",
+        "AsyncRunner.workers = 2",
+        "AsyncRunner.fps = 50",
+        "AsyncRunner.latency = 0.03",
+        "AsyncRunner.learner_latency = 0.015",
+        "AsyncRunner.default_action = 'repeat'",
+        "create_policy_value_network.hidden = (6, 6)",
+        "PPOAgent.update_period = 24",
+        "PPOAgent.batch_size = 6",
+        "PPOAgent.unroll_length = 3",
+        "PPOAgent.num_epochs = 2",
+        "PPOAgent.when_full = 'drop_oldest'",
+        "PPOAgent.store_version = True",
+        "PPOAgent.learning_rate_decay = None",
+        "Runner.training_steps = 200",
+        "Runner.evaluation_episodes = None",
+        "Runner.evaluation_steps = 20",
+        "Runner.report_episodes = 0",
+        f"Runner.num_iterations = {iterations}",
+    )
+    load_gin("configs/ppo/pendulum.gin", bindings=[*every, *bindings])
+    runner = create_runner(base_dir)
+    runner.resume()
+    runner.run_experiment()
+    learners: list[Any] = next(Checkpointer(base_dir).load_each())[1]["learners"]
+    return learners
+
+
+LSTM = ("create_policy_value_network.core = 'lstm'", "LSTMCore.hidden = 4")
+
+
+@pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
+def test_it_learns_live_and_goes_on_bit_for_bit(bindings: tuple[str, ...], tmp_path: Path) -> None:
+    whole = live(tmp_path / "whole", 2, *bindings)
+    first = live(tmp_path / "pieces", 1, *bindings)
+    assert 3 < first[0]["updates"] < whole[0]["updates"]
+    assert_identical(live(tmp_path / "pieces", 2, *bindings), whole)
+
+
+# Runs of many environments.
+
+
+@pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(bindings: tuple[str, ...], tmp_path: Path) -> None:
+    from async_wrappers.agents.create_runner import create_runner
+
+    def run(base_dir: Path, iterations: int) -> Any:
+        small = (
+            "create_runner.schedule = 'vector'",
+            "VectorRunner.num_envs = 4",
+            "create_policy_value_network.hidden = (6, 6)",
+            "PPOAgent.update_period = 24",
+            "PPOAgent.batch_size = 6",
+            "PPOAgent.unroll_length = 3",
+            "PPOAgent.num_epochs = 2",
+            "Runner.training_steps = 150",
+            "Runner.evaluation_episodes = 1",
+            "Runner.report_episodes = 0",
+            "Runner.exact_resume = True",
+            "VectorRunner.checkpoint_every = 2",
+            f"Runner.num_iterations = {iterations}",
+        )
+        load_gin("configs/ppo/cartpole.gin", bindings=[*small, *bindings])
+        runner: Any = create_runner(base_dir)
+        runner.resume()
+        runner.run_experiment()
+        return runner.agent.learner
+
+    whole = run(tmp_path / "whole", 4)
+    run(tmp_path / "parts", 2)
+    resumed = run(tmp_path / "parts", 4)
+    assert whole.updates > 15
+    assert_identical(resumed.state_dict(), whole.state_dict())
+    assert_identical(resumed.replay.state_dict(), whole.replay.state_dict())

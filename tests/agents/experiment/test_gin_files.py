@@ -34,7 +34,7 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 MANY = ("configs/apex/", "configs/elite/", "configs/r2d2/", "configs/vtrace/", "configs/dqn/pong_two_cores.gin")
-MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar")
+MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar", "configs/ppo/halfcheetah")
 VARIANTS = (
     "configs/sweeps/",
     "configs/elite/",
@@ -54,6 +54,7 @@ TINY = {  # what agents with sequences are made small by
         "EliteReplay.feature_out_layer_size = 8",
         "create_actor_critic.torso = @MLPTorso",
     ),
+    "ppo": ("PPOAgent.update_period = 16", "PPOAgent.batch_size = 4", "PPOAgent.num_epochs = 2"),
     "r2d2": (
         "VectorRunner.replay_ratio = 1.0",
         "R2D2Agent.batch_size = 2",
@@ -315,6 +316,8 @@ def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build:
     load(name)
     if "vtrace" in name:
         small = TINY["vtrace"]
+    elif "/ppo/" in name:
+        small = TINY["ppo"]
     elif "/sac/" in name:
         small = ("SACAgent.min_replay_history = 20",)
     else:

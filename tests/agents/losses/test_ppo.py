@@ -158,10 +158,15 @@ def test_the_clipped_error_of_the_value_by_hand(value: float, target: float, los
     assert clipped_value_loss(*map(torch.tensor, (value, target))).item() == pytest.approx((value - target) ** 2)
 
 
-def test_advantages_are_normalised_by_the_deviation_of_the_sample() -> None:
-    assert normalized(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx([-1.0, 0.0, 1.0])
-    assert normalized(torch.tensor([5.0])).tolist() == [0.0]
-    assert normalized(torch.tensor([2.0, 2.0])).tolist() == [0.0, 0.0]
+def test_advantages_are_normalised_by_mean_and_deviation_of_each_minibatch() -> None:
+    # Minibatches of three, of one and of two sequences; of the last, one row has no decision.
+    advantages = torch.tensor([[1.0, 2.0, 3.0, 5.0, 2.0, 6.0], [4.0, 5.0, 6.0, 5.0, 9.0, 4.0]])
+    mask = torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]])
+    found = normalized(advantages, mask, [3, 1, 2])
+    first = advantages[:, :3]
+    assert torch.allclose(found[:, :3], (first - 3.5) / first.std())
+    assert found[:, 3].tolist() == [0.0, 0.0]
+    assert found[:, 4:].flatten().tolist() == pytest.approx([-1.0, 1.0, 0.0, 0.0])
 
 
 def test_the_estimate_of_the_divergence_is_unbiased_and_never_negative() -> None:

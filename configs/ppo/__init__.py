@@ -1,0 +1,1 @@
+"""SAC: Pendulum, HalfCheetah."""

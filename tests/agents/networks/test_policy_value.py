@@ -1,0 +1,94 @@
+"""Networks of a policy and a value: two networks in one, their first weights, and what they read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+
+from async_wrappers.agents.actions import DiscreteActions
+from async_wrappers.agents.box_actions import BoxActions
+from async_wrappers.agents.networks.policy_value import PolicyValueNetwork, create_policy_value_network
+from async_wrappers.agents.networks.sequence_network import SequenceNetwork
+from async_wrappers.agents.schema import each_array
+
+REAL = BoxActions(Box(-1, 1, (2,)), "ppo")
+
+
+def call(network: nn.Module, observation: Any, actions: Any) -> tuple[Tensor, Tensor]:
+    """Return what a network without memory gives of three rows of two sequences, `[3, 2, ...]`."""
+    previous = torch.full((3, 2, *actions.column.shape), actions.none)
+    if actions.column.dtype.kind == "f":
+        previous = previous.float()
+    first = torch.zeros(3, 2, dtype=torch.bool)
+    (parameters, values), _ = network(observation, previous, torch.zeros(3, 2), first, torch.zeros(2, 0))
+    return parameters, values
+
+
+@pytest.mark.parametrize("actions", [REAL, DiscreteActions(0, 3)], ids=["real", "discrete"])
+def test_policy_and_value_are_two_networks_of_their_own(actions: Any) -> None:
+    network = PolicyValueNetwork((1, 4), actions, (5, 6))
+    observation = torch.randn(3, 2, 1, 4)
+    parameters, values = call(network, observation, actions)
+    for part, found in enumerate((parameters, values)):
+        hidden = observation.flatten(2)
+        for weight, bias in list(zip(network.weights, network.biases, strict=True))[:-1]:
+            hidden = torch.tanh(hidden @ weight[part] + bias[part])
+        last = hidden @ network.weights[-1][part] + network.biases[-1][part]
+        expected = last[..., 0] if part else last
+        width = 2 if actions is REAL and not part else expected.shape[-1]
+        torch.testing.assert_close(found if part else found[..., :width], expected)
+    if actions is REAL:
+        assert (parameters[..., 2:] == 0).all()  # logarithms of the deviations
+
+
+def test_weights_begin_orthogonal_with_the_gains_of_ppo() -> None:
+    network = PolicyValueNetwork((1, 64), REAL, (64, 64))
+    for layer, gains in ((0, (2.0, 2.0)), (1, (2.0, 2.0)), (2, (1e-4, 1.0))):
+        for part, gain in enumerate(gains):
+            weight = network.weights[layer][part]
+            weight = weight[:, :1] if layer == 2 and part else weight
+            torch.testing.assert_close(weight.T @ weight, gain * torch.eye(weight.shape[1]), atol=1e-4, rtol=1e-4)
+    assert all((bias == 0).all() for bias in network.biases)
+
+
+@pytest.mark.parametrize("std", ["parameter", "network"])
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_parameters_of_chunks_are_those_of_each_entry(std: str, chunk: int | None) -> None:
+    actions = BoxActions(Box(-1, 1, (2,) if chunk is None else (chunk, 2)), "ppo")
+    network = create_policy_value_network((1, 4), actions, hidden=(8,), std=std)
+    parameters, values = call(network, torch.randn(3, 2, 1, 4), actions)
+    assert parameters.shape == ((3, 2, 4) if chunk is None else (3, 2, chunk, 4)) and values.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments", "kind"),
+    [
+        ((1, 4), {}, PolicyValueNetwork),
+        ({"a": (1, 2), "b": (1,)}, {}, PolicyValueNetwork),
+        ((1, 36, 36), {}, SequenceNetwork),
+        ({"image": (1, 36, 36), "b": (1, 2)}, {}, SequenceNetwork),
+        ((1, 4), {"torso": "mlp"}, SequenceNetwork),
+        ((1, 4), {"feed_previous": True}, SequenceNetwork),
+        ((1, 4), {"core": "gru"}, SequenceNetwork),
+    ],
+)
+def test_vectors_without_memory_have_the_network_of_their_own_layers(shape: Any, arguments: Any, kind: type) -> None:
+    network: Any = create_policy_value_network(shape, REAL, **arguments)
+    assert type(network) is kind
+    if kind is SequenceNetwork:
+        assert network.head.policy.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 2, rel=1e-3)
+        assert network.head.value.weight.norm().item() == pytest.approx(1.0, rel=1e-3)
+    if not network.state_size:
+        observation = each_array(lambda each: torch.rand(3, 2, *each), shape)
+        assert call(network, observation, REAL)[0].shape == (3, 2, 4)
+
+
+def test_wrong_arguments_and_observations_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^create_policy_value_network\.std must be 'parameter' or 'network'"):
+        create_policy_value_network((1, 4), REAL, std="n")
+    with pytest.raises(ValueError, match=r"^observation must have the shape \[3, 2, 1, 4\], got \[3, 2, 1, 5\]$"):
+        call(create_policy_value_network((1, 4), REAL), torch.zeros(3, 2, 1, 5), REAL)
