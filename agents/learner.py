@@ -285,19 +285,22 @@ class Learner:
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         networks = self.networks._replace(updates=self.updates_of_all, average=self.average)
-        each: list[Mapping[str, Tensor]] = []
+        each: dict[str, list[Tensor]] = {}
+        priority: Tensor | None = None
         for minibatch in passes(networks, batch, rng):
             begin = perf_counter()
             output = self._loss(networks, minibatch, rng)
-            loss = output.loss.mean()
+            loss = _mean(output, minibatch)
+            priority = output.priority if "weight" in batch and priority is None else priority  # the first pass's
             self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
             if not self.compute.deferred:
-                self._send_losses_to_host(loss.detach(), None, sampled)
+                self._send_losses_to_host(loss.detach(), priority, sampled)
             self._step(self._averaged(self._backward(loss, output.metrics, begin)))
-            each.append(self.scalars)
-        self.scalars = {name: torch.stack([scalars[name] for scalars in each]).mean() for name in each[0]}
+            for name, scalar in self.scalars.items():
+                each.setdefault(name, []).append(scalar)
+        self.scalars = {name: torch.stack(scalars).mean() for name, scalars in each.items()}
         if self.compute.deferred:  # the mean is not finite where one of the losses is not
-            self._send_losses_to_host(self.scalars["Loss"], None, sampled)
+            self._send_losses_to_host(self.scalars["Loss"], priority, sampled)
         self._count_update()
         return self.scalars
 
@@ -326,14 +329,9 @@ class Learner:
         output = self._loss(networks, batch, rng)
         if sampled.first_steps is not None:
             output = _sum(output, self._loss(networks, self.tensors(sampled.first_steps), rng))
-        weighted = "weight" in batch
-        if weighted and output.priority is None:
-            raise ValueError(
-                "the loss must return priorities, as the replay draws by them, got None: give priority=[B]"
-            )
-        loss = importance_weighted(output.loss, batch["weight"]) if weighted else output.loss.mean()
+        loss = _mean(output, batch)
         self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
-        self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
+        self._send_losses_to_host(loss.detach(), output.priority if "weight" in batch else None, sampled)
         return self._backward(loss, output.metrics, begin)
 
     def _backward(self, loss: Tensor, metrics: Mapping[str, Tensor], begin: float) -> Mapping[str, Tensor]:
@@ -638,6 +636,15 @@ class Learner:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _mean(output: LossOutput, batch: Batch) -> Tensor:
+    """Return the mean of a loss, weighted where the batch has weights."""
+    if "weight" not in batch:
+        return output.loss.mean()
+    if output.priority is None:
+        raise ValueError("the loss must return priorities, as the replay draws by them, got None: give priority=[B]")
+    return importance_weighted(output.loss, batch["weight"])
 
 
 def _sum(one: LossOutput, other: LossOutput) -> LossOutput:

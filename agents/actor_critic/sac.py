@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -24,10 +24,23 @@ from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import Reader
-from async_wrappers.agents.settings import POSITIVE_SHARE, WIDEST, again, agent, factory, must, number, shared, whole
+from async_wrappers.agents.settings import (
+    POSITIVE_SHARE,
+    WIDEST,
+    again,
+    agent,
+    factory,
+    flag,
+    must,
+    number,
+    shared,
+    whole,
+)
 from async_wrappers.agents.value_based.dqn import DQN
 
 __all__ = ["SAC"]
+
+_STEP = "step"  # of a batch: which losses it is for
 
 
 @agent("SACAgent")
@@ -38,7 +51,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     whose weight, the temperature, is learnt so that the entropy is `target_entropy`. Of several critics the least one
     counts, and their targets follow them smoothly. One step of the optimiser descends the sum of all losses, as in
     Dopamine; since Adam's steps are per weight, that differs from steps in turn in one point: the policy's loss reads
-    the critics as they were before their step.
+    the critics as they were before their step, unless `critics_first`.
 
     The first decisions, until learning begins, are uniformly random. In evaluation an action is the squashed mean.
     """
@@ -72,48 +85,82 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the critics', the policy's and the temperature's loss (sections 4.2 and 5).
 
+        With `critics_first` a batch says which of them it is for.
+
         Args:
             networks: The network as a module, and the target critics.
             batch: Tensors of a batch of transitions.
             rng: Draws the noise of two actions for each transition.
         """
         network: Any = networks.module
-        action = batch["action"]
-        noise = self.compute.tensor(rng.standard_normal((2, *action.shape), dtype=np.float32))
+        with self.compute.autocast():
+            features = network.critics.encode(batch["observation"])
+        if batch.get(_STEP) == "critics":
+            return self.loss_of_critics(networks, batch, features, rng)
+        if batch.get(_STEP) == "policy":
+            return self.loss_of_policy(network, batch, features, rng)
+        critics = self.loss_of_critics(networks, batch, features, rng)
+        policy = self.loss_of_policy(network, batch, features, rng)
+        return LossOutput(critics.loss + policy.loss, critics.priority, {**critics.metrics, **policy.metrics})
+
+    def loss_of_critics(
+        self, networks: Networks, batch: Batch, features: Tensor, rng: np.random.Generator
+    ) -> LossOutput:
+        """Return the critics' loss; a transition's priority is the mean size of their errors.
+
+        Args:
+            networks: As in `loss`.
+            batch: As in `loss`.
+            features: What the critics' torso gives of the observations, [B, F].
+            rng: As in `loss`.
+        """
+        network: Any = networks.module
         temperature = network.log_temperature.detach().exp()
         with self.compute.autocast():
             with torch.no_grad():
-                action_t, log_prob_t = self.draw(network, batch["next_observation"], noise[0])
+                action_t, log_prob_t = self.draw(network, batch["next_observation"], rng)
             q_t = networks.target(batch["next_observation"], action_t)
-            features = network.critics.encode(batch["observation"])
-            q_tm1 = network.critics.values(features, action)
-            drawn, log_prob = self.draw(network, batch["observation"], noise[1])
-            q_drawn = network.critics.values(features.detach(), drawn, frozen=True)
-        target = soft_target(
-            self.reward_scale_factor * batch["reward"], batch["discount"], q_t, log_prob_t, temperature
-        )
-        of_critics = critic_loss(q_tm1, target)
-        of_policy = policy_loss(log_prob, q_drawn, temperature)
+            q_tm1 = network.critics.values(features, batch["action"])
+        reward = self.reward_scale_factor * batch["reward"]
+        target = soft_target(reward, batch["discount"], q_t, log_prob_t, temperature)
+        loss = critic_loss(q_tm1, target)
+        error = (q_tm1.detach() - target).abs().mean(dim=0)
+        metrics = {"CriticLoss": loss.mean(), "Value": q_tm1.mean()}
+        return LossOutput(loss, error if self.priority == "error" else loss, metrics)
+
+    def loss_of_policy(self, network: Any, batch: Batch, features: Tensor, rng: np.random.Generator) -> LossOutput:
+        """Return the sum of the policy's and the temperature's loss; the arguments are those of `loss_of_critics`."""
+        temperature = network.log_temperature.detach().exp()
+        with self.compute.autocast():
+            action, log_prob = self.draw(network, batch["observation"], rng)
+            q = network.critics.values(features.detach(), action, frozen=True)
+        of_policy = policy_loss(log_prob, q, temperature)
         of_temperature = temperature_loss(network.log_temperature, log_prob, self.entropy_target)
-        with torch.no_grad():
-            error = (q_tm1 - target).abs().mean(dim=0)
         metrics = {
-            "CriticLoss": of_critics.mean(),
             "PolicyLoss": of_policy.mean(),
             "TemperatureLoss": of_temperature.mean(),
             "Temperature": temperature,
             "Entropy": -log_prob.mean(),
-            "Value": q_tm1.mean(),
         }
-        priority = error if self.priority == "error" else of_critics
-        return LossOutput(of_critics + of_policy + of_temperature, priority=priority, metrics=metrics)
+        return LossOutput(of_policy + of_temperature, torch.zeros_like(of_policy), metrics)
 
-    def draw(self, network: Any, observation: Any, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def passes(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> Iterable[Batch]:
+        """Return the batch for a step of the critics, and again for one of policy and temperature on what it left."""
+        return [{**batch, _STEP: "critics"}, {**batch, _STEP: "policy"}]
+
+    @property
+    def several_steps(self) -> bool:
+        """Whether an update has two gradient steps: with `critics_first`."""
+        return self.critics_first
+
+    def draw(self, network: Any, observation: Any, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Return actions [B, A] that the policy draws for observations [B, k, *shape], and their log-densities [B]."""
         features = network.actor.encode(observation)
         # A sequence of one row, of which the actor reads the observation alone.
         begin = network.actor.initial_state(len(features))
         parameters, _ = network.actor.decide(features[None], None, None, None, begin)
+        shape = (len(features), self.actions.size)
+        noise = self.compute.tensor(rng.standard_normal(shape, dtype=np.float32))
         return self.distribution.sample_with_log_prob(parameters[0], noise)
 
     # Hyperparameters, beside those of replays and of every `NetworkAgent`.
@@ -148,6 +195,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     )
     target_entropy: float | None = number(
         None, "What the policy's entropy is held at, in nats, with actions in [-1, 1].", none="-A, of A numbers"
+    )
+    critics_first: bool = flag(
+        False,
+        "Step the critics first, and the policy and the temperature on the critics that this leaves, as "
+        "Stable-Baselines3 does; otherwise one step descends the sum of the losses.",
     )
     reward_scale_factor: float = number(1.0, "Factor of rewards in the loss.")
     optimizer: Callable[..., torch.optim.Optimizer] = again(Learning, "optimizer", create_adam)

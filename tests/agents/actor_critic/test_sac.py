@@ -16,13 +16,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scipy.stats import kstest
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.actor_critic.sac import SAC
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment.episode import NumberedEpisodes
 from async_wrappers.agents.learner import NotShared
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
@@ -106,6 +107,10 @@ class TestSAC(SACContract):
 
 class TestPrioritizedInNSteps(SACContract):
     arguments = {"replay_scheme": "prioritized", "update_horizon": 3, "stack_size": 2, "num_critics": 3}
+
+
+class TestCriticsFirst(SACContract):
+    arguments = {"replay_scheme": "prioritized", "critics_first": True}
 
 
 class TestOfADict(SACContract):
@@ -305,6 +310,31 @@ def test_the_loss_is_the_sum_of_the_three_with_the_same_draws() -> None:
         torch.testing.assert_close(dict(network.named_parameters())[name].grad, gradient)
     entropy = -log_prob.mean().item()
     assert network.log_temperature.grad.item() == pytest.approx(entropy + 3, abs=1e-5)
+
+
+def test_with_critics_first_the_policy_is_learnt_on_the_critics_after_their_step() -> None:
+    steps: dict[str, Any] = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}
+    spec = make_spec(DriftingEnv(numbers=2), critics_first=True, replay_scheme="prioritized", **steps)
+    learner, by_hand = filled(spec), filled(spec)
+    learner.update()
+
+    batch, rng = by_hand.tensors(by_hand.draw().arrays), DecisionRandom(spec.learning_seed).draw(0, 0, False)
+    network: Any = by_hand.network
+    learnt = {
+        "critics": [*network.critics.parameters()],
+        "policy": [*network.actor.parameters(), network.log_temperature],
+    }
+    for step, parameters in learnt.items():
+        output = spec.loss(by_hand.networks, {**batch, "step": step}, rng)
+        found = torch.autograd.grad(importance_weighted(output.loss, batch["weight"]), parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, found, strict=True):
+                parameter.sub_(0.1 * gradient)
+    torch.testing.assert_close(learner.network.state_dict(), network.state_dict())
+    before, after = by_hand.target.state_dict(), network.critics.state_dict()
+    target = {name: before[name].lerp(after[name], 0.1) for name in before}  # one step of it, not two
+    torch.testing.assert_close(dict(learner.target.state_dict()), target)
+    assert learner.updates == 1
 
 
 def _gradients(loss: torch.Tensor, module: torch.nn.Module, prefix: str) -> dict[str, torch.Tensor]:
