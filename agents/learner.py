@@ -152,6 +152,9 @@ class Learner:
         )
         if period is not None or smoothing is not None:
             self.target = self.compute.place(copy.deepcopy(self._with_target)).requires_grad_(False)
+            # The target's numbers and those that it follows; listing them takes as long as a small layer.
+            self._old = [*self.target.parameters()], [*self.target.buffers()]
+            self._new = [*self._with_target.parameters()], [*self._with_target.buffers()]
         self.replay = replay
         self.source: Source = replay
         self._loss, self._passes = loss, passes
@@ -448,9 +451,9 @@ class Learner:
         assert self.target is not None and self.settings.target_smoothing is not None
         tau = self.settings.target_smoothing
         weight = tau if updates == 1 else 1 - (1 - tau) ** updates
-        torch._foreach_lerp_(list(self.target.parameters()), list(self._with_target.parameters()), weight)
-        for own, other in zip(self.target.buffers(), self._with_target.buffers(), strict=True):
-            own.copy_(other)
+        torch._foreach_lerp_([*self._old[0]], [*self._new[0]], weight)
+        for old, new in zip(self._old[1], self._new[1], strict=True):
+            old.copy_(new)
 
     def synchronize_target(self) -> None:
         """Copy the weights into the target network, if there is one."""

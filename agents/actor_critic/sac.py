@@ -20,7 +20,7 @@ from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.network_agent import NetworkAgent
 from async_wrappers.agents.networks.box_actor_critic import create_box_actor_critic
-from async_wrappers.agents.networks.sequence_network import check_sequence_fit
+from async_wrappers.agents.networks.sequence_network import NoCore, check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import Reader
@@ -94,7 +94,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         """
         network: Any = networks.module
         with self.compute.autocast():
-            features = network.critics.encode(batch["observation"])
+            features = network.critics.encode(batch["observation"]).float()
         if batch.get(_STEP) == "critics":
             return self.loss_of_critics(networks, batch, features, rng)
         if batch.get(_STEP) == "policy":
@@ -116,11 +116,10 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         """
         network: Any = networks.module
         temperature = network.log_temperature.detach().exp()
-        with self.compute.autocast():
-            with torch.no_grad():
-                action_t, log_prob_t = self.draw(network, batch["next_observation"], rng)
-            q_t = networks.target(batch["next_observation"], action_t)
-            q_tm1 = network.critics.values(features, batch["action"])
+        with torch.no_grad():
+            action_t, log_prob_t = self.draw(network, batch["next_observation"], rng)
+        q_t = networks.target(batch["next_observation"], action_t)
+        q_tm1 = network.critics.values(features, batch["action"])
         reward = self.reward_scale_factor * batch["reward"]
         target = soft_target(reward, batch["discount"], q_t, log_prob_t, temperature)
         loss = critic_loss(q_tm1, target)
@@ -131,9 +130,8 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     def loss_of_policy(self, network: Any, batch: Batch, features: Tensor, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the policy's and the temperature's loss; the arguments are those of `loss_of_critics`."""
         temperature = network.log_temperature.detach().exp()
-        with self.compute.autocast():
-            action, log_prob = self.draw(network, batch["observation"], rng)
-            q = network.critics.values(features.detach(), action, frozen=True)
+        action, log_prob = self.draw(network, batch["observation"], rng)
+        q = network.critics.values(features.detach(), action, frozen=True)
         of_policy = policy_loss(log_prob, q, temperature)
         of_temperature = temperature_loss(network.log_temperature, log_prob, self.entropy_target)
         metrics = {
@@ -155,13 +153,13 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
     def draw(self, network: Any, observation: Any, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Return actions [B, A] that the policy draws for observations [B, k, *shape], and their log-densities [B]."""
-        features = network.actor.encode(observation)
-        # A sequence of one row, of which the actor reads the observation alone.
-        begin = network.actor.initial_state(len(features))
-        parameters, _ = network.actor.decide(features[None], None, None, None, begin)
-        shape = (len(features), self.actions.size)
+        with self.compute.autocast():
+            features = network.actor.encode(observation)
+        # The actor reads the observation alone, so nothing of a sequence is needed (`check_network`).
+        parameters = network.actor.head(features.float())
+        shape = (len(parameters), self.actions.size)
         noise = self.compute.tensor(rng.standard_normal(shape, dtype=np.float32))
-        return self.distribution.sample_with_log_prob(parameters[0], noise)
+        return self.distribution.sample_with_log_prob(parameters, noise)
 
     # Hyperparameters, beside those of replays and of every `NetworkAgent`.
 
@@ -264,10 +262,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         )
         observation = read(self.reader.blank_stacks())
         check_sequence_fit(network.actor, observation, ((2 * self.actions.size,),), self.name, self.actions)
+        alone = hasattr(network.actor, "head") and not network.actor.state_size and not network.actor.feed_previous
         must(
-            not network.actor.state_size and not network.actor.feed_previous,
+            alone and isinstance(network.actor.core, NoCore),
             f"network must have an actor that reads observations alone with agent {self.name!r}, which learns from "
-            f"single transitions, got {kind}",
+            f"single transitions, got {kind}: leave out its core",
         )
         with torch.no_grad():
             values = network.critics(observation, torch.zeros(1, *self.actions.column.shape))

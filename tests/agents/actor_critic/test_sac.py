@@ -7,6 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
+from async_wrappers.agents.registry import create_agent
+from async_wrappers.agents.settings import SHARE, agent, number
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
@@ -217,6 +220,39 @@ def test_many_environments_play_and_learn_alike_each_time(overlap: bool) -> None
     assert_identical(*runs)
 
 
+@agent("HeldAgent")
+class Held(SAC):
+    """A user's own agent: SAC that holds each action near the one that its policy draws, and is bound by gin."""
+
+    name = "held"
+    reach: float = number(0.5, "Largest size of a stored action.", SHARE)
+
+    def choose(self, *given: Any) -> Any:
+        actions, extras = super().choose(*given)
+        return actions.clip(-self.reach, self.reach), extras
+
+
+OWN = """
+create_agent.agent_name = @HeldAgent
+HeldAgent.reach = 0.25
+SACAgent.hidden_units = 8
+SACAgent.batch_size = 4
+SACAgent.min_replay_history = 10
+SACAgent.replay_capacity = 200
+create_adam.learning_rate = 0.125
+"""
+
+
+def test_a_users_own_agent_in_gin_has_the_settings_of_both(no_bindings: None) -> None:
+    gin.parse_config(OWN)
+    env = DriftingEnv(numbers=2)
+    own: Any = create_agent(env, seed=1)
+    actions = np.array([action for actions in play(own, env, range(6)) for action in actions])
+    np.testing.assert_allclose(np.abs(own.spec.actions.stored(actions)).max(), 0.25, atol=1e-6)
+    assert own.learner.updates > 10
+    assert own.learner.summary()["LearningRate"] == 0.125
+
+
 # What is drawn.
 
 
@@ -229,8 +265,8 @@ def test_the_first_frames_are_uniform_between_the_bounds_and_then_the_policys() 
     policy = spec.make_policy_of(make_learner(spec))
     observation = np.zeros((2000, 1, 3), np.float32)
     uniform = policy.act(observation, (), rows(2000, 149)).action
-    for number, (low, high) in enumerate(((-1.0, 1.0), (-0.5, 2.0))):
-        assert kstest(uniform[:, number], "uniform", (low, high - low)).pvalue > 1e-3
+    for place, (low, high) in enumerate(((-1.0, 1.0), (-0.5, 2.0))):
+        assert kstest(uniform[:, place], "uniform", (low, high - low)).pvalue > 1e-3
     drawn, mode = (policy.act(observation, (), rows(2000, 150, evaluates)).action for evaluates in (False, True))
     assert len(np.unique(drawn, axis=0)) == 2000 and len(np.unique(mode, axis=0)) == 1
     assert kstest(drawn[:, 0], "uniform", (-1, 2)).pvalue < 1e-3
@@ -280,9 +316,9 @@ def test_the_loss_is_the_sum_of_the_three_with_the_same_draws() -> None:
     noise = torch.from_numpy(np.random.default_rng(7).standard_normal((2, 8, 2), dtype=np.float32))
     (next_action, next_log_prob), (drawn, log_prob) = (
         spec.distribution.sample_with_log_prob(
-            network.actor(batch[name][None], None, None, None, torch.zeros(8, 0))[0][0], noise[number]
+            network.actor(batch[name][None], None, None, None, torch.zeros(8, 0))[0][0], noise[place]
         )
-        for number, name in enumerate(("next_observation", "observation"))
+        for place, name in enumerate(("next_observation", "observation"))
     )
     alpha = torch.tensor(0.5).exp()
     target = soft_target(

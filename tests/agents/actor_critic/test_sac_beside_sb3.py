@@ -76,25 +76,14 @@ def theirs(environment: Any, learner: Any) -> Any:
     network = learner.network
     with torch.no_grad():
         pairs = [(model.actor, actors(network.actor, dict(network.actor.named_parameters())))]
-        pairs += [(model.critic, as_theirs(list(network.critics.parameters())))]
-        pairs += [(model.critic_target, as_theirs(list(learner.target.parameters())))]
+        pairs += [(model.critic, list(network.critics.parameters()))]
+        pairs += [(model.critic_target, list(learner.target.parameters()))]
         for module, values in pairs:
             for own, value in zip(module.parameters(), values, strict=True):
                 own.copy_(value)
         model.log_ent_coef.copy_(network.log_temperature)
     model.ent_coef_optimizer = sgd([model.log_ent_coef])
     return model
-
-
-def as_theirs(critics: list[Tensor]) -> list[Tensor]:
-    """Numbers of our critics, weights [E, inputs, outputs] and then biases, in the order of Stable-Baselines3's."""
-    weights, biases = critics[: len(critics) // 2], critics[len(critics) // 2 :]
-    return [
-        each
-        for number in range(len(weights[0]))
-        for weight, bias in zip(weights, biases, strict=True)
-        for each in (weight[number].T, bias[number, 0])
-    ]
 
 
 def actors(actor: nn.Module, numbers: dict[str, Tensor]) -> list[Tensor]:
@@ -138,7 +127,7 @@ def test_gradients_are_equal(environment: Any, monkeypatch: pytest.MonkeyPatch) 
     spec.loss(learner.networks, batch, np.random.default_rng(7)).loss.mean().backward()
     mine = {
         "actor": actors(network.actor, {name: each.grad for name, each in network.actor.named_parameters()}),
-        "critics": as_theirs([each.grad for each in network.critics.parameters()]),
+        "critics": [each.grad for each in network.critics.parameters()],
         "temperature": [network.log_temperature.grad.view(1)],
     }
     for name, gradients in mine.items():
@@ -157,8 +146,8 @@ def test_updates_with_critics_first_are_equal(environment: Any, monkeypatch: pyt
     network: Any = learner.network
     mine = [
         *actors(network.actor, dict(network.actor.named_parameters())),
-        *as_theirs(list(network.critics.parameters())),
-        *as_theirs(list(learner.target.parameters())),
+        *network.critics.parameters(),
+        *learner.target.parameters(),
         network.log_temperature.view(1),
     ]
     other = [*model.actor.parameters(), *model.critic.parameters(), *model.critic_target.parameters()]
