@@ -138,6 +138,9 @@ class Learner:
         )
         if period is not None or smoothing is not None:
             self.target = self.compute.place(copy.deepcopy(self._with_target)).requires_grad_(False)
+            # The target's numbers and those that it follows; listing them takes as long as a small layer.
+            self._old = [*self.target.parameters()], [*self.target.buffers()]
+            self._new = [*self._with_target.parameters()], [*self._with_target.buffers()]
         self.replay = replay
         self.source: Source = replay
         self._loss, self._passes = loss, passes
@@ -271,8 +274,9 @@ class Learner:
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         networks = self.networks._replace(updates=self.updates_of_all, average=self.average)
-        each: list[Mapping[str, Tensor]] = []
+        each: dict[str, list[Tensor]] = {}
         found: dict[str, Tensor] = {}
+        priority: Tensor | None = None
 
         def minibatches() -> Iterator[Batch]:
             found.update((yield from passes(networks, batch, rng)) or {})
@@ -280,16 +284,17 @@ class Learner:
         for minibatch in minibatches():
             begin = perf_counter()
             output = self._loss(networks, minibatch, rng)
-            loss = output.loss.mean()
+            loss = _mean(output, minibatch)
+            priority = output.priority if "weight" in batch and priority is None else priority  # the first pass's
             self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
             if not self.compute.deferred:
                 check_loss(loss.item(), self.updates, sampled.arrays, self._state, self.diverged_dir)
             self._step(self._averaged(self._backward(loss, output.metrics, begin)))
-            each.append(self.scalars)
-        rows = {name: torch.cat([scalars[name].reshape(-1) for scalars in each]) for name in each[0]}
-        self.scalars = {**{name: numbers.float().mean() for name, numbers in rows.items()}, **found}
-        if self.compute.deferred:  # the mean is not finite where one of the losses is not
-            self._send_losses_to_host(self.scalars["Loss"], None, sampled)
+            for name, scalar in self.scalars.items():
+                each.setdefault(name, []).append(scalar.reshape(-1))
+        self.scalars = {**{name: torch.cat(numbers).float().mean() for name, numbers in each.items()}, **found}
+        if self.compute.deferred or priority is not None:  # the mean is not finite where one of the losses is not
+            self._send_losses_to_host(self.scalars["Loss"], priority, sampled)
         self._count_update()
         return self.scalars
 
@@ -318,14 +323,9 @@ class Learner:
         output = self._loss(networks, batch, rng)
         if sampled.first_steps is not None:
             output = _sum(output, self._loss(networks, self.tensors(sampled.first_steps), rng))
-        weighted = "weight" in batch
-        if weighted and output.priority is None:
-            raise ValueError(
-                "the loss must return priorities, as the replay draws by them, got None: give priority=[B]"
-            )
-        loss = importance_weighted(output.loss, batch["weight"]) if weighted else output.loss.mean()
+        loss = _mean(output, batch)
         self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
-        self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
+        self._send_losses_to_host(loss.detach(), output.priority if "weight" in batch else None, sampled)
         return self._backward(loss, output.metrics, begin)
 
     def _backward(self, loss: Tensor, metrics: Mapping[str, Tensor], begin: float) -> Mapping[str, Tensor]:
@@ -443,9 +443,9 @@ class Learner:
         assert self.target is not None and self.settings.target_smoothing is not None
         tau = self.settings.target_smoothing
         weight = tau if updates == 1 else 1 - (1 - tau) ** updates
-        torch._foreach_lerp_(list(self.target.parameters()), list(self._with_target.parameters()), weight)
-        for own, other in zip(self.target.buffers(), self._with_target.buffers(), strict=True):
-            own.copy_(other)
+        torch._foreach_lerp_([*self._old[0]], [*self._new[0]], weight)
+        for old, new in zip(self._old[1], self._new[1], strict=True):
+            old.copy_(new)
 
     def synchronize_target(self) -> None:
         """Copy the weights into the target network, if there is one."""
@@ -631,6 +631,15 @@ class Learner:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _mean(output: LossOutput, batch: Batch) -> Tensor:
+    """Return the mean of a loss, weighted where the batch has weights."""
+    if "weight" not in batch:
+        return output.loss.mean()
+    if output.priority is None:
+        raise ValueError("the loss must return priorities, as the replay draws by them, got None: give priority=[B]")
+    return importance_weighted(output.loss, batch["weight"])
 
 
 def _sum(one: LossOutput, other: LossOutput) -> LossOutput:

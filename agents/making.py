@@ -49,7 +49,7 @@ def make_learner(spec: Any, number: int = 0, learners: int = 1) -> Learner:
     if not 0 <= number < learners:
         raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
     must(
-        learners == 1 or not _several_steps(spec),
+        learners == 1 or not spec.several_steps,
         f"learners must be 1 with agent {spec.name!r}, whose update has several gradient steps, got {learners}",
     )
     return _learner(spec, number, 1)
@@ -105,13 +105,8 @@ def _learner(spec: Any, number: int, num_envs: int) -> Learner:
         actions=spec.actions,
         seed=own_seed(spec.learning_seed, number),
         monitors=[monitor for _ in range(num_envs) if (monitor := spec.make_monitor()) is not None],
-        passes=spec.passes if _several_steps(spec) else None,
+        passes=spec.passes if spec.several_steps else None,
     )
-
-
-def _several_steps(spec: Any) -> bool:
-    """Whether an update has several gradient steps."""
-    return type(spec).passes is not NetworkAgent.passes
 
 
 # Replays, by an agent's settings.

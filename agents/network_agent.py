@@ -203,6 +203,11 @@ class NetworkAgent(Spec):
         return None
 
     @property
+    def several_steps(self) -> bool:
+        """Whether an update has several gradient steps, one for each of `passes`."""
+        return type(self).passes is not NetworkAgent.passes
+
+    @property
     def learning(self) -> Learning:
         """The settings of the agent's learners."""
         return shared(Learning, self)

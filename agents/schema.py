@@ -35,6 +35,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial, reduce
 from operator import getitem
@@ -487,9 +488,9 @@ class Compute:
 
         return wait
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which forward passes run."""
-        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, enabled=bool(self.bf16))
+        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
 
     def keep_precision(self, state: Mapping[str, Any]) -> None:
         """Load from a learner's state the value that ``bf16="auto"`` had when its run began."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -20,7 +20,7 @@ from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.network_agent import NetworkAgent
 from async_wrappers.agents.networks.box_actor_critic import create_box_actor_critic
-from async_wrappers.agents.networks.sequence_network import check_sequence_fit
+from async_wrappers.agents.networks.sequence_network import NoCore, check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import EFFECT, START, Reader
@@ -31,6 +31,7 @@ from async_wrappers.agents.settings import (
     agent,
     choice,
     factory,
+    flag,
     must,
     number,
     shared,
@@ -39,6 +40,8 @@ from async_wrappers.agents.settings import (
 from async_wrappers.agents.value_based.dqn import DQN
 
 __all__ = ["SAC"]
+
+_STEP = "step"  # of a batch: which losses it is for
 
 
 @agent("SACAgent")
@@ -49,7 +52,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     whose weight, the temperature, is learnt so that the entropy is `target_entropy`. Of several critics the least one
     counts, and their targets follow them smoothly. One step of the optimiser descends the sum of all losses, as in
     Dopamine; since Adam's steps are per weight, that differs from steps in turn in one point: the policy's loss reads
-    the critics as they were before their step.
+    the critics as they were before their step, unless `critics_first`.
 
     The first decisions, until learning begins, are uniformly random. In evaluation an action is the squashed mean.
     """
@@ -83,62 +86,99 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the critics', the policy's and the temperature's loss (sections 4.2 and 5).
 
+        With `critics_first` a batch says which of them it is for.
+
         Args:
             networks: The network as a module, and the target critics.
             batch: Tensors of a batch of transitions.
             rng: Draws the noise of two actions for each transition.
         """
         network: Any = networks.module
-        action, window, window_t = batch["action"], batch.get("action_window"), batch.get("next_action_window")
-        (seen, met), (seen_t, met_t) = (self._seen_and_met(batch[each]) for each in ("observation", "next_observation"))
-        read, read_t = (window, window_t) if self.critic_at == "start" else (None, None)
-        noise = self.compute.tensor(rng.standard_normal((2, *action.shape), dtype=np.float32))
-        temperature = network.log_temperature.detach().exp()
+        met, read = self._met(batch)
         with self.compute.autocast():
-            with torch.no_grad():
-                action_t, log_prob_t = self.draw(network, seen_t, window_t, noise[0])
-            q_t = networks.target(met_t, action_t, read_t)
-            features = network.critics.encode(met, read)
-            q_tm1 = network.critics.values(features, action)
-            drawn, log_prob = self.draw(network, seen, window, noise[1])
-            q_drawn = network.critics.values(features.detach(), drawn, frozen=True)
-        target = soft_target(
-            self.reward_scale_factor * batch["reward"], batch["discount"], q_t, log_prob_t, temperature
-        )
-        of_critics = critic_loss(q_tm1, target)
-        of_policy = policy_loss(log_prob, q_drawn, temperature)
-        of_temperature = temperature_loss(network.log_temperature, log_prob, self.entropy_target)
+            features = network.critics.encode(met, read).float()
+        if batch.get(_STEP) == "critics":
+            return self.loss_of_critics(networks, batch, features, rng)
+        if batch.get(_STEP) == "policy":
+            return self.loss_of_policy(network, batch, features, rng)
+        critics = self.loss_of_critics(networks, batch, features, rng)
+        policy = self.loss_of_policy(network, batch, features, rng)
+        return LossOutput(critics.loss + policy.loss, critics.priority, {**critics.metrics, **policy.metrics})
+
+    def loss_of_critics(
+        self, networks: Networks, batch: Batch, features: Tensor, rng: np.random.Generator
+    ) -> LossOutput:
+        """Return the critics' loss; a transition's priority is the mean size of their errors.
+
+        Args:
+            networks: As in `loss`.
+            batch: As in `loss`.
+            features: What the critics' torso gives of the observations, [B, F].
+            rng: As in `loss`.
+        """
+        network: Any = networks.module
+        temperature = network.log_temperature.detach().exp()
         with torch.no_grad():
-            error = (q_tm1 - target).abs().mean(dim=0)
+            action_t, log_prob_t = self.draw(network, batch, rng, "next_")
+        met_t, read_t = self._met(batch, "next_")
+        q_t = networks.target(met_t, action_t, read_t)
+        q_tm1 = network.critics.values(features, batch["action"])
+        reward = self.reward_scale_factor * batch["reward"]
+        target = soft_target(reward, batch["discount"], q_t, log_prob_t, temperature)
+        loss = critic_loss(q_tm1, target)
+        error = (q_tm1.detach() - target).abs().mean(dim=0)
+        metrics = {"CriticLoss": loss.mean(), "Value": q_tm1.mean()}
+        return LossOutput(loss, error if self.priority == "error" else loss, metrics)
+
+    def loss_of_policy(self, network: Any, batch: Batch, features: Tensor, rng: np.random.Generator) -> LossOutput:
+        """Return the sum of the policy's and the temperature's loss; the arguments are those of `loss_of_critics`."""
+        temperature = network.log_temperature.detach().exp()
+        action, log_prob = self.draw(network, batch, rng)
+        q = network.critics.values(features.detach(), action, frozen=True)
+        of_policy = policy_loss(log_prob, q, temperature)
+        of_temperature = temperature_loss(network.log_temperature, log_prob, self.entropy_target)
         metrics = {
-            "CriticLoss": of_critics.mean(),
             "PolicyLoss": of_policy.mean(),
             "TemperatureLoss": of_temperature.mean(),
             "Temperature": temperature,
             "Entropy": -log_prob.mean(),
-            "Value": q_tm1.mean(),
         }
-        priority = error if self.priority == "error" else of_critics
-        return LossOutput(of_critics + of_policy + of_temperature, priority=priority, metrics=metrics)
+        return LossOutput(of_policy + of_temperature, torch.zeros_like(of_policy), metrics)
 
-    def _seen_and_met(self, observation: Any) -> tuple[Any, Any]:
-        """Return the observations that the policy decides from, and those that the critics judge an action by."""
-        return (observation[START], observation[EFFECT]) if self.needs_effect else (observation, observation)
-
-    def draw(self, network: Any, observation: Any, window: Tensor | None, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions [B, A] that the policy draws for observations [B, k, *shape], and their log-densities [B].
+    def _met(self, batch: Batch, which: str = "") -> tuple[Any, Tensor | None]:
+        """Return what the critics judge an action by: an observation, and the window of actions that they read.
 
         Args:
-            network: Has the actor.
-            observation: As said.
-            window: The actions before each, [B, K, A], as the policy reads them; None without a window.
-            noise: Standard normal, [B, A].
+            batch: Tensors of a batch of transitions.
+            which: ``"next_"`` for the next observation.
         """
-        features = network.actor.encode(observation)
+        observation, window = batch[f"{which}observation"], batch.get(f"{which}action_window")
+        return (observation[EFFECT], None) if self.needs_effect else (observation, window)
+
+    def passes(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> Generator[Batch, None, None]:
+        """Yield the batch for a step of the critics, and again for one of policy and temperature on what it left."""
+        yield {**batch, _STEP: "critics"}
+        yield {**batch, _STEP: "policy"}
+
+    @property
+    def several_steps(self) -> bool:
+        """Whether an update has two gradient steps: with `critics_first`."""
+        return self.critics_first
+
+    def draw(self, network: Any, batch: Batch, rng: np.random.Generator, which: str = "") -> tuple[Tensor, Tensor]:
+        """Return actions [B, A] that the policy draws for a batch's observations, and their log-densities [B].
+
+        The policy decides from the observation that a decision started from, and from its window of actions.
+        """
+        observation, window = batch[f"{which}observation"], batch.get(f"{which}action_window")
+        with self.compute.autocast():
+            features = network.actor.encode(observation[START] if self.needs_effect else observation)
         if window is not None:
             parameters = network.actor.decide_by_window(features, window)
-        else:  # a sequence of one row, of which the actor reads the observation alone
-            parameters = network.actor.decide(features[None], None, None, None, features[:, :0])[0][0]
+        else:  # the actor reads the observation alone, so nothing of a sequence is needed (`check_network`)
+            parameters = network.actor.head(features.float())
+        shape = (len(parameters), self.actions.size)
+        noise = self.compute.tensor(rng.standard_normal(shape, dtype=np.float32))
         return self.distribution.sample_with_log_prob(parameters, noise)
 
     # Hyperparameters, beside those of replays and of every `NetworkAgent`.
@@ -191,6 +231,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     )
     target_entropy: float | None = number(
         None, "What the policy's entropy is held at, in nats, with actions in [-1, 1].", none="-A, of A numbers"
+    )
+    critics_first: bool = flag(
+        False,
+        "Step the critics first, and the policy and the temperature on the critics that this leaves, as "
+        "Stable-Baselines3 does; otherwise one step descends the sum of the losses.",
     )
     reward_scale_factor: float = number(1.0, "Factor of rewards in the loss.")
     optimizer: Callable[..., torch.optim.Optimizer] = again(Learning, "optimizer", create_adam)
@@ -261,10 +306,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         observation = read(self.reader.blank_stacks())
         check_sequence_fit(network.actor, observation, ((2 * self.actions.size,),), self.name, self.actions)
         of_window = self.actions.inputs * (self.action_window or 0)
+        reads = hasattr(network.actor, "head") and not network.actor.feed_previous
         must(
-            network.actor.state_size == of_window and not network.actor.feed_previous,
-            f"network must have an actor that reads observations and the window alone with agent {self.name!r}, which "
-            f"learns from single transitions, got {kind}",
+            reads and network.actor.state_size == of_window and isinstance(network.actor.core, NoCore),
+            "network must have an actor that reads observations, and the window if there is one, alone with agent "
+            f"{self.name!r}, which learns from single transitions, got {kind}: leave out its core",
         )
         action = torch.zeros(1, *self.actions.column.shape)
         window = action[:, None].expand(1, self.action_window or 0, *action.shape[1:])

@@ -48,6 +48,7 @@ __all__ = [
     "ActorCriticHead",
     "GRUCore",
     "LSTMCore",
+    "NoCore",
     "SequenceNetwork",
     "check_sequence_fit",
     "create_actor_critic",
@@ -159,7 +160,7 @@ class GRUCore(nn.Module):
         return torch.stack(outputs), state
 
 
-class _NoCore(nn.Module):
+class NoCore(nn.Module):
     """Features pass unchanged; there is no state."""
 
     state_size = 0
@@ -260,7 +261,7 @@ class SequenceNetwork(nn.Module):
             )
         of_window = self._actions.inputs * (self.action_window or 0)
         features = output_size(self.torso) + (self._actions.inputs + 1 if feed_previous else 0) + of_window
-        made: Any = (core or _NoCore)(features)
+        made: Any = (core or NoCore)(features)
         self.core, self._core_size = made, int(made.state_size)
         self.state_size = self._core_size + of_window
         self._skips = skip and core is not None

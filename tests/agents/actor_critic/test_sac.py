@@ -7,6 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -16,16 +17,19 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scipy.stats import kstest
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.actor_critic.sac import SAC
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment.episode import NumberedEpisodes
 from async_wrappers.agents.learner import NotShared
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
+from async_wrappers.agents.registry import create_agent
+from async_wrappers.agents.settings import SHARE, agent, number
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
@@ -114,6 +118,10 @@ class TestWithAWindow(SACContract):
 
 class TestWithACriticAtTheEffect(SACContract):
     arguments = {"action_window": 2, "critic_at": "effect", "replay_scheme": "prioritized"}
+
+
+class TestCriticsFirst(SACContract):
+    arguments = {"replay_scheme": "prioritized", "critics_first": True}
 
 
 class TestOfADict(SACContract):
@@ -224,6 +232,39 @@ def test_many_environments_play_and_learn_alike_each_time(overlap: bool) -> None
     assert_identical(*runs)
 
 
+@agent("HeldAgent")
+class Held(SAC):
+    """A user's own agent: SAC that holds each action near the one that its policy draws, and is bound by gin."""
+
+    name = "held"
+    reach: float = number(0.5, "Largest size of a stored action.", SHARE)
+
+    def choose(self, *given: Any) -> Any:
+        actions, extras = super().choose(*given)
+        return actions.clip(-self.reach, self.reach), extras
+
+
+OWN = """
+create_agent.agent_name = @HeldAgent
+HeldAgent.reach = 0.25
+SACAgent.hidden_units = 8
+SACAgent.batch_size = 4
+SACAgent.min_replay_history = 10
+SACAgent.replay_capacity = 200
+create_adam.learning_rate = 0.125
+"""
+
+
+def test_a_users_own_agent_in_gin_has_the_settings_of_both(no_bindings: None) -> None:
+    gin.parse_config(OWN)
+    env = DriftingEnv(numbers=2)
+    own: Any = create_agent(env, seed=1)
+    actions = np.array([action for actions in play(own, env, range(6)) for action in actions])
+    np.testing.assert_allclose(np.abs(own.spec.actions.stored(actions)).max(), 0.25, atol=1e-6)
+    assert own.learner.updates > 10
+    assert own.learner.summary()["LearningRate"] == 0.125
+
+
 # What is drawn.
 
 
@@ -236,8 +277,8 @@ def test_the_first_frames_are_uniform_between_the_bounds_and_then_the_policys() 
     policy = spec.make_policy_of(make_learner(spec))
     observation = np.zeros((2000, 1, 3), np.float32)
     uniform = policy.act(observation, (), rows(2000, 149)).action
-    for number, (low, high) in enumerate(((-1.0, 1.0), (-0.5, 2.0))):
-        assert kstest(uniform[:, number], "uniform", (low, high - low)).pvalue > 1e-3
+    for place, (low, high) in enumerate(((-1.0, 1.0), (-0.5, 2.0))):
+        assert kstest(uniform[:, place], "uniform", (low, high - low)).pvalue > 1e-3
     drawn, mode = (policy.act(observation, (), rows(2000, 150, evaluates)).action for evaluates in (False, True))
     assert len(np.unique(drawn, axis=0)) == 2000 and len(np.unique(mode, axis=0)) == 1
     assert kstest(drawn[:, 0], "uniform", (-1, 2)).pvalue < 1e-3
@@ -287,9 +328,9 @@ def test_the_loss_is_the_sum_of_the_three_with_the_same_draws() -> None:
     noise = torch.from_numpy(np.random.default_rng(7).standard_normal((2, 8, 2), dtype=np.float32))
     (next_action, next_log_prob), (drawn, log_prob) = (
         spec.distribution.sample_with_log_prob(
-            network.actor(batch[name][None], None, None, None, torch.zeros(8, 0))[0][0], noise[number]
+            network.actor(batch[name][None], None, None, None, torch.zeros(8, 0))[0][0], noise[place]
         )
-        for number, name in enumerate(("next_observation", "observation"))
+        for place, name in enumerate(("next_observation", "observation"))
     )
     alpha = torch.tensor(0.5).exp()
     target = soft_target(
@@ -383,6 +424,31 @@ def test_critics_at_the_start_read_the_window_too() -> None:
     moved = {**batch, "action_window": -batch["action_window"]}
     values = [spec.loss(networks, each, np.random.default_rng(1)).metrics["Value"] for each in (batch, moved)]
     assert values[0] != values[1]
+
+
+def test_with_critics_first_the_policy_is_learnt_on_the_critics_after_their_step() -> None:
+    steps: dict[str, Any] = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}
+    spec = make_spec(DriftingEnv(numbers=2), critics_first=True, replay_scheme="prioritized", **steps)
+    learner, by_hand = filled(spec), filled(spec)
+    learner.update()
+
+    batch, rng = by_hand.tensors(by_hand.draw().arrays), DecisionRandom(spec.learning_seed).draw(0, 0, False)
+    network: Any = by_hand.network
+    learnt = {
+        "critics": [*network.critics.parameters()],
+        "policy": [*network.actor.parameters(), network.log_temperature],
+    }
+    for step, parameters in learnt.items():
+        output = spec.loss(by_hand.networks, {**batch, "step": step}, rng)
+        found = torch.autograd.grad(importance_weighted(output.loss, batch["weight"]), parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, found, strict=True):
+                parameter.sub_(0.1 * gradient)
+    torch.testing.assert_close(learner.network.state_dict(), network.state_dict())
+    before, after = by_hand.target.state_dict(), network.critics.state_dict()
+    target = {name: before[name].lerp(after[name], 0.1) for name in before}  # one step of it, not two
+    torch.testing.assert_close(dict(learner.target.state_dict()), target)
+    assert learner.updates == 1
 
 
 def _gradients(loss: torch.Tensor, module: torch.nn.Module, prefix: str) -> dict[str, torch.Tensor]:

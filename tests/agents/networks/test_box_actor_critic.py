@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.networks.box_actor_critic import BoxActorCritic, Critics, create_box_actor_critic
@@ -23,51 +23,36 @@ ACTIONS = BoxActions(Box(-2, 2, (3,)), "sac")
 FLAT: Callable[[Any], nn.Module] = partial(MLPTorso, hidden=())
 
 
-def one_by_one(critics: Critics, features: Tensor, action: Tensor) -> Tensor:
-    """The values by `torch.nn.functional.linear`, a critic at a time."""
-    inputs, values = torch.cat([features, action], 1), []
-    for number in range(len(critics.weights[0])):
-        hidden = inputs
-        for layer, (weight, bias) in enumerate(zip(critics.weights, critics.biases, strict=True)):
-            hidden = nn.functional.linear(hidden, weight[number].T, bias[number, 0])
-            hidden = hidden.relu() if layer < len(critics.weights) - 1 else hidden
-        values.append(hidden[:, 0])
-    return torch.stack(values)
-
-
 @settings(deadline=None, max_examples=20)
 @given(number=st.integers(1, 4), layers=st.integers(0, 3), rows=st.integers(1, 5), seed=st.integers(0, 100))
-def test_batched_critics_are_critics_one_by_one_with_their_gradients(
-    number: int, layers: int, rows: int, seed: int
-) -> None:
+def test_the_values_are_those_of_each_critic_alone(number: int, layers: int, rows: int, seed: int) -> None:
     torch.manual_seed(seed)
     critics = Critics((4,), 3, FLAT, number, layers, 5)
-    features, action = torch.randn(rows, 4), torch.randn(rows, 3, requires_grad=True)
-    batched, alone = critics.values(features, action), one_by_one(critics, features, action)
-    torch.testing.assert_close(batched, alone)
-    wanted = [action, *critics.parameters()]
-    each = [torch.autograd.grad(values.square().sum(), wanted) for values in (batched, alone)]
-    torch.testing.assert_close(*each)
+    features, action = torch.randn(rows, 4), torch.randn(rows, 3)
+    values = critics.values(features, action)
+    assert values.shape == (number, rows) and len(critics.each) == number
+    for own, critic in zip(values, critics.each, strict=True):
+        assert torch.equal(own, critic(torch.cat([features, action], 1))[:, 0])
+    assert torch.equal(values, critics(features, action))
 
 
-def test_critics_begin_as_layers_of_pytorch_do_and_unlike_each_other() -> None:
-    critics = Critics((4,), 3, FLAT, units=400)
-    for weight, bias in zip(critics.weights, critics.biases, strict=True):
-        bound = weight.shape[1] ** -0.5
-        assert weight.abs().max() <= bound and weight.abs().max() > 0.9 * bound and bias.abs().max() <= bound
-        assert not torch.equal(weight[0], weight[1])
+def test_critics_begin_unlike_each_other() -> None:
+    one, other = Critics((4,), 3, FLAT).each
+    assert all(not torch.equal(mine, its) for mine, its in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_frozen_critics_give_the_action_a_gradient_and_themselves_none() -> None:
+def test_frozen_critics_give_the_action_the_same_gradient_and_themselves_none() -> None:
     critics = Critics((4,), 3, FLAT)
     features, action = torch.randn(6, 4), torch.randn(6, 3, requires_grad=True)
+    values = critics.values(features, action)
+    (wanted,) = torch.autograd.grad(values.square().sum(), action)
     frozen = critics.values(features, action, frozen=True)
-    assert torch.equal(frozen, critics.values(features, action))
-    frozen.sum().backward()
-    assert action.grad is not None and bool(action.grad.any())
+    assert torch.equal(frozen, values)
+    frozen.square().sum().backward()
+    assert action.grad is not None and torch.equal(action.grad, wanted)
     assert all(parameter.grad is None for parameter in critics.parameters())
     with torch.no_grad():
-        critics.weights[0].zero_()
+        next(critics.parameters()).zero_()
     assert not torch.equal(critics.values(features, action, frozen=True), frozen)  # the memory is shared
 
 
@@ -122,5 +107,6 @@ def test_what_no_network_can_have_is_refused_in_one_sentence(arguments: dict[str
 
 def test_an_initializer_fills_each_layer_of_each_critic() -> None:
     network = create_box_actor_critic((1, 4), ACTIONS, initializer=lambda weight: nn.init.constant_(weight, 0.5))
-    assert all(np.unique(weight.detach().numpy()).tolist() == [0.5] for weight in network.critics.weights)
-    assert not any(bias.any() for bias in network.critics.biases)
+    critics: Any = network.critics
+    for name, parameter in critics.each.named_parameters():
+        assert np.unique(parameter.detach().numpy()).tolist() == [0.5 if "weight" in name else 0.0]

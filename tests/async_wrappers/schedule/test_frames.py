@@ -176,7 +176,7 @@ class Stepped(RecordingEnv):
         (math.nan, 30, 30),
         (True, 30, 30),
         ("0.05", np.int64(60), 60),
-        (lambda: 0.05, 30, 30),
+        ([0.05], 30, 30),
     ],
     ids=str,
 )
