@@ -130,11 +130,11 @@ def play_ours(task: Task, seed: int, steps: int, directory: Path) -> tuple[list[
         *task.bindings,
     )
     runner, seconds = trained(task.config, bindings, seed, steps, directory)
-    return [episode.score for episode in evaluated(runner, seed)], runner.frames, seconds
+    return evaluated(runner, seed), runner.frames, seconds
 
 
-def trained(config: str, bindings: Sequence[str], seed: int, steps: int, directory: Path) -> tuple[Any, float]:
-    """Train what a gin file says; return the runner and the CPU seconds of training.
+def make_runner(config: str, bindings: Sequence[str], seed: int, steps: int, directory: Path) -> Any:
+    """Return the runner of a gin file.
 
     Args:
         config: The gin file.
@@ -157,19 +157,30 @@ def trained(config: str, bindings: Sequence[str], seed: int, steps: int, directo
         f"Runner.seed = {seed}",
     )
     gin.parse_config_files_and_bindings([config], [*of_run, *bindings], print_includes_and_imports=False)
+    return create_runner(directory)
+
+
+def trained(config: str, bindings: Sequence[str], seed: int, steps: int, directory: Path) -> tuple[Any, float]:
+    """Train what a gin file says; return the runner and the CPU seconds of training; see `make_runner`."""
     shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
     before = time.process_time()
-    runner = create_runner(directory)
+    runner = make_runner(config, bindings, seed, steps, directory)
     runner.run_experiment()
     return runner, time.process_time() - before
 
 
-def evaluated(runner: Any, seed: int) -> list[Any]:
-    """Return the evaluation episodes of a runner's final weights, in a new environment."""
+def evaluated(runner: Any, seed: int, wrapper: Callable[[Any], Any] = lambda environment: environment) -> list[float]:
+    """Return the scores of a runner's final weights, in a new environment.
+
+    Args:
+        runner: It has trained.
+        seed: Of the episodes.
+        wrapper: Wraps the environment.
+    """
     from async_wrappers.agents.experiment.evaluate import evaluate
 
-    environment = runner.create_environment_fn()
-    return evaluate(runner.trained_agent(), environment, EPISODES, seed)
+    environment = wrapper(runner.create_environment_fn())
+    return [episode.score for episode in evaluate(runner.trained_agent(), environment, EPISODES, seed)]
 
 
 def versions(*packages: str) -> str:

@@ -15,6 +15,8 @@ Tasks, each with ways to play that are compared; actions are computed on every f
                    action repeated
 
     without delay  no delay, and a policy that reads the observation
+    late start     the final weights of *without delay*, where the first frames of an episode receive no torque, as
+                   many as the delay has: about the best that is possible under the delay
     told nothing   the delay, and a policy that reads the observation
     window         a policy and critics that read the last actions beside the observation
     effect         a policy that reads the last actions; critics that read the frames on which actions land
@@ -32,12 +34,18 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
 
 from benchmarks.studies.continuous_scores import (
     Row,
     append_row,
     evaluated,
+    make_runner,
     played,
     read_rows,
     row_of,
@@ -50,7 +58,7 @@ from benchmarks.studies.realtime_memory import interval_95
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _SEEN = 5  # episodes of an evaluation during training
-RANDOM = "random player"
+UNDELAYED, LATE, RANDOM = "without delay", "late start", "random player"
 
 _SAC = (
     "SACAgent.num_layers = 2",
@@ -93,6 +101,7 @@ class Task:
         best: The way from which the others' differences are taken.
         seeds: Of each way.
         bindings: Of all ways.
+        late: Frames of the late start.
     """
 
     config: str
@@ -102,6 +111,7 @@ class Task:
     best: str = "effect"
     seeds: int = 5
     bindings: tuple[str, ...] = _SAC
+    late: int = 0
 
 
 def _under(delay: int) -> dict[str, tuple[str, ...]]:
@@ -116,10 +126,10 @@ def _under(delay: int) -> dict[str, tuple[str, ...]]:
 
 _SAC_FILE, _PENDULUM = "configs/sac/pendulum.gin", "Pendulum-v1"
 TASKS: Mapping[str, Task] = {
-    "pendulum_5": Task(_SAC_FILE, _PENDULUM, 12_000, {"without delay": _delay(0), **_under(5)}),
-    "pendulum_10": Task(_SAC_FILE, _PENDULUM, 12_000, _under(10)),
+    "pendulum_5": Task(_SAC_FILE, _PENDULUM, 12_000, {UNDELAYED: _delay(0), LATE: _delay(0), **_under(5)}, late=5),
+    "pendulum_10": Task(_SAC_FILE, _PENDULUM, 12_000, {LATE: _delay(0), **_under(10)}, late=10),
     "double_3": Task(_SAC_FILE, "InvertedDoublePendulum-v5", 20_000, _under(3), seeds=3),
-    "random": Task(_SAC_FILE, _PENDULUM, 12_000, {"effect": (*_LATENCY, _window(5), _AT_EFFECT)}),
+    "random": Task(_SAC_FILE, _PENDULUM, 12_000, {RANDOM: (), "effect": (*_LATENCY, _window(5), _AT_EFFECT)}),
     "chunks": Task(
         "configs/ppo/pendulum.gin",
         "InvertedPendulum-v5",
@@ -143,10 +153,11 @@ def train(name: str, way: str, seed: int, share: float, base_dir: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    task, directory = TASKS[name], base_dir / f"{name}_{way.replace(' ', '_')}_{seed}"
+    task = TASKS[name]
     packages = ("torch", "gymnasium", *(() if task.environment_id == _PENDULUM else ("mujoco",)))
+    steps, seconds, curve = 0, 0.0, ""
     if way == RANDOM:
-        scores, steps, seconds, curve = _play_at_random(task.environment_id, seed), 0, 0.0, ""
+        scores = _play_at_random(task.environment_id, seed)
     else:
         bindings = (
             f"create_gym_environment.environment_id = '{task.environment_id}'",
@@ -155,17 +166,50 @@ def train(name: str, way: str, seed: int, share: float, base_dir: Path) -> None:
             *task.bindings,
             *task.ways[way],
         )
-        runner, seconds = trained(task.config, bindings, seed, round(task.frames * share), directory)
-        scores, steps = [episode.score for episode in evaluated(runner, seed)], runner.frames
-        curve = " ".join(f"{line['eval_average_return']:.1f}" for line in runner.history)
+        frames = round(task.frames * share)
+        if way == LATE:
+            runner = make_runner(
+                task.config, bindings, seed, frames, _directory(base_dir, "pendulum_5", UNDELAYED, seed)
+            )
+            scores = evaluated(runner, seed, partial(LateStart, frames=task.late))
+        else:
+            runner, seconds = trained(task.config, bindings, seed, frames, _directory(base_dir, name, way, seed))
+            scores, steps = evaluated(runner, seed), runner.frames
+            curve = " ".join(f"{line['eval_average_return']:.1f}" for line in runner.history)
     row = row_of(name, way, seed, scores, steps, seconds, versions(*packages))
     append_row(base_dir / "scores.csv", {**row, "curve": curve})
 
 
+def _directory(base_dir: Path, name: str, way: str, seed: int) -> Path:
+    return base_dir / f"{name}_{way.replace(' ', '_')}_{seed}"
+
+
+class LateStart(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives the environment zeros on an episode's first frames.
+
+    Args:
+        env: Its actions are a Box.
+        frames: How many.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], frames: int) -> None:
+        super().__init__(env)
+        self._frames, self._left = frames, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._left = self._frames
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step by the action, or by zeros."""
+        if self._left:
+            self._left, action = self._left - 1, np.zeros_like(action)
+        return self.env.step(action)
+
+
 def _play_at_random(environment_id: str, seed: int) -> list[float]:
     """Return the scores of uniformly random actions, without delay."""
-    import gymnasium as gym
-
     environment = gym.make(environment_id)
     environment.action_space.seed(seed)
     return played(environment, lambda observation: environment.action_space.sample(), seed)
@@ -260,8 +304,7 @@ def main() -> None:
     began = time.monotonic()
     for name in () if arguments.show else arguments.tasks:
         task = TASKS[name]
-        ways = [*task.ways, *([RANDOM] if name == "random" else [])]
-        chosen = [way for way in ways if arguments.ways is None or way in arguments.ways]
+        chosen = [way for way in task.ways if arguments.ways is None or way in arguments.ways]
         seeds = range(task.seeds if arguments.seeds is None else arguments.seeds)
         # All ways of a seed before the next: an interrupted run compares something too.
         trials = [(name, way, seed) for seed in seeds for way in chosen]

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from benchmarks.studies import delay_sac
@@ -66,6 +68,22 @@ def test_the_share_of_the_constant_delay_is_counted_from_a_random_player() -> No
     words = delay_sac.share_of_constant(rows)
     assert words.startswith("random latencies: 0.950 of the score") and words.endswith("score is -1,200.0.")
     assert delay_sac.share_of_constant(rows[2:]) == "random latencies: trials are missing"
+
+
+def test_a_late_start_gives_zeros_on_the_first_frames_of_each_episode() -> None:
+    received: list[float] = []
+
+    class Notes(gym.ActionWrapper[Any, Any, Any]):
+        def action(self, action: Any) -> Any:
+            received.append(float(action[0]))
+            return action
+
+    env = delay_sac.LateStart(Notes(gym.make("Pendulum-v1")), 2)
+    for _ in range(2):
+        env.reset(seed=0)
+        for value in (0.5, 1.0, 1.5):
+            env.step(np.array([value], np.float32))
+    assert received == [0.0, 0.0, 1.5] * 2
 
 
 def test_the_picture_is_drawn_from_rows(tmp_path: Path) -> None:
