@@ -255,7 +255,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             with closing(theirs), closing(their_pipe), signals_blocked():
                 process.start()
         except OSError as error:
-            few = error.errno in (errno.EMFILE, errno.ENFILE)
+            # Of a descriptor whose number is above the limit the system says that it is a bad one.
+            few = error.errno in (errno.EMFILE, errno.ENFILE, errno.EBADF)
             remedy = "raise the limit of open files (ulimit -n), or " if few else ""
             raise RunFailed(
                 f"process {number} of ProcessEnvs cannot start ({error.strerror}): {remedy}ask for fewer processes "

@@ -209,7 +209,7 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
         (["--grid", "RealtimeDelay.delay = 1, 'x'"], "grid point RealtimeDelay.delay = 'x'"),
         (["--grid", "RealtimeDelay.delay ="], "RealtimeDelay.delay has no values"),
         (["--grid", "RealtimeDelay.delay = eight"], "eight is not a gin value"),
-        (["--grid", "create_agent.agent_name = 'dqn', 'ppo'"], "create_agent.agent_name must be one of"),
+        (["--grid", "create_agent.agent_name = 'dqn', 'a2c'"], "create_agent.agent_name must be one of"),
         (["--grid", "Runner.seed = 1, 2"], "Runner.seed is not a key of a grid"),
         (["--grid", "RealtimeDelay.delay = 1", "--seed", "3"], "--seed is for one run"),
         (["--grid", "RealtimeDelay.delay = 1", "--seeds", "0"], "seeds"),

@@ -378,7 +378,7 @@ class TestExitCodes:
             (["RealtimeDelay.default_action = 'noop'"], "default_action='noop' needs an environment with a no-op"),
             (["create_gym_environment.environment_id = 'CartPol-v1'"], "environment_id must be registered"),
             (["create_gym_environment.environment_id = 'Pendulum-v1'"], "agent 'dqn' needs Discrete actions"),
-            (["create_agent.agent_name = 'ppo'"], "create_agent.agent_name must be one of"),
+            (["create_agent.agent_name = 'a2c'"], "create_agent.agent_name must be one of"),
             (["create_agent.agent_name = 'noop'"], "agent 'noop' needs an environment whose actions include NOOP"),
             (["create_network.torso = 'natur'"], "torso must be one of"),
             (["create_runner.schedule = 'train'"], "create_runner.schedule must be one of"),

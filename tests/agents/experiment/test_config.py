@@ -121,7 +121,7 @@ class TestMistakes:
     def test_an_unknown_file_names_the_nearest(self) -> None:
         assert refused(files=("configs/dqn/cartpol.gin",)) == (
             "--gin_files configs/dqn/cartpol.gin: no such file; did you mean configs/dqn/cartpole.gin or "
-            "configs/c51/cartpole.gin?"
+            "configs/ppo/cartpole.gin?"
         )
         assert "did you mean configs/dqn/cartpole.gin" in refused(files=("cartpole.gin",))
         assert refused(files=("zzzzz",)) == "--gin_files zzzzz: no such file"
