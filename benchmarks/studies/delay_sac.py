@@ -128,7 +128,14 @@ _SAC_FILE, _PENDULUM = "configs/sac/pendulum.gin", "Pendulum-v1"
 TASKS: Mapping[str, Task] = {
     "pendulum_5": Task(_SAC_FILE, _PENDULUM, 12_000, {UNDELAYED: _delay(0), LATE: _delay(0), **_under(5)}, late=5),
     "pendulum_10": Task(_SAC_FILE, _PENDULUM, 12_000, {LATE: _delay(0), **_under(10)}, late=10),
-    "double_3": Task(_SAC_FILE, "InvertedDoublePendulum-v5", 20_000, _under(3), seeds=3),
+    "double_3": Task(
+        _SAC_FILE,
+        "InvertedDoublePendulum-v5",
+        20_000,
+        {UNDELAYED: _delay(0), LATE: _delay(0), **_under(3)},
+        seeds=3,
+        late=3,
+    ),
     "random": Task(_SAC_FILE, _PENDULUM, 12_000, {RANDOM: (), "effect": (*_LATENCY, _window(5), _AT_EFFECT)}),
     "chunks": Task(
         "configs/ppo/pendulum.gin",
