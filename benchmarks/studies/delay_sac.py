@@ -140,16 +140,19 @@ TASKS: Mapping[str, Task] = {
     "chunks": Task(
         "configs/ppo/pendulum.gin",
         "InvertedPendulum-v5",
-        100_000,
+        1_000_000,
         {
             "repeat": ("RealtimeDelay.default_action = 'repeat'",),
             "chunk": ("RealtimeDelay.default_action = 'chunk'",),  # of delay + noops + 1 = 11 frames
         },
         best="chunk",
         bindings=(
-            "create_gym_environment.wrappers = [@RealtimeDelay]",
+            "create_runner.schedule = 'vector'",
+            "VectorRunner.num_envs = 16",
             "RealtimeDelay.delay = 2",
             "RealtimeDelay.noops = 8",
+            "PPOAgent.gamma = 0.99",
+            "PPOAgent.learning_rate_decay = None",
         ),
     ),
 }
@@ -175,9 +178,9 @@ def train(name: str, way: str, seed: int, share: float, base_dir: Path) -> None:
         )
         frames = round(task.frames * share)
         if way == LATE:
-            runner = make_runner(
-                task.config, bindings, seed, frames, _directory(base_dir, "pendulum_5", UNDELAYED, seed)
-            )
+            undelayed = name if UNDELAYED in task.ways else "pendulum_5"
+            directory = _directory(base_dir, undelayed, UNDELAYED, seed)
+            runner = make_runner(task.config, bindings, seed, frames, directory)
             scores = evaluated(runner, seed, partial(LateStart, frames=task.late))
         else:
             runner, seconds = trained(task.config, bindings, seed, frames, _directory(base_dir, name, way, seed))
