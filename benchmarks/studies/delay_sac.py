@@ -128,21 +128,31 @@ _SAC_FILE, _PENDULUM = "configs/sac/pendulum.gin", "Pendulum-v1"
 TASKS: Mapping[str, Task] = {
     "pendulum_5": Task(_SAC_FILE, _PENDULUM, 12_000, {UNDELAYED: _delay(0), LATE: _delay(0), **_under(5)}, late=5),
     "pendulum_10": Task(_SAC_FILE, _PENDULUM, 12_000, {LATE: _delay(0), **_under(10)}, late=10),
-    "double_3": Task(_SAC_FILE, "InvertedDoublePendulum-v5", 20_000, _under(3), seeds=3),
+    "double_3": Task(
+        _SAC_FILE,
+        "InvertedDoublePendulum-v5",
+        20_000,
+        {UNDELAYED: _delay(0), LATE: _delay(0), **_under(3)},
+        seeds=3,
+        late=3,
+    ),
     "random": Task(_SAC_FILE, _PENDULUM, 12_000, {RANDOM: (), "effect": (*_LATENCY, _window(5), _AT_EFFECT)}),
     "chunks": Task(
         "configs/ppo/pendulum.gin",
         "InvertedPendulum-v5",
-        100_000,
+        1_000_000,
         {
             "repeat": ("RealtimeDelay.default_action = 'repeat'",),
             "chunk": ("RealtimeDelay.default_action = 'chunk'",),  # of delay + noops + 1 = 11 frames
         },
         best="chunk",
         bindings=(
-            "create_gym_environment.wrappers = [@RealtimeDelay]",
+            "create_runner.schedule = 'vector'",
+            "VectorRunner.num_envs = 16",
             "RealtimeDelay.delay = 2",
             "RealtimeDelay.noops = 8",
+            "PPOAgent.gamma = 0.99",
+            "PPOAgent.learning_rate_decay = None",
         ),
     ),
 }
@@ -168,9 +178,9 @@ def train(name: str, way: str, seed: int, share: float, base_dir: Path) -> None:
         )
         frames = round(task.frames * share)
         if way == LATE:
-            runner = make_runner(
-                task.config, bindings, seed, frames, _directory(base_dir, "pendulum_5", UNDELAYED, seed)
-            )
+            undelayed = name if UNDELAYED in task.ways else "pendulum_5"
+            directory = _directory(base_dir, undelayed, UNDELAYED, seed)
+            runner = make_runner(task.config, bindings, seed, frames, directory)
             scores = evaluated(runner, seed, partial(LateStart, frames=task.late))
         else:
             runner, seconds = trained(task.config, bindings, seed, frames, _directory(base_dir, name, way, seed))
