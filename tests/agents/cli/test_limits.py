@@ -40,8 +40,8 @@ def test_too_few_descriptors_for_processes(place: Path) -> None:
     done = fork(place, "--base_dir", "run", "--gin_files", "mine.gin", *bound(*MANY), descriptors=24)
     assert done.code == 1, done.err
     assert re.fullmatch(
-        r"process \d of ProcessEnvs cannot start \((Too many open files|Bad file descriptor)\): raise the limit of open "
-        r"files \(ulimit -n\), or ask for fewer processes than 4",
+        r"process \d of ProcessEnvs cannot start \((Too many open files|Bad file descriptor)\): raise the limit of "
+        r"open files \(ulimit -n\), or ask for fewer processes than 4",
         one_sentence(done),
     )
 
