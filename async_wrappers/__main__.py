@@ -75,7 +75,7 @@ def _make_parser() -> _Parser:
         type=float,
         nargs=2,
         metavar=("FIXED", "EACH"),
-        help="an accelerator that infers batches of many environments: milliseconds of a batch, and of each observation",
+        help="many environments on an accelerator: milliseconds of a batch, and of each of its observations",
     )
     of.add_argument("--batch-trace", metavar="FILE", help="measured batches, as MeasuredBatches.to_json writes them")
     one.add_argument("--cv", type=float, help="coefficient of variation of a log-normal latency (constant without)")
@@ -95,7 +95,7 @@ def _make_parser() -> _Parser:
     served.add_argument("--playouts", type=int, nargs="+", metavar="FRAMES", help="delays to try (1 2 3 4 6 8)")
     served.add_argument("--accelerators", type=int, help="how many compute, a batch at a time each (1)")
     served.add_argument("--every", type=int, help="frames from one decision of an environment to its next (1)")
-    served.add_argument("--phases", help="spread, or together where all environments' frames begin at once (spread)")
+    served.add_argument("--phases", help="spread, or together: all frames begin at once (spread)")
     served.add_argument("--most", type=int, help="observations in a batch at most")
     served.add_argument("--price", type=float, help="of an accelerator's hour, for the cost of an environment")
     served.add_argument("--share", type=float, help="share of actions in time that is enough (0.995)")

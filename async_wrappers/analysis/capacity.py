@@ -7,8 +7,8 @@ observation.
 Closed forms, of one accelerator and latencies without a spread. An environment has f frames a second, every k-th of
 which is inferred, so it asks r = f / k times a second; the playout is T seconds. Batches are as large as the load makes
 them, ``L = a + c N r L``, so ``L = a / (1 - N r c)``, and ``L = a + c N`` once each batch holds all. Then a share
-1 / (r L) of the observations is read before the next one of its environment comes; s of them are enough, ``L <= 1 / (s r)``. An
-action comes in time if the wait of its observation and the inference fit into the playout:
+1 / (r L) of the observations is read before the next one of its environment comes. If a share s is enough,
+``L <= 1 / (s r)``. An action comes in time if the wait of its observation and the inference fit into the playout:
 
 * spread phases: it waits up to L, so ``2 L <= T``: ``N = min((1 / (s r) - a) / c, (1 - 2 a / T) / (r c))``;
 * ticking together: nobody waits and a batch holds all, ``L <= T``: ``N = (min(1 / (s r), T) - a) / c``.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from async_wrappers.checks import number, positive, whole
+from async_wrappers.checks import number, whole
 from async_wrappers.extras import extra
 from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches
 from async_wrappers.schedule.frames import FrameClock
@@ -185,7 +185,8 @@ def capacity(
     if phases not in ("spread", "together"):
         raise ValueError(f'phases must be "spread" or "together", got {phases!r}')
     if price is not None:
-        price = positive("price", price, "an hour of an accelerator", or_none=True)
+        wanted = "a number > 0, the price of an accelerator's hour, or None"
+        price = number("price", price, wanted, lambda given: 0 < given < math.inf)
     share = number("share", share, "a share from 0 to 1, such as 0.995", lambda given: 0 < given <= 1)
     tried = (playouts,) if isinstance(playouts, int) else tuple(playouts)
     line = line_of(latency)
@@ -340,8 +341,9 @@ def _advice(
     """Yield sentences on what limits the number of environments."""
     if not any(most):
         yield (
-            f"Not one environment has {share:.1%} of its actions in time: a batch of one takes {1000 * line.mean(1):.3g} "
-            f"ms, a frame {1000 / fps:.3g} ms. Take a faster policy, a longer playout, or more frames for each decision."
+            f"Not one environment has {share:.1%} of its actions in time: a batch of one takes "
+            f"{1000 * line.mean(1):.3g} ms, a frame {1000 / fps:.3g} ms. Take a faster policy, a longer playout, or "
+            "more frames for each decision."
         )
     if accelerators > 1 or line.cv:
         yield "The closed form is for one accelerator and latencies without a spread: here the simulation alone counts."

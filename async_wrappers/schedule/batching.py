@@ -27,13 +27,13 @@ sleeps, and does no input or output.
 # =========
 #
 #   _waiting   environment -> (deadline, frame) of its newest observation that nobody has read; in the order in which
-#              they came. A newer frame of the same environment takes the older one's place and goes to the end
+#              environments began to wait. A newer frame of the same environment takes the older one's place
 #   _idle      accelerators that compute nothing, the one with the lowest number first
 #
 # An observation that is overtaken was never read: its environment has no decision with that start.
 #
-# Where a batch holds fewer than all that wait, the earliest deadlines go first. A deadline is the beginning of the
-# frame on which the action is due.
+# Where a batch holds fewer than all that wait, the earliest deadlines go first; of equal ones the environment that has
+# waited longest, so that none starves. A deadline is the beginning of the frame on which the action is due.
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Batcher:
             frame: The number of the frame.
             deadline: When its action must have been computed, in nanoseconds.
         """
-        self.overtaken += self._waiting.pop(environment, None) is not None
+        self.overtaken += environment in self._waiting
         self._waiting[environment] = (deadline, frame)
 
     def forget(self, environment: int) -> None:
@@ -121,7 +121,7 @@ class Batcher:
             taken = [(environment, frame) for environment, (_, frame) in waiting.items()]
             waiting.clear()
             return taken
-        first = sorted(waiting.items(), key=lambda item: item[1][0])[:count]  # stable: then the one that came first
+        first = sorted(waiting.items(), key=lambda item: item[1][0])[:count]  # stable: then who waited longest
         for environment, _ in first:
             del waiting[environment]
         return [(environment, frame) for environment, (_, frame) in first]
