@@ -10,6 +10,9 @@
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
+* `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
+  `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
+  `python -m async_wrappers plan --batch-ms`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
@@ -37,6 +40,7 @@ from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 if TYPE_CHECKING:
+    from async_wrappers.analysis.capacity import Capacity, capacity
     from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
@@ -61,11 +65,14 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches, measure_batches
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
     from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
+    from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
+    from async_wrappers.schedule.served import ServedSchedule
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
         ExpectedTime,
@@ -81,7 +88,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AppliedActions",
     "AsyncRunner",
+    "BatchLatency",
     "BatchedEnvs",
+    "Batcher",
+    "Capacity",
     "Chunk",
     "ClipReward",
     "CommittedActions",
@@ -97,8 +107,10 @@ __all__ = [
     "Gamma",
     "KeepEntries",
     "Latency",
+    "LinearBatches",
     "LogNormal",
     "MaxTime",
+    "MeasuredBatches",
     "Memory",
     "MinAtarEnv",
     "NoStagger",
@@ -111,6 +123,7 @@ __all__ = [
     "RealtimeDelay",
     "RunFailed",
     "Sequential",
+    "ServedSchedule",
     "Shown",
     "SimulatedSchedule",
     "Spikes",
@@ -125,6 +138,7 @@ __all__ = [
     "VectorRealtimeDelay",
     "__version__",
     "as_latency",
+    "capacity",
     "create_atari_environment",
     "create_atari_vector",
     "create_gym_environment",
@@ -133,6 +147,7 @@ __all__ = [
     "decompose",
     "make_stagger",
     "measure",
+    "measure_batches",
     "plan",
     "probe_delay",
     "timeline",
@@ -141,6 +156,7 @@ __all__ = [
 
 # The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
 _LAZY = {
+    "analysis.capacity": "Capacity capacity",
     "analysis.planning": "Plan plan workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
     "analysis.regret": "Decomposition decompose",
@@ -154,11 +170,14 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "latency.batches": "BatchLatency LinearBatches MeasuredBatches measure_batches",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
     "policy": "Decision Memory Policy SplitPolicy",
+    "schedule.batching": "Batcher",
     "schedule.plain": "PlainSchedule",
+    "schedule.served": "ServedSchedule",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
     "wrappers.vector_delay": "VectorRealtimeDelay",

@@ -197,7 +197,13 @@ def _capacity(options: argparse.Namespace) -> None:
         _need_matplotlib()
     found = capacity(latency, options.fps, seed=options.seed, **given)
     if options.picture is not None:
-        capacity_picture([found], [f"phases {found.phases}"], options.picture)
+        both = [
+            found
+            if phases == found.phases
+            else capacity(latency, options.fps, seed=options.seed, **given | {"phases": phases})
+            for phases in ("spread", "together")
+        ]
+        capacity_picture(both, ["frames that begin at different times", "frames that begin together"], options.picture)
     if options.json == "-":
         print(json.dumps(found.to_dict(), indent=1, allow_nan=False))
         return

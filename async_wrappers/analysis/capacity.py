@@ -4,14 +4,19 @@ An accelerator infers batches: one of b observations takes ``L(b) = a + c b`` se
 wait (`async_wrappers.schedule.batching`), and an action is due a fixed number of frames, the playout, after its
 observation.
 
-Closed forms, of one accelerator and latencies without a spread. An environment has f frames a second, every k-th of
-which is inferred, so it asks r = f / k times a second; the playout is T seconds. Batches are as large as the load makes
-them, ``L = a + c N r L``, so ``L = a / (1 - N r c)``, and ``L = a + c N`` once each batch holds all. Then a share
-1 / (r L) of the observations is read before the next one of its environment comes. If a share s is enough,
-``L <= 1 / (s r)``. An action comes in time if the wait of its observation and the inference fit into the playout:
+Closed form, of one accelerator and latencies without a spread. An environment has f frames a second, every k-th of
+which is inferred, so it asks r = f / k times a second; the playout is T seconds, and a share s of actions in time is
+enough. It is found from the longest batch L that does:
 
-* spread phases: it waits up to L, so ``2 L <= T``: ``N = min((1 / (s r) - a) / c, (1 - 2 a / T) / (r c))``;
-* ticking together: nobody waits and a batch holds all, ``L <= T``: ``N = (min(1 / (s r), T) - a) / c``.
+* An observation must be read before the next one of its environment comes. Where a batch holds all environments, a
+  share 1 / (r L) of them is, so ``L <= 1 / (s r)``.
+* Its wait and its inference must fit into the playout. Where all environments begin their frames together nobody waits:
+  ``L <= T``. Of spread ones the wait is evenly distributed up to L, a share (T - L) / L waits no longer than T - L, so
+  ``L <= T / (1 + s)``.
+
+A batch holds all environments if they begin together, or if L is not below 1 / r: ``L = a + c N`` gives
+``N = (L - a) / c``. Otherwise it holds those that came during the batch before it: ``L = a + c N r L`` gives
+``N = (1 - a / L) / (r c)``.
 
 With a spread of latencies, or with several accelerators, there is no closed form here, and the simulation alone counts.
 """
@@ -123,10 +128,10 @@ class Capacity:
         many = "1 accelerator" if self.accelerators == 1 else f"{self.accelerators} accelerators"
         acting = "every frame" if self.every == 1 else f"every {self.every}th frame"
         lines = [
-            f"{self.latency} on {many}; environments of {self.fps:g} frames a second, {acting} inferred, phases "
-            f"{self.phases}",
+            f"A batch of b observations takes {self.fixed_ms:.4g} + {self.each_ms:.4g} b ms ({many}).",
+            f"Environments of {self.fps:g} frames a second, {acting} inferred, phases {self.phases}.",
             "",
-            f"most environments with {self.share:.1%} of the actions in time",
+            f"The most environments with {self.share:.1%} of the actions in time:",
             _HEADER,
         ]
         for playout, found, closed in zip(self.playouts, self.most, self.closed_form, strict=True):
@@ -134,7 +139,7 @@ class Capacity:
             delay = f"{playout} ({1000 * playout / self.fps:.0f} ms)"
             lines.append(f"{delay:>14}{form:>13}{'none':>13}" if found is None else _line(found, delay, form))
         if self.asked:
-            lines += ["", f"{self.asked[0].environments} environments", _HEADER]
+            lines += ["", f"{self.asked[0].environments} environments:", _HEADER]
             lines += [_line(found, f"{found.playout} ({found.delay_ms:.0f} ms)", "") for found in self.asked]
         return "\n".join([*lines, "", *self.advice])
 
@@ -238,7 +243,7 @@ def most_by_closed_form(
     most: int | None = None,
     share: float = IN_TIME,
 ) -> int | None:
-    """Return the most environments by the formulas at the top of this file.
+    """Return the most environments by the formula at the top of this file.
 
     None where they do not hold: for several accelerators, a batch that is capped, latencies with a spread, and
     batches whose observations cost nothing.
@@ -248,11 +253,11 @@ def most_by_closed_form(
         return None
     frames = float(FrameClock(fps).fps)
     rate, time = frames / every, playout / frames
-    longest = 1 / (share * rate)
-    if phases == "together":
-        environments = (min(longest, time) - line.fixed) / line.each
+    longest = min(1 / (share * rate), time if phases == "together" else time / (1 + share))
+    if phases == "together" or longest * rate >= 1:
+        environments = (longest - line.fixed) / line.each
     else:
-        environments = min((longest - line.fixed) / line.each, (1 - 2 * line.fixed / time) / (rate * line.each))
+        environments = (1 - line.fixed / longest) / (rate * line.each)
     return max(math.floor(environments + 1e-9), 0)
 
 
