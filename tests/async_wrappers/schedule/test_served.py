@@ -62,6 +62,15 @@ class TestBatcher:
         batcher.finished(0)
         assert sorted(batcher.starts()[0].frames) == [(0, 0), (2, 0)]
 
+    def test_starves_no_environment_where_a_batch_is_capped(self) -> None:
+        batcher, read = Batcher(most=1), []
+        for frame in range(9):
+            for environment in range(3):
+                batcher.observe(environment, frame, deadline=10 * frame)
+            read += [environment for batch in batcher.starts() for environment, _ in batch.frames]
+            batcher.finished(0)
+        assert [read.count(environment) for environment in range(3)] == [3, 3, 3]
+
     def test_starts_nothing_on_an_accelerator_that_is_gone(self) -> None:
         batcher = Batcher(accelerators=2)
         batcher.gone(0)
