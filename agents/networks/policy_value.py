@@ -5,7 +5,7 @@ have one torso for both (`SequenceNetwork` with `PolicyValueHead`).
 
 The weights begin as in Huang et al., "The 37 implementation details of proximal policy optimization", 2022, detail 2:
 orthogonal (Saxe et al. 2014) with the gain sqrt 2 in hidden layers, 0.01 before the policy and 1 before the value; the
-biases are 0, and standard deviations 1.
+biases are 0, and standard deviations 1 unless `log_std_init` says otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import gin
@@ -52,24 +53,33 @@ class ActionParameters(nn.Module):
     Args:
         actions: The action space.
         std: ``"parameter"`` or ``"network"``, for real-valued actions.
+        log_std_init: The logarithm of their first standard deviations, in units of the stored action.
 
     Attributes:
         input_size: Numbers that the layer gives.
     """
 
-    def __init__(self, actions: Actions, std: str = "parameter") -> None:
+    def __init__(self, actions: Actions, std: str = "parameter", log_std_init: float = 0.0) -> None:
         super().__init__()
         shape, dtype = actions.column
         self.log_std: nn.Parameter | None = None
+        self._log_std_init = log_std_init
         self._real = dtype.kind == "f"
         self._shape: tuple[int, ...] = (*shape, actions.inputs // math.prod(shape))
         if self._real:
             self._shape = shape
             if std == "parameter":
-                self.log_std = nn.Parameter(torch.zeros(shape))
+                self.log_std = nn.Parameter(torch.full(shape, float(log_std_init)))
             else:
                 self._shape = (*shape[:-1], 2 * shape[-1])
         self.input_size = math.prod(self._shape)
+
+    def first_biases(self) -> Tensor:
+        """Return the layer's first biases `[input_size]`: 0, but for logarithms of deviations that it gives."""
+        biases = torch.zeros(self._shape)
+        if self._real and self.log_std is None:
+            biases.chunk(2, dim=-1)[1].fill_(self._log_std_init)
+        return biases.flatten()
 
     def forward(self, given: Tensor, rows: tuple[int, ...] = (-1,)) -> Tensor:
         """Map `[N, input_size]` to parameters `[*rows, ..., P]` (`distributions`)."""
@@ -90,12 +100,13 @@ class PolicyValueHead(nn.Module):
         input_size: Number of features.
         actions: The action space.
         std: As in `create_policy_value_network`.
+        log_std_init: The same.
     """
 
-    def __init__(self, input_size: int, actions: Actions, std: str = "parameter") -> None:
+    def __init__(self, input_size: int, actions: Actions, std: str = "parameter", log_std_init: float = 0.0) -> None:
         super().__init__()
         check_sizes("input_size", [input_size])
-        self.parameters_of = ActionParameters(actions, std)
+        self.parameters_of = ActionParameters(actions, std, log_std_init)
         self.policy = nn.Linear(input_size, self.parameters_of.input_size)
         self.value = nn.Linear(input_size, 1)
 
@@ -116,6 +127,7 @@ class PolicyValueNetwork(nn.Module):
         actions: The action space.
         hidden: Units of each hidden layer.
         std: As in `create_policy_value_network`.
+        log_std_init: The same.
 
     Attributes:
         feed_previous: False.
@@ -126,11 +138,16 @@ class PolicyValueNetwork(nn.Module):
     state_size = 0
 
     def __init__(
-        self, observation_shape: Any, actions: Actions, hidden: Sequence[int] = (64, 64), std: str = "parameter"
+        self,
+        observation_shape: Any,
+        actions: Actions,
+        hidden: Sequence[int] = (64, 64),
+        std: str = "parameter",
+        log_std_init: float = 0.0,
     ) -> None:
         super().__init__()
         self.observation_shape = checked_shapes(observation_shape)
-        self.parameters_of = ActionParameters(actions, std)
+        self.parameters_of = ActionParameters(actions, std, log_std_init)
         entries = list(leaves(self.observation_shape))
         self._paths, self._shapes = [path for path, _ in entries], [shape for _, shape in entries]
         size = sum(map(math.prod, self._shapes))
@@ -143,7 +160,10 @@ class PolicyValueNetwork(nn.Module):
             # The value is the first output of its last layer; the others are not read.
             _orthogonal(weight[1, :, :1] if last else weight[1], _VALUE_GAIN if last else _GAIN)
             self.weights.append(nn.Parameter(weight))
-            self.biases.append(nn.Parameter(torch.zeros(2, 1, units)))
+            bias = torch.zeros(2, 1, units)
+            if last:
+                bias[0, 0] = self.parameters_of.first_biases()
+            self.biases.append(nn.Parameter(bias))
 
     def forward(
         self, observation: Any, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
@@ -201,6 +221,7 @@ def create_policy_value_network(
     core: str | Callable[[int], nn.Module] | None = None,
     feed_previous: bool = False,
     std: str = "parameter",
+    log_std_init: float = 0.0,
 ) -> nn.Module:
     """Build a network of a policy and a value, for agents such as `actor_critic.ppo.PPO`.
 
@@ -215,22 +236,32 @@ def create_policy_value_network(
             `SequenceNetwork`.
         std: Where the standard deviations of real-valued actions come from: "parameter", one for each number of an
             action, whatever is observed; "network", a last layer's further outputs.
+        log_std_init: Natural logarithm of the first standard deviations of real-valued actions, in `LOG_STD_RANGE`. A
+            deviation is in units of the stored action, whose bounds are -1 and 1; of a number without two bounds, in
+            the environment's unit. 0 is half the range, -2.3 is a tenth of that.
 
     Raises:
         TypeError: `torso` or `core` is neither a name nor a factory.
-        ValueError: A name is unknown, or a size does not suit the torso or core.
+        ValueError: A name is unknown, `log_std_init` is out of its range, or a size does not suit the torso or core.
     """
     if std not in _STDS:
         raise ValueError(f"create_policy_value_network.std must be {' or '.join(map(repr, _STDS))}, got {std!r}")
+    least, most = LOG_STD_RANGE
+    is_number = isinstance(log_std_init, Real) and not isinstance(log_std_init, bool)
+    if not is_number or not least <= log_std_init <= most:
+        raise ValueError(
+            f"create_policy_value_network.log_std_init must be a number from {least:g} to {most:g}, the logarithm of a "
+            f"standard deviation (0 for 1), got {log_std_init!r}"
+        )
     vectors = all(is_vector(shape) for _, shape in leaves(checked_shapes(observation_shape)))
     if torso == "auto" and vectors and core is None and not feed_previous:
-        return PolicyValueNetwork(observation_shape, actions, hidden, std)
+        return PolicyValueNetwork(observation_shape, actions, hidden, std, log_std_init)
     made = resolved("torso", torso, TORSOS)
     network = SequenceNetwork(
         observation_shape,
         actions.inputs,
         partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made,
-        lambda features, _: PolicyValueHead(features, actions, std),
+        lambda features, _: PolicyValueHead(features, actions, std, log_std_init),
         None if core is None else resolved("core", core, CORES),
         feed_previous,
         "orthogonal",
@@ -239,4 +270,6 @@ def create_policy_value_network(
     head: Any = network.head
     for layer, gain in ((head.policy, _POLICY_GAIN), (head.value, _VALUE_GAIN)):
         nn.init.orthogonal_(layer.weight, gain)
+    with torch.no_grad():
+        head.policy.bias.copy_(head.parameters_of.first_biases())
     return network

@@ -87,8 +87,34 @@ def test_vectors_without_memory_have_the_network_of_their_own_layers(shape: Any,
         assert call(network, observation, REAL)[0].shape == (3, 2, 4)
 
 
+@pytest.mark.parametrize("std", ["parameter", "network"])
+@pytest.mark.parametrize("core", [None, "gru"])
+def test_deviations_begin_at_log_std_init_and_all_else_as_without(std: str, core: str | None) -> None:
+    made = []
+    for given in ({}, {"log_std_init": -1.5}):
+        torch.manual_seed(0)
+        made.append(create_policy_value_network((1, 4), REAL, hidden=(8,), std=std, core=core, **given))
+    outputs = []
+    for network in made:
+        state: Any = network.initial_state(2)
+        first, observation = torch.zeros(3, 2, dtype=torch.bool), torch.zeros(3, 2, 1, 4)
+        (parameters, values), _ = network(observation, torch.zeros(3, 2, 2), torch.zeros(3, 2), first, state)
+        outputs.append((*parameters.chunk(2, dim=-1), values))
+    (mean, log_std, value), (mean_too, given, value_too) = outputs
+    torch.testing.assert_close((mean, value), (mean_too, value_too), rtol=0, atol=0)
+    torch.testing.assert_close(given, log_std - 1.5)
+    assert std == "network" or (given == -1.5).all()
+    told = [(name, each.shape) for name, each in made[0].state_dict().items()]
+    assert told == [(name, each.shape) for name, each in made[1].state_dict().items()]
+
+
 def test_wrong_arguments_and_observations_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^create_policy_value_network\.std must be 'parameter' or 'network'"):
         create_policy_value_network((1, 4), REAL, std="n")
+    for log_std in (-10.5, 4.5, float("nan"), "-1", True):
+        with pytest.raises(
+            ValueError, match=r"^create_policy_value_network\.log_std_init must be a number from -10 to 4"
+        ):
+            create_policy_value_network((1, 4), REAL, log_std_init=log_std)
     with pytest.raises(ValueError, match=r"^observation must have the shape \[3, 2, 1, 4\], got \[3, 2, 1, 5\]$"):
         call(create_policy_value_network((1, 4), REAL), torch.zeros(3, 2, 1, 5), REAL)
