@@ -9,6 +9,8 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
+  one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
   `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
         measure,
     )
     from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches, measure_batches
+    from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -109,6 +112,9 @@ __all__ = [
     "Latency",
     "LinearBatches",
     "LogNormal",
+    "Machine",
+    "MachineEnv",
+    "MachineFailed",
     "MaxTime",
     "MeasuredBatches",
     "Memory",
@@ -171,6 +177,7 @@ _LAZY = {
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
     "latency.batches": "BatchLatency LinearBatches MeasuredBatches measure_batches",
+    "live.machine": "Machine MachineEnv MachineFailed",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
