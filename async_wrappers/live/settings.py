@@ -42,7 +42,7 @@ def _function(purpose: str) -> Callable[[str, Any], Any]:
 
 
 def _policy(name: str, value: Any) -> Any:
-    if isinstance(value, str):
+    if isinstance(value, str) and "://" in value:
         Address.of(name, value)
     else:
         checks.function(name, value, "makes a policy, or the address of a PolicyServer")
@@ -294,7 +294,9 @@ class RunnerSettings(Settings):
         if not isinstance(address, str):
             for name in ("token", "make_release"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} is for a policy on another machine: give make_policy an address")
+                    raise ValueError(
+                        f"{name} is for a policy on another machine, whose address make_policy is, got {address!r}"
+                    )
             return None
         if learners:
             raise ValueError(
@@ -311,7 +313,8 @@ class RunnerSettings(Settings):
         if (self.features is None) != (self.make_release is None):
             raise ValueError(
                 "features and make_release must be given together with an address, as the environment loop releases "
-                "the features that the server encodes: give both, or neither for a policy without memory"
+                "the features that the server encodes: give both, or neither for a policy without memory, got "
+                f"features={self.features!r} and make_release={self.make_release!r}"
             )
         return RemotePolicy(Address.of("make_policy", address), self.token)  # type: ignore[arg-type]
 

@@ -146,6 +146,12 @@ MADE = {
         {**RUNNER, "backend": "virtual", "make_learner": None, "learners": None},
         called={"make_learner": "learners"},
     ),
+    "AsyncRunner, elsewhere": Made(
+        runner,
+        {**RUNNER, "make_policy": "tcp://127.0.0.1:5555", "token": "a token of a test", "make_learner": None}
+        | {"learners": None, "features": gym.spaces.Discrete(2), "make_release": lambda: gives_nothing},
+        called={"make_learner": "learners", "make_release": "make_release|learners"},
+    ),
     "run(frames)": Made(
         run,
         {"frames": 5, "whole_episodes": False, "max_episode_frames": 3, "eval_mode": None, "phase": 0}
