@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
-    from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
+    from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.served import ServedSchedule
@@ -119,6 +119,7 @@ __all__ = [
     "MeasuredBatches",
     "Memory",
     "MinAtarEnv",
+    "NoAction",
     "NoStagger",
     "PlainSchedule",
     "Plan",
@@ -181,8 +182,8 @@ _LAZY = {
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
-    "policy": "Decision Memory Policy SplitPolicy",
     "schedule.batching": "Batcher",
+    "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",
     "schedule.served": "ServedSchedule",
     "schedule.simulated": "SimulatedSchedule",
