@@ -40,6 +40,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+from async_wrappers.live.bounded import BoundedMeasurements
 from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
 from async_wrappers.live.report import Measurements, Span
@@ -98,7 +99,7 @@ class Clock:
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
             refuse_old_playout(config.max_age, self._stagger.playout)
-        self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
+        self._ended: list[tuple[Span, int, int | None, int, int]] = []  # inferences, as `Measurements` notes them
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
@@ -111,7 +112,11 @@ class Clock:
         """Begin a phase, and return its measurements, empty so far."""
         self._since = math.inf
         self._counted = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
-        self.record = Measurements(float(self._frames.fps), self._config.workers, self.simulated)
+        of = float(self._frames.fps), self._config.workers, self.simulated
+        if self._config.timeline is None:
+            self.record = Measurements(*of)
+        else:
+            self.record = BoundedMeasurements(*of, timeline=self._config.timeline)
         return self.record
 
     def end_phase(self) -> None:
@@ -159,11 +164,8 @@ class Clock:
             frames: Of the episode.
             played: Of the phase before it.
         """
-        for _, span, latency, exchange in self._ended:
-            self.record.spans.append(span)
-            self.record.latencies.append(latency)
-            if exchange is not None:
-                self.record.exchanges.append(exchange)
+        for inference in self._ended:
+            self.record.note_inference(*inference)
         self._ended.clear()
 
     def close(self, after: int) -> None:
@@ -303,6 +305,14 @@ class Clock:
         """Report an inference's action, or its loss, and the free worker to the dispatcher."""
         raise NotImplementedError
 
+    def _book(self, inference: Inference, span: Span, latency: int, exchange: int | None) -> None:
+        """Record an inference that has ended: with the episode's end, or at once in measurements that are bounded."""
+        noted = span, latency, exchange, inference.number, inference.ticket.frame
+        if self._config.timeline is None:
+            self._ended.append(noted)
+        else:
+            self.record.note_inference(*noted)
+
     def _note_fate(self, fate: Fate) -> None:
         if fate == Fate.DONE:
             self.record.accepted += not self._splits  # features are not yet an action
@@ -360,7 +370,7 @@ class RealClock(Clock):
             self.listen(deadline if event is None else min(deadline, self.begin + event))
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
-        self.record.lateness.append(now - deadline)
+        self.record.note_frame(now - deadline)
 
     def next_start(self) -> int | None:
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
@@ -421,7 +431,7 @@ class RealClock(Clock):
         if event.fate == Fate.DONE:
             ticket, latency = inference.ticket, event.ended - event.began
             span = Span(event.worker, ticket.episode, ticket.start, event.began, event.ended)
-            self._ended.append((inference.number, span, latency, self._now() - inference.sent - latency))
+            self._book(inference, span, latency, self._now() - inference.sent - latency)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
         if event.fate == Fate.LOST:
@@ -456,12 +466,12 @@ class VirtualClock(Clock):
         self._last_deadline = self.record.end = self.record.begin + self._frames.begin(played + frames)
         for event, inference in self.pool.take_in(self._transport.discard()):
             self._note(event, inference, self._last_deadline)
-        self._ended.sort(key=lambda entry: entry[0])  # in the order of starts, as `SimulatedSchedule` logs them
+        self._ended.sort(key=lambda entry: entry[3])  # in the order of starts, as `SimulatedSchedule` logs them
         super().end_episode(frames, played)
 
     def wait_for(self, frame: int) -> None:
         """Let a frame begin; it is never late."""
-        self.record.lateness.append(0)
+        self.record.note_frame(0)
 
     def pass_frame(self, frame: int) -> None:
         """Move time to the next frame's beginning, event by event; inferences that end then are in time for it.
@@ -519,7 +529,7 @@ class VirtualClock(Clock):
         self._note_fate(event.fate)
         ticket, ended = inference.ticket, int(min(event.ended, cut))
         span = Span(event.worker, ticket.episode, ticket.start, event.began, ended)
-        self._ended.append((inference.number, span, event.ended - event.began, None))
+        self._book(inference, span, event.ended - event.began, None)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
         if inference is not None:

@@ -43,6 +43,7 @@ class LoopConfig:
     chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
+    timeline: float | None = None  # seconds that the report's time line holds; None for all
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:

@@ -73,6 +73,15 @@ def _latency(name: str, value: Any) -> Latency:
     return as_latency(value, name)
 
 
+def _timeline(name: str, value: Any) -> float | None:
+    if isinstance(value, str) and value == "all":
+        return None
+    try:
+        return checks.positive(name, value, "seconds")
+    except ValueError:
+        raise ValueError(f"{name} must be 'all' or a number > 0 of seconds, got {value!r}") from None
+
+
 _SECONDS = "It must be a number of seconds from 0 to 1e9."
 
 
@@ -235,6 +244,14 @@ class RunnerSettings(Settings):
         _features,
     )
 
+    timeline: str | float = setting(
+        "all",
+        "For a run without end: the seconds of the environment's time, the last of a run, whose inferences the report "
+        "has one by one, for its trace and picture; all earlier ones are counted, so that memory does not grow with "
+        'the run, and percentiles are within 0.4 %. ``"all"``: every inference, and exact percentiles.',
+        _timeline,
+    )
+
     report_effect: bool = flag(
         False,
         'A transition\'s observations are dicts ``{"start": ..., "effect": ...}``: the one that the decision started '
@@ -259,6 +276,7 @@ class RunnerSettings(Settings):
             default_action=self.default_action if chunk is None else chunk.after,
             chunk=chunk,
             prefix=prefix,
+            timeline=self.timeline,  # type: ignore[arg-type]  # "all" has become None
             overdue=(self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
         )
         latency = self._update_latency(learners)
@@ -330,7 +348,7 @@ class RunnerSettings(Settings):
 
 
 # Settings that `run_spec` combines with others, or makes a part of the run of.
-_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency"}
+_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency", "timeline"}
 _UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 

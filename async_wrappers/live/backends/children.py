@@ -112,6 +112,7 @@ def run_learner(
     layout: SharedLayout,
     memory: SharedMemory,
     updates_per_transition: float | None,
+    counts: bool,
     supervisor: connection.Connection,
 ) -> None:
     """Run a learner in its process: make it, agree on its weights' layout, then learn, and answer commands in between.
@@ -127,7 +128,7 @@ def run_learner(
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
             layout = replace(layout, weights=supervisor.recv())
         controls = layout.controls(memory)
-        learning = LearnerLoop(number, learner, layout, memory, updates_per_transition)
+        learning = LearnerLoop(number, learner, layout, memory, updates_per_transition, counts)
         learning.succeed()
         try:
             while True:

@@ -304,7 +304,8 @@ class ProcessBackend:
         return child
 
     def _learner(self, number: int, incarnation: int) -> Child:
-        takes = number, self._layout, self._memory, self._spec.updates_per_transition
+        counts = self._spec.config.timeline is not None
+        takes = number, self._layout, self._memory, self._spec.updates_per_transition, counts
         child = self._child(self._fork, f"learner {number}", run_learner, self._learner_payload, *takes)
         child.incarnation = incarnation
         child.awaits_layout = self._layout.weights is None
