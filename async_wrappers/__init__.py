@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.live.realtime import Realtime
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -108,6 +109,7 @@ __all__ = [
     "ProbeResult",
     "ProcessEnvs",
     "RampDown",
+    "Realtime",
     "RealtimeDelay",
     "RunFailed",
     "Sequential",
@@ -154,6 +156,7 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "live.realtime": "Realtime",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
@@ -43,6 +44,7 @@ from typing import Any
 from async_wrappers.live.bounded import BoundedMeasurements
 from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
+from async_wrappers.live.realtime import Spin
 from async_wrappers.live.report import Measurements, Span
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.workers import Inference, WorkerPool
@@ -93,6 +95,7 @@ class Clock:
         self._transport, self._config, self._controls = transport, config, controls
         self._stops, self._now, self._warns, self._started = stops, now, warns, started
         self._splits, self._warned = splits, False
+        self._spin = None if config.realtime is None else Spin(config.realtime.spin)
         self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
         self.pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
@@ -360,14 +363,19 @@ class RealClock(Clock):
         """See `Clock.end_episode`."""
         self._last_deadline = self.begin + self._frames.begin(frames)
         self.record.end = max(self._last_deadline, self._now())
+        self.record.loop_time = time.thread_time_ns() - self._used
         super().end_episode(frames, played)
 
     def wait_for(self, frame: int) -> None:
         """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
         deadline = self.begin + self._frames.begin(frame)
+        # From `awake` on it looks for messages again and again, and does not sleep.
+        awake = deadline if self._spin is None else deadline - self._spin.length
         while (now := self._now()) < deadline:
             event = self._dispatcher.next_event() if frame else None
-            self.listen(deadline if event is None else min(deadline, self.begin + event))
+            self.listen(max(awake, now) if event is None else min(max(awake, now), self.begin + event))
+            if self._spin is not None and now < awake <= (woken := self._now()):
+                self._spin.note(woken - awake)
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
         self.record.note_frame(now - deadline)
@@ -376,7 +384,16 @@ class RealClock(Clock):
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
         return self._dispatcher.in_flight(self._running())
 
+    def end_phase(self) -> None:
+        """See `Clock.end_phase`; record how the loop is scheduled."""
+        super().end_phase()
+        if self._spin is not None and (realtime := self._config.realtime) is not None:
+            of = {"priority": realtime.priority, "lock": realtime.lock, "core": realtime.core}
+            self.record.realtime = {**of, "spin_us": self._spin.length / 1e3}
+
     def _set_begin(self, seed: int, played: int) -> None:
+        if not self.record.episodes:
+            self._used = time.thread_time_ns()  # of the processor, without the warm-up
         config, drains = self._config, self._config.between_episodes == "drain"
         if drains:
             for event, running in self.pool.drain(config.start_timeout, self._stops):

@@ -114,6 +114,8 @@ class Measurements:
         reason: Why, where the loop itself did it.
         phase_state: The environment's, for the next phase; None if it keeps nothing.
         notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
+        loop_time: Processor time of the environment loop's thread; None on the virtual clock.
+        realtime: How the loop was scheduled, as in the report.
     """
 
     fps: float
@@ -147,6 +149,8 @@ class Measurements:
     reason: str | None = None
     phase_state: Any = None
     notes: list[tuple[int, Any]] = field(default_factory=list)
+    loop_time: int | None = None
+    realtime: dict[str, Any] | None = None
 
     @property
     def hopeless(self) -> bool:
@@ -241,6 +245,8 @@ class Measurements:
                 for begin, end in pauses
             ),
             timeline_s=self._timeline_s(),
+            loop_share=None if self.loop_time is None else self.loop_time / wall,
+            realtime=self.realtime,
         )
 
     def _statistics(self, numbers: list[int], per: float) -> dict[str, float]:
@@ -348,6 +354,10 @@ class TimingReport:
         timeline_s: Seconds of the environment's time, the last of the run, whose inferences `spans` has; percentiles
             are then those of a histogram, within 0.4 %, and all other numbers exact. None: it has all of them, and
             percentiles are exact.
+        loop_share: Share of a core that the environment loop's thread used, steps of the environment included; None on
+            the virtual clock.
+        realtime: The loop's ``priority`` (None: ordinary), ``lock``, ``core``, and ``spin_us`` at the end; None without
+            `Realtime`.
     """
 
     latency_ms: dict[str, float]
@@ -373,6 +383,8 @@ class TimingReport:
     stopped: str | None = None
     pauses: tuple[tuple[int, int], ...] = ()
     timeline_s: float | None = None
+    loop_share: float | None = field(default=None, compare=False)
+    realtime: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def updates_per_frame(self) -> float:
@@ -503,6 +515,8 @@ class TimingReport:
         yield "interval", f"{_line(self.interval_ms)} ms"
         missed, lateness = self.frames["missed_deadlines"], f"lateness p99 {self.lateness_ms['p99']:.3f} ms"
         yield "deadlines", f"{missed} missed, {lateness}, drift {self.drift_ms:.3f} ms"
+        if self.realtime is not None:
+            yield "realtime", self._scheduled(self.realtime)
         w = self.workers
         yield "workers", f"{w['count']:.0f}, busy {w['busy_share']:.0%}, {w['restarts']:.0f} restarts"
         if self.exchange_us is not None:
@@ -518,6 +532,13 @@ class TimingReport:
             yield "state", f"{self.phase_state}, for the next phase"
         returns = [f"{episode.score:g}" for episode in self.episodes[:8]] + ["..."] * (len(self.episodes) > 8)
         yield "episodes", f"{len(self.episodes)}, returns {', '.join(returns)}"
+
+    def _scheduled(self, realtime: dict[str, Any]) -> str:
+        priority, core = realtime["priority"], realtime["core"]
+        words = ["ordinary priority" if priority is None else f"SCHED_FIFO {priority}"]
+        words += ["memory locked"] * realtime["lock"] + ([] if core is None else [f"core {core}"])
+        words += [f"awake for the last {realtime['spin_us']:.0f} us of a wait", f"{self.loop_share:.0%} of a core"]
+        return ", ".join(words)
 
 
 def _row(row: int, name: str) -> list[dict[str, Any]]:

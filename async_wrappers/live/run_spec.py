@@ -11,6 +11,7 @@ import gymnasium as gym
 from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
@@ -44,6 +45,7 @@ class LoopConfig:
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
     timeline: float | None = None  # seconds that the report's time line holds; None for all
+    realtime: Realtime | None = None
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from async_wrappers import checks
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.memory.block import Codec
+from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, frame_rate
@@ -71,6 +72,12 @@ def _features(name: str, value: Any) -> gym.Space[Any]:
 
 def _latency(name: str, value: Any) -> Latency:
     return as_latency(value, name)
+
+
+def _realtime(name: str, value: Any) -> Realtime:
+    if not isinstance(value, Realtime):
+        raise ValueError(f"{name} must be a Realtime, such as Realtime(), or None, got {value!r}")
+    return value
 
 
 def _timeline(name: str, value: Any) -> float | None:
@@ -252,6 +259,13 @@ class RunnerSettings(Settings):
         _timeline,
     )
 
+    realtime: Realtime | None = setting(
+        None,
+        "`Realtime` scheduling for the environment loop's process, on Linux. None: that of this process. It needs "
+        '``backend="process"``; on the virtual clock it is ignored.',
+        _realtime,
+    )
+
     report_effect: bool = flag(
         False,
         'A transition\'s observations are dicts ``{"start": ..., "effect": ...}``: the one that the decision started '
@@ -298,6 +312,11 @@ class RunnerSettings(Settings):
         refuse_old_playout(self.max_age, stagger.playout)
         if self.backend == "thread" and learners:
             raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
+        if self.backend == "thread" and self.realtime is not None:
+            raise ValueError(
+                "realtime must be None with backend='thread', whose environment loop runs in the caller's thread: use "
+                f"backend='process', got {self.realtime!r}"
+            )
         if stagger.granted is not None and not learners:
             raise ValueError(f"stagger={self.stagger!r} gives learning a place in the cycle: give make_learner")
         if chunk is not None and chunk.mean is not None and learners:

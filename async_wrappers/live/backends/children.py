@@ -64,6 +64,9 @@ def run_environment(
             def warns(sentence: str) -> None:
                 supervisor.send(("warning", number, sentence))
 
+            if config.realtime is not None:
+                # last, so that threads which the environment has started are neither on the loop's core nor as urgent
+                config.realtime.apply()
             loop = EnvironmentLoop(env, transport, config, journal, controls, stops, warns=warns, release=release)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])

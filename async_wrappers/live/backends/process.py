@@ -66,6 +66,8 @@ class ProcessBackend:
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
             raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
         self._spec = spec
+        if spec.config.realtime is not None:
+            spec.config.realtime.refuse()
         _pickled("make_env", spec.make_env)
         _pickled("a default action, strategy or latency", spec.config)
         self._environment_payload = cloudpickle.dumps((spec.make_env, spec.config))
@@ -280,6 +282,8 @@ class ProcessBackend:
                 with _main_without_file(), signals_blocked() if spawned else nullcontext():
                     process.start()
                 child = self._started[name] = Child(name, process, ours)
+                if target is not run_environment:
+                    self._keep_off_loop(child)
                 return child
             except (EOFError, ConnectionError) as error:
                 ours.close()
@@ -295,8 +299,20 @@ class ProcessBackend:
             "and whether there is room for more processes (`ulimit -u`) and memory"
         )
 
+    def _keep_off_loop(self, child: Child) -> None:
+        """Keep a child, and what it starts, away from the environment loop's own core, if it has one."""
+        realtime = self._spec.config.realtime
+        if realtime is not None and realtime.core is not None and child.process.pid is not None:
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(child.process.pid, self._cores_beside_loop())
+
+    def _cores_beside_loop(self) -> set[int]:
+        realtime = self._spec.config.realtime
+        cores: set[int] = os.sched_getaffinity(0)
+        return cores if realtime is None or realtime.core is None else cores - {realtime.core}
+
     def _worker(self, number: int, incarnation: int) -> Child:
-        cores = sorted(os.sched_getaffinity(0)) if self._spec.pin else []
+        cores = sorted(self._cores_beside_loop()) if self._spec.pin else []
         core = cores[number % len(cores)] if cores else None
         takes = number, incarnation, self._layout, self._memory, self._tickets[number], self._outbox, core
         child = self._child(self._fork, f"worker {number}", run_worker, self._policy_payload, *takes)

@@ -33,6 +33,16 @@ def of_frames(report: TimingReport, frames: int) -> tuple[Any, ...]:
     return tuple(span for span in report.spans if first[span.episode] + span.start >= lived - frames)
 
 
+def shown(spans: Any) -> tuple[Any, ...]:
+    """Return places and effects apart: of two that read the same frame, a whole time line takes the first that ended.
+
+    A strategy that holds actions back may have applied the other one.
+    """
+    places = sorted((each.episode, each.start, each.worker, each.began, each.ended) for each in spans)
+    effects = [(each.episode, each.start, each.effect, each.applied, each.lag) for each in spans]
+    return places, sorted(each for each in effects if each[2] is not None)
+
+
 def assert_alike(bounded: TimingReport, whole: TimingReport) -> None:
     """Compare all but the time line: numbers are equal, quantiles within their error."""
     for name, value in whole.to_dict().items():
@@ -41,7 +51,7 @@ def assert_alike(bounded: TimingReport, whole: TimingReport) -> None:
             assert found == pytest.approx(value, rel=RELATIVE_ERROR * 1.01, abs=1e-9, nan_ok=True), name
             for exact in ("mean", "std", "max"):
                 assert found[exact] == pytest.approx(value[exact], rel=1e-9, abs=1e-12, nan_ok=True), name
-        elif name != "timeline_s":
+        elif name not in ("timeline_s", "loop_share"):
             assert repr(found) == repr(value), name
 
 
@@ -64,7 +74,7 @@ def test_a_bounded_report_is_the_whole_one_but_for_the_time_line(case: Case, hel
     bounded = play(timeline=held / float(case.fps) * (1 - 1e-9))
     assert_alike(bounded, whole)
     assert bounded.pauses == whole.pauses
-    assert sorted(map(repr, bounded.spans)) == sorted(map(repr, of_frames(whole, held)))
+    assert shown(bounded.spans) == shown(of_frames(whole, held))
 
 
 class Counting:
