@@ -115,7 +115,7 @@ class Clock:
         """Begin a phase, and return its measurements, empty so far."""
         self._since = math.inf
         self._counted = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
-        of = float(self._frames.fps), self._config.workers, self.simulated
+        of = float(self._frames.fps), self._config.processes, self.simulated
         if self._config.timeline is None:
             self.record = Measurements(*of)
         else:
@@ -459,13 +459,17 @@ class RealClock(Clock):
         if inference.ticket.number >= self._first:  # it is of the present episode
             if done:
                 self.pool.wait(inference, event)
-                self._dispatcher.finished(event.worker, start, event.began - self.begin, event.ended - self.begin)
+                self._dispatcher.finished(event.worker, start, *self._times(event, inference))
                 return
             self._dispatcher.lost(start)
         elif done and inference.sent >= self._since:
             self.record.dropped += 1
         if event.fate != Fate.LOST:
             self._dispatcher.free(event.worker, self._now() - self.begin)
+
+    def _times(self, event: Finished, inference: Inference) -> tuple[int, int]:
+        """Return when an inference began and ended, in nanoseconds since the episode began."""
+        return event.began - self.begin, event.ended - self.begin
 
 
 class VirtualClock(Clock):

@@ -160,7 +160,7 @@ class EnvironmentLoop:
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls, self._stops = journal, controls, stops
-        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
+        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
             line, name = config.chunk.call(line), "after"

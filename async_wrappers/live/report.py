@@ -207,7 +207,7 @@ class Measurements:
         total, fresh = sum(episode.frames for episode in self.episodes), sum(map(len, self.effects))
         paused = sum(end - begin for pauses in self.pauses for begin, end in pauses)
         wall = max(self.end - self.begin - self.waited, 1)
-        busy = self._busy() / (wall * self.workers)
+        busy = self._busy() / (wall * max(self.workers, 1))
         return TimingReport(
             latency_ms=self._statistics(self.latencies, 1e6),
             interval_ms=self._interval_ms(),
@@ -334,7 +334,8 @@ class TimingReport:
         lateness_ms: By how much frames began after their deadline.
         drift_ms: Lateness of the last frame less that of the first.
         fps: Frames per second that were reached.
-        workers: count, restarts, and busy_share (inference time per worker and run time).
+        workers: count, restarts, and busy_share (inference time per worker and run time). With a policy in the loop
+            the count is 0, and the share that of its inferences in the run time.
         episodes: Each episode's return and frames.
         spans: Each inference, for the trace.
         exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
@@ -518,7 +519,10 @@ class TimingReport:
         if self.realtime is not None:
             yield "realtime", self._scheduled(self.realtime)
         w = self.workers
-        yield "workers", f"{w['count']:.0f}, busy {w['busy_share']:.0%}, {w['restarts']:.0f} restarts"
+        if w["count"]:
+            yield "workers", f"{w['count']:.0f}, busy {w['busy_share']:.0%}, {w['restarts']:.0f} restarts"
+        else:
+            yield "workers", f"none: the policy runs in the loop, {w['busy_share']:.1%} of the time"
         if self.exchange_us is not None:
             yield "exchange", f"{_line(self.exchange_us)} us"
         if self.lost:

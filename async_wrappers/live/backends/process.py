@@ -233,13 +233,14 @@ class ProcessBackend:
 
     def _start(self) -> None:
         """Start all children; the environment reports its spaces, the learner the layout of its weights."""
-        workers, learners = self._spec.config.workers, self._spec.learners
+        workers, learners = self._spec.config.processes, self._spec.learners
         messages, self._outbox = map(self._keep, socket.socketpair())
         for _ in range(workers):
             inbox, tickets = map(self._keep, socket.socketpair())
             self._inboxes.append(inbox)
             self._tickets.append(tickets)
-        policy = None if self._spec.features is None else self._policy_payload  # its release half, for one with memory
+        in_loop = self._spec.config.in_loop or self._spec.features is not None  # all of it, or its release half
+        policy = self._policy_payload if in_loop else None
         takes = self._environment_payload, policy, self._memory, self._inboxes, messages
         self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)
         self._close_inboxes()
