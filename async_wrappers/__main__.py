@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.analysis import scaling
+from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks,probe}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks,probe,doctor}")
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
@@ -97,6 +98,10 @@ def _make_parser() -> _Parser:
     probe.add_argument("--seed", type=int, default=0, help="of the first episode and of the actions (0)")
     probe.add_argument("--alternatives", type=int, default=2, help="other actions that are tried on a frame (2)")
     probe.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
+    doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
+    doctor.add_argument("--seconds", type=float, default=10.0, help="of each of four measurements (10)")
+    doctor.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
     for command, seconds, what, fps in (
         (one, 60, "how long an episode lasts", 60),
         (many, 600, "how long to simulate each", 60),
@@ -244,11 +249,20 @@ def _maker(env: str, kwargs: str) -> Callable[[], gym.Env[Any, Any]]:
     return make
 
 
+def _doctor(options: argparse.Namespace) -> None:
+    found = examine(options.hz, options.seconds)
+    facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    print(facts if options.json == "-" else found)
+
+
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "plan": _plan,
     "workers": _workers,
     "networks": _networks,
     "probe": _probe,
+    "doctor": _doctor,
 }
 
 
