@@ -9,6 +9,8 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
+  one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.realtime import Realtime
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
@@ -99,6 +102,9 @@ __all__ = [
     "KeepEntries",
     "Latency",
     "LogNormal",
+    "Machine",
+    "MachineEnv",
+    "MachineFailed",
     "MaxTime",
     "Memory",
     "MinAtarEnv",
@@ -156,6 +162,7 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "live.machine": "Machine MachineEnv MachineFailed",
     "live.realtime": "Realtime",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",

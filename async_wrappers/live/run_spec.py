@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
+from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.report import Measurements
@@ -51,6 +52,7 @@ class LoopConfig:
     stack_size: int = 1
     timeline: float | None = None  # seconds that the report's time line holds; None for all
     realtime: Realtime | None = None
+    learns_from: str = "sent"
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
     in_loop: bool = False
 
@@ -121,7 +123,7 @@ class PhaseSpec:
 class RunSpec:
     """The parts of a run and the settings of its loop; see `AsyncRunner` for their meanings."""
 
-    make_env: Callable[[], gym.Env[Any, Any]]
+    make_env: Callable[[], gym.Env[Any, Any] | Machine]
     make_policy: Callable[[], Any]
     config: LoopConfig
     make_learner: Callable[..., Any] | None = None

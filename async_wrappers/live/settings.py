@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from async_wrappers import checks
 from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
@@ -96,8 +97,12 @@ _SECONDS = "It must be a number of seconds from 0 to 1e9."
 class RunnerSettings(Settings):
     """The arguments of `AsyncRunner`, checked."""
 
-    make_env: Callable[[], gym.Env[Any, Any]] = field(
-        metadata=declared("Makes the environment, which is stepped once per frame.", _function("makes the environment"))
+    make_env: Callable[[], gym.Env[Any, Any] | Machine] = field(
+        metadata=declared(
+            "Makes the environment, which is stepped once per frame, or a `Machine`, which is sent an action at once "
+            "and read as the next frame begins.",
+            _function("makes the environment"),
+        )
     )
     make_policy: Callable[[], Any] = field(
         metadata=declared(
@@ -115,8 +120,8 @@ class RunnerSettings(Settings):
     )
     fps: float | Fraction | None = setting(
         None,
-        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), which is made once "
-        "more for this.",
+        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), or the machine's "
+        "``fps``; it is made once more for this.",
         _fps,
         "It must be > 0.",
     )
@@ -273,6 +278,13 @@ class RunnerSettings(Settings):
         "from, and that of the frame on which its action was applied, for a critic. Policies get the first alone. Not "
         "with chunks, nor with stacks.",
     )
+    learns_from: str = choice(
+        "sent",
+        'The action of a transition where another one was sent than the policy drew: ``"sent"``, or ``"drawn"`` for a '
+        "learner that needs the density of the policy's own, as PPO and V-trace do.",
+        "sent",
+        "drawn",
+    )
 
     def run_spec(self) -> RunSpec:
         """Return the run that these arguments describe.
@@ -303,8 +315,8 @@ class RunnerSettings(Settings):
     def _frames_per_second(self) -> Any:
         if self.fps is not None:
             return self.fps
-        with closing(self.make_env()) as env:
-            return frame_rate(env)
+        with closing(as_environment(self.make_env())) as env:
+            return env.fps if isinstance(env, MachineEnv) else frame_rate(env)
 
     def _of(self, kind: type[LoopConfig] | type[RunSpec]) -> dict[str, Any]:
         """Return the settings that a part of the run takes unchanged."""
