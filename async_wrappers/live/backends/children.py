@@ -29,6 +29,7 @@ from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.release import Release
+from async_wrappers.live.remote.transport import RemoteTransport
 
 __all__ = ["as_child", "ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
 
@@ -50,7 +51,7 @@ def run_environment(
     """
     gone = threading.Event()
     with as_child(supervisor, gone.set):
-        make_env, config = cloudpickle.loads(payload)
+        make_env, config, place = cloudpickle.loads(payload)
         env = made_environment(make_env)
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
@@ -60,12 +61,6 @@ def run_environment(
             release = None
             if policy is not None and layout.features is not None:
                 release = _made_release(policy, layout, memory)
-            transport: Transport
-            clock: type[RealClock] = RealClock
-            if policy is not None and config.in_loop:
-                transport, clock = _made_in_loop(policy, layout, memory), InLoopClock
-            else:
-                transport = SharedTransport(layout, memory, inboxes, outbox)
 
             def stops() -> bool:
                 return controls.stop >= number or gone.is_set()
@@ -73,6 +68,14 @@ def run_environment(
             def warns(sentence: str) -> None:
                 supervisor.send(("warning", number, sentence))
 
+            transport: Transport
+            remote, clock = None, RealClock
+            if policy is not None and config.in_loop:
+                transport, clock = _made_in_loop(policy, layout, memory), InLoopClock
+            elif place is None:
+                transport = SharedTransport(layout, memory, inboxes, outbox)
+            else:
+                remote = transport = RemoteTransport(layout, config, place, warns)
             if config.realtime is not None:
                 # last, so that threads which the environment has started are neither on the loop's core nor as urgent
                 config.realtime.apply()
@@ -80,7 +83,10 @@ def run_environment(
             loop = EnvironmentLoop(*at_once, warns=warns, release=release, clock=clock)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])
-                supervisor.send(("record", number, loop.play(phase)))
+                record = loop.play(phase)
+                if remote is not None:
+                    record.restarts += remote.take_reconnections()
+                supervisor.send(("record", number, record))
         finally:
             env.close()
 
