@@ -392,7 +392,7 @@ class VectorEnvs:
         def taken_now(name: str) -> NDArray[Any]:
             array: NDArray[Any] = getattr(self, name)
             if everyone:
-                setattr(self, name, np.zeros_like(array))
+                setattr(self, name, np.zeros(array.shape, array.dtype))
                 return array
             some = array[ids]
             array[ids] = 0
