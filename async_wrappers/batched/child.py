@@ -153,11 +153,15 @@ class Environments:
         make: Makes one.
         share: Which of the N they are.
         keep: From the last info of an episode to what is kept of it.
+
+    Attributes:
+        infos: The newest one of each.
     """
 
     def __init__(self, make: Callable[[], Any], share: range, keep: Callable[[Info], Info]) -> None:
         """See the class."""
         self._share, self._keep = share, keep
+        self.infos: list[Info] = [{} for _ in share]
         self._envs: list[gym.Env[Any, Any]] = []
         with self._blamed():
             for _ in share:
@@ -221,6 +225,7 @@ class Environments:
                     self._begin(place, i, observation, info)
                     continue
                 put(i, observation)
+                self.infos[i] = info
                 if delayed:
                     self._times[:, i] = [info["realtime"][key] for key in TIMES]
                     if "executed" in info["realtime"]:
@@ -238,6 +243,7 @@ class Environments:
         """An episode begins."""
         _check_shapes(self.spaces[0], observation)
         self._put[place](i, observation)
+        self.infos[i] = info
         realtime = info.get("realtime")
         if realtime is not None:
             self._delayed[0] = True

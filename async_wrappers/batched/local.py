@@ -46,6 +46,9 @@ class LocalEnvs(VectorEnvs):
     def _info_of_end(self, i: int) -> Info:
         return self._local.final_infos.get(i, {})
 
+    def _newest_info(self, i: int) -> Info:
+        return own_info(self._local.environments.infos[i])
+
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
         return finals(self._info["final_obs"], ended)
 
@@ -58,12 +61,12 @@ class _LocalVector(gym.vector.VectorEnv[Any, Any, Any]):
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
         function("make", make, "makes an environment")
         self.num_envs = whole("num_envs", num_envs, 1)
-        self._environments = Environments(make, range(self.num_envs), own_info)
-        spaces = self._environments.spaces
+        self.environments = Environments(make, range(self.num_envs), own_info)
+        spaces = self.environments.spaces
         for name, space in zip(("the observation space", "the action space"), spaces, strict=True):
             check_space(name, space)
         self._board = Board.plain(spaces, self.num_envs)
-        self._environments.use(self._board)
+        self.environments.use(self._board)
         self.single_observation_space, self.single_action_space = spaces
         self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in spaces)
         self.final_infos: dict[int, Info] = {}  # of the episodes that ended in the last step
@@ -71,14 +74,14 @@ class _LocalVector(gym.vector.VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
         """Reset all; `seed` is one for each."""
         self._board.seeds[:] = seed
-        self._environments.reset(0)
+        self.environments.reset(0)
         return self._board.observations[0], self._board.info()
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Step all."""
         board = self._board
         mapped(np.copyto, board.actions, actions)
-        self.final_infos = self._environments.step(0)
+        self.final_infos = self.environments.step(0)
         info = board.info()
         if (board.terminal | board.truncated).any():
             info["final_obs"] = board.final
@@ -86,4 +89,4 @@ class _LocalVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments."""
-        self._environments.close()
+        self.environments.close()

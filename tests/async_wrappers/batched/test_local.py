@@ -35,8 +35,7 @@ def plain(shown: Shown) -> list[Any]:
     arrays = [shown.env_ids, *leaves(shown.observation), shown.reward, shown.first, shown.terminal, shown.truncated]
     arrays += [shown.realtime[key] for key in sorted(shown.realtime)]
     finals = {i: [np.asarray(each).tolist() for each in leaves(shown.final[i])] for i in shown.final}
-    infos = {i: info["realtime"] for i, info in shown.info.items()}
-    return [[(array.dtype, array.tolist()) for array in arrays], finals, infos]
+    return [[(array.dtype, array.tolist()) for array in arrays], finals, shown.info]
 
 
 @pytest.mark.parametrize("name", MAKES)
