@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.files import write_atomically
+from async_wrappers.latency import Trace
 from async_wrappers.live.histogram import RELATIVE_ERROR
+from async_wrappers.live.journey import MOST_JOURNEYS, Journey, parts_ms
 from async_wrappers.live.picture import fresh_share, timing_picture
 
 __all__ = ["Effects", "EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution"]
@@ -73,6 +75,7 @@ class Effects(list[tuple[int, int]]):
         self.append((start, effect))
 
 
+_PARTS = ("out", "queue", "inference", "back", "round_trip")
 _HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
 
 
@@ -116,6 +119,7 @@ class Measurements:
         notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
         loop_time: Processor time of the environment loop's thread; None on the virtual clock.
         realtime: How the loop was scheduled, as in the report.
+        journeys: Parts of the newest round trips to workers on another machine.
     """
 
     fps: float
@@ -151,6 +155,7 @@ class Measurements:
     notes: list[tuple[int, Any]] = field(default_factory=list)
     loop_time: int | None = None
     realtime: dict[str, Any] | None = None
+    journeys: deque[Journey] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
 
     @property
     def hopeless(self) -> bool:
@@ -239,6 +244,7 @@ class Measurements:
             lag_updates=None if self.lags is None else self._statistics(self.lags, 1),
             off_policy=self.off_policy,
             stopped=self.reason,
+            journey_ms=parts_ms(self.journeys),
             pauses=tuple(
                 (self._at(episode, begin), self._at(episode, end))
                 for episode, pauses in zip(self.episodes, self.pauses, strict=False)
@@ -359,6 +365,9 @@ class TimingReport:
             the virtual clock.
         realtime: The loop's ``priority`` (None: ordinary), ``lock``, ``core``, and ``spin_us`` at the end; None without
             `Realtime`.
+        journey_ms: With a policy on another machine, parts of a round trip (`async_wrappers.live.journey`): out, queue,
+            inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict of mean,
+            p50, p99 and max. Else empty.
     """
 
     latency_ms: dict[str, float]
@@ -386,6 +395,18 @@ class TimingReport:
     timeline_s: float | None = None
     loop_share: float | None = field(default=None, compare=False)
     realtime: dict[str, Any] | None = field(default=None, compare=False)
+    journey_ms: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def latency_trace(self) -> Trace:
+        """Return how long the inferences took, in the order of their starts, as a latency model.
+
+        `RealtimeDelay`, the virtual clock and `plan` take it. Of a policy on another machine it is the round trips.
+
+        Raises:
+            ValueError: There was no inference.
+        """
+        ordered = sorted(self.spans, key=lambda span: (span.began, span.worker))
+        return Trace([(span.ended - span.began) / 1e9 for span in ordered])
 
     @property
     def updates_per_frame(self) -> float:
@@ -525,6 +546,9 @@ class TimingReport:
             yield "workers", f"none: the policy runs in the loop, {w['busy_share']:.1%} of the time"
         if self.exchange_us is not None:
             yield "exchange", f"{_line(self.exchange_us)} us"
+        if self.journey_ms:
+            parts = ", ".join(f"{name} {self.journey_ms[name]['p50']:.2f}" for name in _PARTS)
+            yield "journey", f"p50 {parts} ms; out and back +- {self.journey_ms['doubt']['p50']:.2f}"
         if self.lost:
             yield "lost", f"{self.lost}"
         if self.learner_step_ms:
