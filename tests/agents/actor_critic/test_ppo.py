@@ -478,7 +478,7 @@ def test_it_learns_to_steer() -> None:
                          optimizer=adam)  # fmt: skip
     envs.begin(list(range(8)))
     scores: list[float] = []
-    for _ in range(400):
+    for _ in range(300):
         shown = envs.recv()
         scores += [each.score for each in agent.observe(shown)]
         envs.send(shown.env_ids, agent.act(shown))
@@ -540,10 +540,11 @@ def test_it_learns_live_and_goes_on_bit_for_bit(bindings: tuple[str, ...], tmp_p
 
 
 def test_several_learners_are_refused_before_the_run_begins(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"^AsyncRunner\.learners must be 1 with agent 'ppo', whose update has several"
-    ):
-        live(tmp_path, 1, "AsyncRunner.learners = 2")
+    from async_wrappers.agents.create_runner import create_runner
+
+    load_gin("configs/live/pendulum_ppo.gin", bindings=["AsyncRunner.learners = 2"])
+    with pytest.raises(ValueError, match=r"^AsyncRunner\.learners must be 1 with agent 'ppo', whose update has sev"):
+        create_runner(tmp_path)
 
 
 # Runs of many environments.
