@@ -9,6 +9,8 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
+  one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
@@ -61,10 +63,11 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
-    from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
+    from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
@@ -98,9 +101,13 @@ __all__ = [
     "KeepEntries",
     "Latency",
     "LogNormal",
+    "Machine",
+    "MachineEnv",
+    "MachineFailed",
     "MaxTime",
     "Memory",
     "MinAtarEnv",
+    "NoAction",
     "NoStagger",
     "PlainSchedule",
     "Plan",
@@ -154,10 +161,11 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "live.machine": "Machine MachineEnv MachineFailed",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
-    "policy": "Decision Memory Policy SplitPolicy",
+    "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",

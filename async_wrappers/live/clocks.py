@@ -103,6 +103,7 @@ class Clock:
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
+        self._lateness = 0  # of the frame that was waited for last
         self.begin = 0
 
     # A phase and its episodes.
@@ -182,7 +183,7 @@ class Clock:
         return self._number >= 0
 
     def wait_for(self, frame: int) -> None:
-        """Let a frame begin."""
+        """Let a frame begin; its lateness is recorded once it is played (`begin_frame`)."""
         raise NotImplementedError
 
     def publish(self, observation: Any) -> int:
@@ -199,6 +200,7 @@ class Clock:
             observation: The workers' input, for the learners; None if nothing is learnt.
         """
         self._ticket, self._shown = ticket, observation
+        self.record.lateness.append(self._lateness)
         self.take_turns()
         self._report_overdue()
         self._dispatcher.frame(ticket.start)
@@ -360,7 +362,7 @@ class RealClock(Clock):
             self.listen(deadline if event is None else min(deadline, self.begin + event))
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
-        self.record.lateness.append(now - deadline)
+        self._lateness = now - deadline
 
     def next_start(self) -> int | None:
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
@@ -461,7 +463,6 @@ class VirtualClock(Clock):
 
     def wait_for(self, frame: int) -> None:
         """Let a frame begin; it is never late."""
-        self.record.lateness.append(0)
 
     def pass_frame(self, frame: int) -> None:
         """Move time to the next frame's beginning, event by event; inferences that end then are in time for it.

@@ -10,7 +10,9 @@ import gymnasium as gym
 
 from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
+from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
@@ -43,6 +45,7 @@ class LoopConfig:
     chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
+    learns_from: str = "sent"
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
@@ -107,7 +110,7 @@ class PhaseSpec:
 class RunSpec:
     """The parts of a run and the settings of its loop; see `AsyncRunner` for their meanings."""
 
-    make_env: Callable[[], gym.Env[Any, Any]]
+    make_env: Callable[[], gym.Env[Any, Any] | Machine]
     make_policy: Callable[[], Any]
     config: LoopConfig
     make_learner: Callable[..., Any] | None = None
@@ -119,6 +122,7 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
     report_effect: bool = False
+    remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from async_wrappers import checks
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
+from async_wrappers.live.remote.address import Address, RemotePolicy, as_token
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, frame_rate
@@ -38,6 +40,14 @@ def _function(purpose: str) -> Callable[[str, Any], Any]:
         return value
 
     return check
+
+
+def _policy(name: str, value: Any) -> Any:
+    if isinstance(value, str) and "://" in value:
+        Address.of(name, value)
+    else:
+        checks.function(name, value, "makes a policy, or the address of a PolicyServer")
+    return value
 
 
 def _fps(name: str, value: Any) -> Any:
@@ -80,13 +90,18 @@ _SECONDS = "It must be a number of seconds from 0 to 1e9."
 class RunnerSettings(Settings):
     """The arguments of `AsyncRunner`, checked."""
 
-    make_env: Callable[[], gym.Env[Any, Any]] = field(
-        metadata=declared("Makes the environment, which is stepped once per frame.", _function("makes the environment"))
-    )
-    make_policy: Callable[[], Any] = field(
+    make_env: Callable[[], gym.Env[Any, Any] | Machine] = field(
         metadata=declared(
-            "Makes a policy (`Policy`, or a function of the observation); called once per worker.",
-            _function("makes a policy"),
+            "Makes the environment, which is stepped once per frame, or a `Machine`, which is sent an action at once "
+            "and read as the next frame begins.",
+            _function("makes the environment"),
+        )
+    )
+    make_policy: Callable[[], Any] | str = field(
+        metadata=declared(
+            "Makes a policy (`Policy`, or a function of the observation); called once per worker. Or the address of a "
+            "`PolicyServer` with the policy, ``tcp://host:port`` or ``unix://path``: the workers are there.",
+            _policy,
         )
     )
     workers: int = field(
@@ -98,8 +113,8 @@ class RunnerSettings(Settings):
     )
     fps: float | Fraction | None = setting(
         None,
-        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), which is made once "
-        "more for this.",
+        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), or the machine's "
+        "``fps``; it is made once more for this.",
         _fps,
         "It must be > 0.",
     )
@@ -241,6 +256,25 @@ class RunnerSettings(Settings):
         "from, and that of the frame on which its action was applied, for a critic. Policies get the first alone. Not "
         "with chunks, nor with stacks.",
     )
+    learns_from: str = choice(
+        "sent",
+        'The action of a transition where another one was sent than the policy drew: ``"sent"``, or ``"drawn"`` for a '
+        "learner that needs the density of the policy's own, as PPO and V-trace do.",
+        "sent",
+        "drawn",
+    )
+
+    token: str | bytes | None = setting(
+        None,
+        "With an address: the secret that its server has too, at least 16 bytes. None: the server has none.",
+        as_token,
+    )
+    make_release: Callable[[], Any] | None = setting(
+        None,
+        "With an address and `features`: makes the policy of which the environment loop calls ``release``; ``encode`` "
+        "is called in the server.",
+        _function("makes a policy in two halves, or None"),
+    )
 
     def run_spec(self) -> RunSpec:
         """Return the run that these arguments describe.
@@ -261,14 +295,46 @@ class RunnerSettings(Settings):
             prefix=prefix,
             overdue=(self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
         )
-        latency = self._update_latency(learners)
-        return RunSpec(**self._of(RunSpec), config=config, learners=learners, learner_latency=latency)
+        latency, remote = self._update_latency(learners), self._remote(learners)
+        makes = self.make_policy if remote is None else self.make_release
+        given = {**self._of(RunSpec), "make_policy": makes, "remote": remote}
+        return RunSpec(**given, config=config, learners=learners, learner_latency=latency)
+
+    def _remote(self, learners: int) -> RemotePolicy | None:
+        """Return where the policy is; None if workers are made here."""
+        address = self.make_policy
+        if not isinstance(address, str):
+            for name in ("token", "make_release"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is for a policy on another machine, whose address make_policy is, got {address!r}"
+                    )
+            return None
+        if learners:
+            raise ValueError(
+                f"make_policy={address!r} is a policy on another machine, to which no learner sends weights yet: leave "
+                f"make_learner out, or give a make_policy of this machine, got learners={learners}"
+            )
+        if isinstance(self.backend, str) and self.backend == "virtual":
+            raise ValueError(
+                f"backend must be 'process' or 'thread' with make_policy={address!r}, as the virtual clock infers in "
+                "this process, got 'virtual'"
+            )
+        if self.pin:
+            raise ValueError(f"pin must be False with make_policy={address!r}, whose workers are not here, got True")
+        if (self.features is None) != (self.make_release is None):
+            raise ValueError(
+                "features and make_release must be given together with an address, as the environment loop releases "
+                "the features that the server encodes: give both, or neither for a policy without memory, got "
+                f"features={self.features!r} and make_release={self.make_release!r}"
+            )
+        return RemotePolicy(Address.of("make_policy", address), self.token)  # type: ignore[arg-type]
 
     def _frames_per_second(self) -> Any:
         if self.fps is not None:
             return self.fps
-        with closing(self.make_env()) as env:
-            return frame_rate(env)
+        with closing(as_environment(self.make_env())) as env:
+            return env.fps if isinstance(env, MachineEnv) else frame_rate(env)
 
     def _of(self, kind: type[LoopConfig] | type[RunSpec]) -> dict[str, Any]:
         """Return the settings that a part of the run takes unchanged."""
@@ -330,7 +396,7 @@ class RunnerSettings(Settings):
 
 
 # Settings that `run_spec` combines with others, or makes a part of the run of.
-_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency"}
+_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency", "make_policy"}
 _UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 
