@@ -95,6 +95,7 @@ class Measurements:
         latencies: Of each inference.
         spans: Of each inference; on the virtual clock a reset cuts it off.
         exchanges: Transport time of each decision: from ticket to action, less the inference.
+        journeys: Parts of the newest round trips to workers on another machine.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
         lags: Age of the weights behind each applied action when it was applied, in updates of all learners; None
@@ -119,7 +120,6 @@ class Measurements:
         notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
         loop_time: Processor time of the environment loop's thread; None on the virtual clock.
         realtime: How the loop was scheduled, as in the report.
-        journeys: Parts of the newest round trips to workers on another machine.
     """
 
     fps: float
@@ -133,6 +133,7 @@ class Measurements:
     latencies: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
+    journeys: deque[Journey] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
     lateness: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     lags: list[int] | None = None
@@ -155,7 +156,6 @@ class Measurements:
     notes: list[tuple[int, Any]] = field(default_factory=list)
     loop_time: int | None = None
     realtime: dict[str, Any] | None = None
-    journeys: deque[Journey] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
 
     @property
     def hopeless(self) -> bool:
@@ -235,6 +235,7 @@ class Measurements:
             episodes=tuple(replace(episode, began=episode.began - self.begin) for episode in self.episodes),
             spans=tuple(self._placed()),
             exchange_us=self._statistics(self.exchanges, 1e3) if self.exchanges else None,
+            journey_ms=parts_ms(self.journeys),
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
@@ -244,7 +245,6 @@ class Measurements:
             lag_updates=None if self.lags is None else self._statistics(self.lags, 1),
             off_policy=self.off_policy,
             stopped=self.reason,
-            journey_ms=parts_ms(self.journeys),
             pauses=tuple(
                 (self._at(episode, begin), self._at(episode, end))
                 for episode, pauses in zip(self.episodes, self.pauses, strict=False)
@@ -346,6 +346,9 @@ class TimingReport:
         spans: Each inference, for the trace.
         exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
             virtual clock.
+        journey_ms: With a policy on another machine, parts of a round trip (`async_wrappers.live.journey`): out, queue,
+            inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict of mean,
+            p50, p99 and max. Else empty.
         playout_frames: Frames from a decision's start until its action is due; 0 if it is due when it is ready.
         lost: Inferences that gave no action, by reason.
         updates: Updates of all learners.
@@ -365,9 +368,6 @@ class TimingReport:
             the virtual clock.
         realtime: The loop's ``priority`` (None: ordinary), ``lock``, ``core``, and ``spin_us`` at the end; None without
             `Realtime`.
-        journey_ms: With a policy on another machine, parts of a round trip (`async_wrappers.live.journey`): out, queue,
-            inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict of mean,
-            p50, p99 and max. Else empty.
     """
 
     latency_ms: dict[str, float]
@@ -382,6 +382,7 @@ class TimingReport:
     episodes: tuple[EpisodeTiming, ...]
     spans: tuple[Span, ...] = ()
     exchange_us: dict[str, float] | None = None
+    journey_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     playout_frames: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
@@ -395,18 +396,6 @@ class TimingReport:
     timeline_s: float | None = None
     loop_share: float | None = field(default=None, compare=False)
     realtime: dict[str, Any] | None = field(default=None, compare=False)
-    journey_ms: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def latency_trace(self) -> Trace:
-        """Return how long the inferences took, in the order of their starts, as a latency model.
-
-        `RealtimeDelay`, the virtual clock and `plan` take it. Of a policy on another machine it is the round trips.
-
-        Raises:
-            ValueError: There was no inference.
-        """
-        ordered = sorted(self.spans, key=lambda span: (span.began, span.worker))
-        return Trace([(span.ended - span.began) / 1e9 for span in ordered])
 
     @property
     def updates_per_frame(self) -> float:
@@ -427,6 +416,17 @@ class TimingReport:
     def refused(self) -> int:
         """Number of the policy's answers that were no action."""
         return self.lost.get("refused", 0)
+
+    def latency_trace(self) -> Trace:
+        """Return how long the inferences took, in the order of their starts, as a latency model.
+
+        `RealtimeDelay`, the virtual clock and `plan` take it. Of a policy on another machine it is the round trips.
+
+        Raises:
+            ValueError: There was no inference.
+        """
+        ordered = sorted(self.spans, key=lambda span: (span.began, span.worker))
+        return Trace([(span.ended - span.began) / 1e9 for span in ordered])
 
     @property
     def wins(self) -> int:
