@@ -9,6 +9,7 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `load_recording`: the episodes that ``AsyncRunner(record=...)`` has recorded, as arrays.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.live.recording.reader import Recording, load_recording
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -109,6 +111,7 @@ __all__ = [
     "ProcessEnvs",
     "RampDown",
     "RealtimeDelay",
+    "Recording",
     "RunFailed",
     "Sequential",
     "Shown",
@@ -131,6 +134,7 @@ __all__ = [
     "create_gym_vector",
     "create_minatar_environment",
     "decompose",
+    "load_recording",
     "make_stagger",
     "measure",
     "plan",
@@ -154,6 +158,7 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "live.recording.reader": "Recording load_recording",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",

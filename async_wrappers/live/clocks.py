@@ -72,6 +72,7 @@ class Clock:
         pool: The workers and their inferences.
         record: The measurements of the phase that goes on.
         begin: When the running episode's first frame began.
+        lateness: By how many nanoseconds the frame that goes on began late.
     """
 
     simulated: bool
@@ -103,7 +104,7 @@ class Clock:
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
-        self.begin = 0
+        self.begin = self.lateness = 0
 
     # A phase and its episodes.
 
@@ -180,6 +181,10 @@ class Clock:
     def has_begun(self) -> bool:
         """Whether a frame was ever published."""
         return self._number >= 0
+
+    def deadline(self, frame: int) -> int:
+        """Return when a frame of the running episode is to begin."""
+        return self.begin + self._frames.begin(frame)
 
     def wait_for(self, frame: int) -> None:
         """Let a frame begin."""
@@ -360,7 +365,8 @@ class RealClock(Clock):
             self.listen(deadline if event is None else min(deadline, self.begin + event))
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
-        self.record.lateness.append(now - deadline)
+        self.lateness = now - deadline
+        self.record.lateness.append(self.lateness)
 
     def next_start(self) -> int | None:
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""

@@ -76,6 +76,7 @@ from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_
 from async_wrappers.live.inference.transport import Transport
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
+from async_wrappers.live.recording.rows import Recorder
 from async_wrappers.live.release import Release
 from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
@@ -102,6 +103,7 @@ class _Episode:
         self._journal = journal
         self.transitions = Transitions(journal)
         self.effects: list[tuple[int, int]] = []  # start and effect of each decision
+        self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
         self.last_action: Any = None
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
@@ -134,6 +136,7 @@ class EnvironmentLoop:
         warns: Called once, when an answer of the policy's is refused, with a sentence.
         release: Makes actions of the features that workers send, where the policy has memory; None where they send
             actions.
+        recorder: Records each frame; None for no recording.
         clock: The kind of clock, `RealClock` or `VirtualClock`; the latter's transport is a `VirtualTransport`.
 
     Attributes:
@@ -151,12 +154,13 @@ class EnvironmentLoop:
         now: Callable[[], int] = time.monotonic_ns,
         warns: Callable[[str], None] | None = None,
         release: Release | None = None,
+        recorder: Recorder | None = None,
         clock: type[Clock] = RealClock,
     ) -> None:
         """See the class."""
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release
-        self._journal, self._controls, self._stops = journal, controls, stops
+        self._journal, self._controls, self._stops, self._recorder = journal, controls, stops, recorder
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
@@ -223,6 +227,8 @@ class EnvironmentLoop:
         self._begin_episode(observation, number, seed, played)
         clock, learns = self.clock, self._journal is not None and not phase.eval_mode
         episode = _Episode(self._journal if learns else None)
+        if self._recorder is not None:
+            self._recorder.begin_episode(phase.number, number)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
@@ -241,6 +247,8 @@ class EnvironmentLoop:
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
+            if self._recorder is not None:
+                self._record_frame(self._recorder, episode, observation, action, frame)
             observation, reward, terminated, truncated, info = self._env.step(action)
             if episode.paused is None:
                 episode.transitions.reward(float(reward))
@@ -248,14 +256,20 @@ class EnvironmentLoop:
             episode.score = score_of(info, episode.rewards)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
+            if self._recorder is not None:
+                self._recorder.pay(float(reward), terminated, truncated)
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
+                if self._recorder is not None:
+                    self._recorder.end_episode(observation, frame)
                 observation = self._env.reset()[0]  # the game goes on
                 terminated = False
         if terminated or truncated:
             episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
         else:
             episode.transitions.abandon()
+        if self._recorder is not None:
+            self._recorder.end_episode(observation, frame)
         clock.end_episode(frame, played)
         self._record.episodes.append(EpisodeTiming(episode.score, frame, number, clock.begin, info.get("won")))
         self._record.effects.append(episode.effects)
@@ -277,6 +291,21 @@ class EnvironmentLoop:
             self._release.begin_episode()
         if episode.paused is None:
             self.clock.reopen()
+
+    def _record_frame(self, recorder: Recorder, episode: _Episode, observation: Any, action: Any, frame: int) -> None:
+        """Record what is seen and sent on a frame, before the environment may write into either."""
+        paused = episode.paused is not None
+        recorder.act(
+            observation,
+            action,
+            action,
+            frame=frame,
+            deadline=self.clock.deadline(frame),
+            lateness=self.clock.lateness,
+            decision=None if paused or episode.missed else episode.decision,
+            paused=paused,
+            limited=False,
+        )
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
         """Call the phase's `on_frame` as a frame begins, and note its result."""
@@ -322,9 +351,12 @@ class EnvironmentLoop:
         if inference is not None and chosen is not None:
             start, action = inference.ticket.start, chosen.action
             self._record.versions.append(chosen.version)
+            lag = -1
             if self._record.lags is not None and self._controls is not None:
-                self._record.lags.append(int(self._controls.updates.sum()) - chosen.updates)
+                lag = int(self._controls.updates.sum()) - chosen.updates
+                self._record.lags.append(lag)
             episode.effects.append((start, frame))
+            episode.decision = start, frame - start, lag
             if self._stacks is not None:
                 self._stacks.applied(start)
             episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)
