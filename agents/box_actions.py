@@ -39,7 +39,8 @@ class BoxActions:
         self.size = math.prod(space.shape[1:] if self.chunk is not None else space.shape)
         shape = (self.size,) if self.chunk is None else (self.chunk, self.size)
         self.column, self.inputs = Column(shape, np.dtype(np.float32)), math.prod(shape)
-        self.facts: Any = {"box": list(space.shape)}
+        # Of equal shapes, another box gives the same stored numbers another meaning.
+        self.facts: Any = {"box": list(space.shape), "low": _plain(space.low), "high": _plain(space.high)}
         self._least, self._most = space.low.reshape(shape), space.high.reshape(shape)
         # An integer box without a bound has its dtype's limit in the bound's place.
         finite = (space.bounded_below & space.bounded_above).reshape(shape)
@@ -97,6 +98,12 @@ class BoxActions:
     def blank(self, rows: int) -> npt.NDArray[Any]:
         """See `Actions`."""
         return np.zeros((rows, *self._space.shape), self._space.dtype)
+
+
+def _plain(bounds: npt.NDArray[Any]) -> float | list[float]:
+    """Return bounds as plain data: one number where they are equal."""
+    numbers = [float(each) for each in bounds.flat]
+    return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
 def _short(numbers: npt.NDArray[Any]) -> str:

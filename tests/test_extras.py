@@ -26,7 +26,7 @@ from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs import create_atari_environment, create_gym_environment, create_minatar_environment
 from async_wrappers.latency import Constant
-from async_wrappers.live.report import timing_picture
+from async_wrappers.live.picture import timing_picture
 from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from tests.worlds.recording_env import RecordingEnv
