@@ -47,6 +47,9 @@ class EpisodeFiles:
         layout: Of the rows.
         facts: Plain data for ``recording.json``.
 
+    Attributes:
+        frames: How many are in the files.
+
     Raises:
         NoDirectory: The directory has something in it, or cannot be written.
     """
@@ -70,14 +73,14 @@ class EpisodeFiles:
         except OSError as error:
             raise NoDirectory(f"{named} cannot be written ({error.strerror or error}): choose another") from None
         self._file: io.FileIO | None = None
-        self._files = self._rows = self._written = self._flushed = 0
+        self.frames = self._files = self._written = self._flushed = 0
         self._last = 0, 0  # number and frame of the row that was written last
 
-    def write(self, rows: Rows) -> int:
-        """Append rows; return how many of them are frames.
+    def write(self, rows: Rows) -> None:
+        """Append rows.
 
         Raises:
-            OSError: They could not be written; the rows before them stay.
+            OSError: They could not all be written; those that were stay.
         """
         # A file ends after a final row and before a gap.
         number, frame = (np.diff(rows[name], prepend=each) for name, each in zip(_PLACE, self._last, strict=True))
@@ -90,7 +93,6 @@ class EpisodeFiles:
             self._append(rows[begin:end])
             if rows["final"][end - 1]:
                 self._finish()
-        return len(rows) - len(ends)
 
     def close(self) -> None:
         """Finish the file of the running episode, also after an error."""
@@ -99,14 +101,17 @@ class EpisodeFiles:
     def _append(self, rows: Rows) -> None:
         if self._file is None:
             self._file = open(self._path(_PART), "xb+", buffering=0)  # noqa: SIM115
-            self._rows = self._flushed = 0
-            self._written = _write_all(self._file, _header(self._dtype, 0))
+            self._written, self._flushed = _write_all(self._file, _header(self._dtype, 0)), 0
         with naming(self._path(_PART)):
-            self._written += _write_all(self._file, rows.view(np.uint8).data)
+            try:
+                self._written += _write_all(self._file, rows.view(np.uint8).data)
+            except OSError:
+                self.frames += (self._file.tell() - self._written) // self._dtype.itemsize
+                raise
+            self.frames += len(rows) - bool(rows["final"][-1])
             if self._written - self._flushed >= _FLUSHED:
                 os.fdatasync(self._file.fileno()) if hasattr(os, "fdatasync") else os.fsync(self._file.fileno())
                 self._flushed = self._written
-        self._rows += len(rows)
         self._last = int(rows["number"][-1]), int(rows["frame"][-1])
 
     def _finish(self) -> None:
@@ -115,13 +120,15 @@ class EpisodeFiles:
         if file is None:
             return
         with file, naming(self._path(_PART)):
-            header = _header(self._dtype, self._rows)
-            file.truncate(len(header) + self._rows * self._dtype.itemsize)
-            file.seek(0)
-            _write_all(file, header)
-            os.fsync(file.fileno())
+            length = len(_header(self._dtype, 0))
+            rows = (file.seek(0, os.SEEK_END) - length) // self._dtype.itemsize
+            if rows > 0:
+                file.truncate(length + rows * self._dtype.itemsize)
+                file.seek(0)
+                _write_all(file, _header(self._dtype, rows))
+                os.fsync(file.fileno())
         part = self._path(_PART)
-        if self._rows:
+        if rows > 0:
             os.replace(part, self._path())
             sync_directory(self._directory)
             self._files += 1

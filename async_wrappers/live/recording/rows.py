@@ -132,8 +132,8 @@ class RowRing:
             counts[_REMOVED] = begin + len(rows)
 
     def note_saved(self, frames: int) -> None:
-        """Count frames that are in a file."""
-        self._counts[_SAVED] += frames
+        """Note how many frames are in files, in all."""
+        self._counts[_SAVED] = frames
 
     # Both, and the supervisor.
 

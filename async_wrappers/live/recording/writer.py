@@ -110,7 +110,8 @@ class _Drain:
             return
         try:
             for rows in self._ring.waiting():
-                self._ring.note_saved(self._files.write(rows))
+                self._files.write(rows)
+                self._ring.note_saved(self._files.frames)
         except OSError as error:
             self._fail(
                 f"the recording in {self._spec.directory} ends here ({error.strerror or error}): the run goes on"
@@ -126,11 +127,12 @@ class _Drain:
                 files.close()
 
     def _fail(self, sentence: str) -> None:
-        self._ring.close()
         files, self._files = self._files, None
         if files is not None:
+            self._ring.note_saved(files.frames)
             with suppress(OSError):
                 files.close()
+        self._ring.close()
         self._warns(sentence)
 
 
