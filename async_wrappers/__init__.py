@@ -10,6 +10,8 @@
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `load_recording`: the episodes that ``AsyncRunner(record=...)`` has recorded, as arrays.
+* `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
+  one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.recording.reader import Recording, load_recording
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
@@ -100,6 +103,9 @@ __all__ = [
     "KeepEntries",
     "Latency",
     "LogNormal",
+    "Machine",
+    "MachineEnv",
+    "MachineFailed",
     "MaxTime",
     "Memory",
     "MinAtarEnv",
@@ -158,6 +164,7 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "live.machine": "Machine MachineEnv MachineFailed",
     "live.recording.reader": "Recording load_recording",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",

@@ -187,7 +187,7 @@ class Clock:
         return self.begin + self._frames.begin(frame)
 
     def wait_for(self, frame: int) -> None:
-        """Let a frame begin."""
+        """Let a frame begin; its lateness is recorded once it is played (`begin_frame`)."""
         raise NotImplementedError
 
     def publish(self, observation: Any) -> int:
@@ -204,6 +204,7 @@ class Clock:
             observation: The workers' input, for the learners; None if nothing is learnt.
         """
         self._ticket, self._shown = ticket, observation
+        self.record.lateness.append(self.lateness)
         self.take_turns()
         self._report_overdue()
         self._dispatcher.frame(ticket.start)
@@ -366,7 +367,6 @@ class RealClock(Clock):
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
         self.lateness = now - deadline
-        self.record.lateness.append(self.lateness)
 
     def next_start(self) -> int | None:
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
@@ -467,7 +467,6 @@ class VirtualClock(Clock):
 
     def wait_for(self, frame: int) -> None:
         """Let a frame begin; it is never late."""
-        self.record.lateness.append(0)
 
     def pass_frame(self, frame: int) -> None:
         """Move time to the next frame's beginning, event by event; inferences that end then are in time for it.

@@ -17,7 +17,9 @@
 #    |                                                               frame                        |
 #
 # 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
-#    the future by as much as the step was quick, and a slow step would look like a long delay.
+#    the future by as much as the step was quick, and a slow step would look like a long delay. That is right for a
+#    simulator, whose step is the frame. A machine's frame takes its time: the action is sent in 5, and the reading is
+#    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
 # 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
 #    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
 #    time, it can be frame k.
@@ -29,8 +31,8 @@
 #    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
 #    and the step (`release.py`): only now is it known which decision follows the one applied last, and all
 #    rewards of that one. So memory follows the applied actions, and no core is computed for a dropped one.
-# 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
-#    of the one before is complete, and is appended to the journal (`Transitions`).
+# 5. The step is made at once (of a machine, its first half). Rewards are summed up until the next decision takes
+#    effect, which is when the transition of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
 #    becomes free half a frame earlier finishes half a frame earlier.
 #
@@ -74,9 +76,10 @@ from async_wrappers.checks import plain_data
 from async_wrappers.live.clocks import Clock, RealClock
 from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.inference.transport import Transport
+from async_wrappers.live.machine import Machine, as_environment, halves_of
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
-from async_wrappers.live.recording.rows import Recorder
+from async_wrappers.live.recording.rows import NoRecorder, Recorder
 from async_wrappers.live.release import Release
 from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
@@ -126,7 +129,7 @@ class EnvironmentLoop:
     """Plays an environment against a clock.
 
     Args:
-        env: Stepped once per frame.
+        env: The environment, stepped once per frame, or a `Machine`, sent to and read once per frame.
         transport: Carries frames to workers and actions back.
         config: Workers, frames per second, strategy and so on.
         journal: Receives transitions; None without learners.
@@ -145,7 +148,7 @@ class EnvironmentLoop:
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        env: gym.Env[Any, Any] | Machine,
         transport: Transport,
         config: LoopConfig,
         journal: Journal | None = None,
@@ -158,9 +161,12 @@ class EnvironmentLoop:
         clock: type[Clock] = RealClock,
     ) -> None:
         """See the class."""
+        env = as_environment(env)
         refuse_oracles(env)
+        self._halves = halves_of(env)
         self._env, self._config, self._release = env, config, release
-        self._journal, self._controls, self._stops, self._recorder = journal, controls, stops, recorder
+        self._journal, self._controls, self._stops = journal, controls, stops
+        self._recorder: Recorder | NoRecorder = NoRecorder() if recorder is None else recorder
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
@@ -180,7 +186,17 @@ class EnvironmentLoop:
         )
 
     def play(self, phase: PhaseSpec) -> Measurements:
-        """Play a phase; garbage is collected between its episodes and never inside a frame."""
+        """Play a phase; garbage is collected between its episodes and never inside a frame.
+
+        An error brings a machine to rest.
+        """
+        try:
+            return self._play(phase)
+        except BaseException:
+            self._halves.abandon()
+            raise
+
+    def _play(self, phase: PhaseSpec) -> Measurements:
         self.begun = False  # whether anything has been played
         clock, self._record = self.clock, (record := self.clock.begin_phase())
         record.lags = None if self._journal is None else []
@@ -225,10 +241,9 @@ class EnvironmentLoop:
         if self._safe_action is not self._default_action:
             self._safe_action.reset(seed)
         self._begin_episode(observation, number, seed, played)
-        clock, learns = self.clock, self._journal is not None and not phase.eval_mode
+        clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         episode = _Episode(self._journal if learns else None)
-        if self._recorder is not None:
-            self._recorder.begin_episode(phase.number, number)
+        self._recorder.begin_episode(phase.number, number)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
@@ -236,7 +251,8 @@ class EnvironmentLoop:
             if self._stops() or self._record.hopeless or self._gives_up(episode.missed):
                 self._record.stopped = True
                 break
-            clock.wait_for(frame)
+            if not (frame and halves.reads_late):
+                clock.wait_for(frame)
             lived = phase.frames_before + played + frame
             if phase.on_frame is not None:
                 self._tell(phase.on_frame, episode, lived)
@@ -247,29 +263,34 @@ class EnvironmentLoop:
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            if self._recorder is not None:
-                self._record_frame(self._recorder, episode, observation, action, frame)
-            observation, reward, terminated, truncated, info = self._env.step(action)
+            sent = halves.send(action)
+            if sent is not None:
+                self._note_sent(episode, sent, frame)
+            self._record_frame(episode, observation, action, sent, frame)
+            if halves.reads_late:
+                clock.wait_for(frame + 1)
+            observation, reward, terminated, truncated, info = halves.observe()
             if episode.paused is None:
                 episode.transitions.reward(float(reward))
             episode.rewards += float(reward)
             episode.score = score_of(info, episode.rewards)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
-            if self._recorder is not None:
-                self._recorder.pay(float(reward), terminated, truncated)
+            self._recorder.pay(float(reward), terminated, truncated)
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
-                if self._recorder is not None:
-                    self._recorder.end_episode(observation, frame)
+                self._recorder.end_episode(observation, frame)
                 observation = self._env.reset()[0]  # the game goes on
                 terminated = False
         if terminated or truncated:
             episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
         else:
             episode.transitions.abandon()
-        if self._recorder is not None:
-            self._recorder.end_episode(observation, frame)
+        if halves.reads_late:
+            # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
+            missed = episode.missed if episode.paused is None else frame - episode.paused
+            halves.send(self._safe_action(observation, episode.last_action, missed + 1))
+        self._recorder.end_episode(observation, frame)
         clock.end_episode(frame, played)
         self._record.episodes.append(EpisodeTiming(episode.score, frame, number, clock.begin, info.get("won")))
         self._record.effects.append(episode.effects)
@@ -277,6 +298,13 @@ class EnvironmentLoop:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
         return frame
+
+    def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:
+        """Note that the frame's action is not the one that was to be sent."""
+        if episode.paused is None and not episode.missed:
+            episode.last_action = deepcopy(sent)
+            if self._config.learns_from == "sent":
+                episode.transitions.sent(sent, frame)
 
     def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
         """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
@@ -292,19 +320,24 @@ class EnvironmentLoop:
         if episode.paused is None:
             self.clock.reopen()
 
-    def _record_frame(self, recorder: Recorder, episode: _Episode, observation: Any, action: Any, frame: int) -> None:
-        """Record what is seen and sent on a frame, before the environment may write into either."""
+    def _record_frame(self, episode: _Episode, observation: Any, action: Any, sent: Any, frame: int) -> None:
+        """Record what is seen and sent on a frame, before the environment may write into either.
+
+        `sent` is None if it is the action itself.
+        """
+        if isinstance(self._recorder, NoRecorder):
+            return
         paused = episode.paused is not None
-        recorder.act(
+        self._recorder.act(
             observation,
             action,
-            action,
+            action if sent is None else sent,
             frame=frame,
             deadline=self.clock.deadline(frame),
             lateness=self.clock.lateness,
             decision=None if paused or episode.missed else episode.decision,
             paused=paused,
-            limited=False,
+            limited=sent is not None,
         )
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:

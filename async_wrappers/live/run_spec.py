@@ -11,6 +11,7 @@ import gymnasium as gym
 
 from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
+from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.recording.writer import RecordSpec
 from async_wrappers.live.report import Measurements
@@ -45,6 +46,7 @@ class LoopConfig:
     chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
+    learns_from: str = "sent"
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
@@ -109,7 +111,7 @@ class PhaseSpec:
 class RunSpec:
     """The parts of a run and the settings of its loop; see `AsyncRunner` for their meanings."""
 
-    make_env: Callable[[], gym.Env[Any, Any]]
+    make_env: Callable[[], gym.Env[Any, Any] | Machine]
     make_policy: Callable[[], Any]
     config: LoopConfig
     make_learner: Callable[..., Any] | None = None

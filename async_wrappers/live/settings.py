@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from async_wrappers import checks
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.schedule.dispatch import refuse_old_playout
@@ -87,8 +88,12 @@ _SECONDS = "It must be a number of seconds from 0 to 1e9."
 class RunnerSettings(Settings):
     """The arguments of `AsyncRunner`, checked."""
 
-    make_env: Callable[[], gym.Env[Any, Any]] = field(
-        metadata=declared("Makes the environment, which is stepped once per frame.", _function("makes the environment"))
+    make_env: Callable[[], gym.Env[Any, Any] | Machine] = field(
+        metadata=declared(
+            "Makes the environment, which is stepped once per frame, or a `Machine`, which is sent an action at once "
+            "and read as the next frame begins.",
+            _function("makes the environment"),
+        )
     )
     make_policy: Callable[[], Any] = field(
         metadata=declared(
@@ -105,8 +110,8 @@ class RunnerSettings(Settings):
     )
     fps: float | Fraction | None = setting(
         None,
-        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), which is made once "
-        "more for this.",
+        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), or the machine's "
+        "``fps``; it is made once more for this.",
         _fps,
         "It must be > 0.",
     )
@@ -256,6 +261,13 @@ class RunnerSettings(Settings):
         "says so, and the run goes on. None records nothing.",
         _directory,
     )
+    learns_from: str = choice(
+        "sent",
+        'The action of a transition where another one was sent than the policy drew: ``"sent"``, or ``"drawn"`` for a '
+        "learner that needs the density of the policy's own, as PPO and V-trace do.",
+        "sent",
+        "drawn",
+    )
 
     def run_spec(self) -> RunSpec:
         """Return the run that these arguments describe.
@@ -282,8 +294,8 @@ class RunnerSettings(Settings):
     def _frames_per_second(self) -> Any:
         if self.fps is not None:
             return self.fps
-        with closing(self.make_env()) as env:
-            return frame_rate(env)
+        with closing(as_environment(self.make_env())) as env:
+            return env.fps if isinstance(env, MachineEnv) else frame_rate(env)
 
     def _of(self, kind: type[LoopConfig] | type[RunSpec]) -> dict[str, Any]:
         """Return the settings that a part of the run takes unchanged."""

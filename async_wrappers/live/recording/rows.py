@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from async_wrappers.live.memory.block import Block, Codec
 
-__all__ = ["Recorder", "RowLayout", "RowRing", "ring_capacity"]
+__all__ = ["NoRecorder", "Recorder", "RowLayout", "RowRing", "ring_capacity"]
 
 Space = gym.Space[Any]
 Rows = npt.NDArray[Any]
@@ -155,6 +155,19 @@ class RowRing:
     def counts(self) -> tuple[int, int]:
         """Frames that were to be recorded, and those of them that are in a file."""
         return int(self._counts[_OFFERED]), int(self._counts[_SAVED])
+
+
+class NoRecorder:
+    """Stands for a `Recorder` where nothing is recorded."""
+
+    def begin_episode(self, phase: int, episode: int) -> None:
+        """See `Recorder`."""
+
+    def pay(self, reward: float, terminated: bool, truncated: bool) -> None:
+        """See `Recorder`."""
+
+    def end_episode(self, observation: Any, frame: int) -> None:
+        """See `Recorder`."""
 
 
 class Recorder:

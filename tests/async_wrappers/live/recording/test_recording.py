@@ -113,6 +113,43 @@ def test_a_pause_and_a_lost_life_are_in_the_rows(tmp_path: Path) -> None:
     assert not episode.terminated
 
 
+class Clipping:
+    """A machine that sends half of what it is told."""
+
+    observation_space = spaces.Box(0, 1000, (1,), np.float32)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: Any, options: Any) -> Any:
+        self.frame = 0
+        return np.zeros(1, np.float32), {}
+
+    def send(self, action: Any) -> Any:
+        return action / 2 if action[0] else None
+
+    def observe(self) -> Any:
+        self.frame += 1
+        return np.full(1, self.frame, np.float32), 1.0, False, False, {}
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_machine_really_sent_is_beside_what_was_drawn(tmp_path: Path) -> None:
+    def make_policy() -> Any:
+        return lambda observation: np.full(1, 0.5, np.float32)
+
+    with virtual(tmp_path / "run", Clipping, make_policy) as runner:
+        runner.run(frames=30)
+    (episode,) = load_recording(tmp_path / "run")
+    fresh = ~episode.columns["default"]
+    assert fresh.any()
+    assert np.array_equal(episode.columns["limited"], fresh)
+    assert (episode.drawn[fresh] == 0.5).all()
+    assert (episode.sent[fresh] == 0.25).all()
+    assert (episode.sent[~fresh] == 0).all()
+    assert episode.observations[:, 0].tolist() == list(range(31))
+
+
 def test_runs_of_a_with_block_share_a_recording(tmp_path: Path) -> None:
     with virtual(tmp_path / "run", lambda: RecordingEnv(length=5)) as runner:
         runner.run(episodes=2)
