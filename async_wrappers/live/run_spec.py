@@ -14,6 +14,7 @@ from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.recording.writer import RecordSpec
+from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
@@ -123,6 +124,7 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
     report_effect: bool = False
+    remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
     record: Path | None = None
 
     def recording(
