@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +235,9 @@ def space_of_json(described: Mapping[str, Any]) -> Space[Any]:
 
 def _bound(values: npt.NDArray[Any]) -> Any:
     """Return a bound: a number where all entries are alike, else a flat list; infinities as text, as JSON has none."""
-    entries = [each if np.isfinite(each) else str(each) for each in values.ravel().tolist()]
-    return entries[0] if len(set(entries)) == 1 else entries
+    alike = values.size > 0 and bool((values == values.flat[0]).all())
+    entries = [each if isfinite(each) else str(each) for each in values.ravel()[: 1 if alike else None].tolist()]
+    return entries[0] if alike else entries
 
 
 def _array(bound: Any, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:

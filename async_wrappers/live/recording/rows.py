@@ -27,6 +27,7 @@ _OFFERED, _APPENDED, _REMOVED, _SAVED, _CLOSED = range(5)
 
 _SECONDS = 4.0  # of frames that the ring holds, for as long may a disk stall
 _LEAST, _MOST_BYTES = 16, 256 * 2**20
+_BATCH = 4 * 2**20  # bytes that are written at once, after which their places are free again
 
 
 class RowLayout:
@@ -122,12 +123,12 @@ class RowRing:
     # The writer's side.
 
     def waiting(self) -> Iterator[Rows]:
-        """Yield the rows that wait, in one or two arrays, in order; each is removed when the next is asked for."""
-        counts = self._counts
+        """Yield the rows that wait, in arrays, in order; each array is removed when the next is asked for."""
+        counts, most = self._counts, max(1, _BATCH // self.layout.dtype.itemsize)
         end = int(counts[_APPENDED])
         while (begin := int(counts[_REMOVED])) < end:
             place = begin % self._capacity
-            rows = self._rows[place : place + min(end - begin, self._capacity - place)]
+            rows = self._rows[place : place + min(end - begin, self._capacity - place, most)]
             yield rows
             counts[_REMOVED] = begin + len(rows)
 
