@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.analysis import scaling
+from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{plan,workers,networks,probe,convert,serve}"
+        dest="command", required=True, metavar="{plan,workers,networks,probe,convert,doctor,serve}"
     )
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
@@ -107,6 +108,10 @@ def _make_parser() -> _Parser:
     convert.add_argument("--output", required=True, metavar="NAME_OR_DIR", help="a new directory, or a Minari id")
     convert.add_argument("--task", default="recorded", help="for LeRobot: what the robot was to do, in words")
     convert.add_argument("--images", action="store_true", help="for LeRobot: keep each picture as it is, no videos")
+    doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
+    doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
+    doctor.add_argument("--seconds", type=float, default=10.0, help="of each of four measurements (10)")
+    doctor.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
     serve = commands.add_parser("serve", help="a policy for AsyncRunners on other machines, until Ctrl-C or SIGTERM")
     serve.add_argument("factory", metavar="MODULE:FACTORY", help="a function without arguments that makes the policy")
     serve.add_argument(
@@ -272,6 +277,14 @@ def _convert(options: argparse.Namespace) -> None:
     print(f"{done.episodes} episodes, {done.frames} frames: {done.path}")
 
 
+def _doctor(options: argparse.Namespace) -> None:
+    found = examine(options.hz, options.seconds)
+    facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    print(facts if options.json == "-" else found)
+
+
 def _serve(options: argparse.Namespace) -> None:
     """Serve until a signal; what another package's modules need is imported here, as no other command needs it."""
     from async_wrappers.live.remote.address import Address
@@ -321,6 +334,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "networks": _networks,
     "probe": _probe,
     "convert": _convert,
+    "doctor": _doctor,
     "serve": _serve,
 }
 
