@@ -9,14 +9,15 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `load_recording`: the episodes that ``AsyncRunner(record=...)`` has recorded, as arrays.
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
   `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
   `python -m async_wrappers plan --batch-ms`.
-* `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
-  `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
+* `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
+  interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from async_wrappers.analysis.regret import Decomposition, decompose
     from async_wrappers.analysis.timeline import timeline
     from async_wrappers.batched.double_buffered import DoubleBuffered
+    from async_wrappers.batched.local import LocalEnvs
     from async_wrappers.batched.processes import ProcessEnvs
     from async_wrappers.batched.protocol import BatchedEnvs, Shown
     from async_wrappers.batched.vector_envs import VectorEnvs
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
     )
     from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches, measure_batches
     from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
+    from async_wrappers.live.realtime import Realtime
+    from async_wrappers.live.recording.reader import Recording, load_recording
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -111,6 +115,7 @@ __all__ = [
     "KeepEntries",
     "Latency",
     "LinearBatches",
+    "LocalEnvs",
     "LogNormal",
     "Machine",
     "MachineEnv",
@@ -127,7 +132,9 @@ __all__ = [
     "ProbeResult",
     "ProcessEnvs",
     "RampDown",
+    "Realtime",
     "RealtimeDelay",
+    "Recording",
     "RunFailed",
     "Sequential",
     "ServedSchedule",
@@ -152,6 +159,7 @@ __all__ = [
     "create_gym_vector",
     "create_minatar_environment",
     "decompose",
+    "load_recording",
     "make_stagger",
     "measure",
     "measure_batches",
@@ -169,6 +177,7 @@ _LAZY = {
     "analysis.regret": "Decomposition decompose",
     "analysis.timeline": "timeline",
     "batched.double_buffered": "DoubleBuffered",
+    "batched.local": "LocalEnvs",
     "batched.processes": "ProcessEnvs",
     "batched.protocol": "BatchedEnvs Shown",
     "batched.vector_envs": "VectorEnvs",
@@ -179,6 +188,8 @@ _LAZY = {
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
     "latency.batches": "BatchLatency LinearBatches MeasuredBatches measure_batches",
     "live.machine": "Machine MachineEnv MachineFailed",
+    "live.realtime": "Realtime",
+    "live.recording.reader": "Recording load_recording",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -12,6 +13,8 @@ from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.recording.writer import RecordSpec
 from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
@@ -28,7 +31,12 @@ class RunFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of the environment loop; see `AsyncRunner` for their meanings."""
+    """Settings of the environment loop; see `AsyncRunner` for their meanings.
+
+    Attributes:
+        workers: Number of inferences that run at a time, 1 with a policy in the loop.
+        in_loop: Whether the policy runs in the loop, with ``AsyncRunner(workers=0)``.
+    """
 
     workers: int
     fps: Any
@@ -45,8 +53,16 @@ class LoopConfig:
     chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
+    timeline: float | None = None  # seconds that the report's time line holds; None for all
+    realtime: Realtime | None = None
     learns_from: str = "sent"
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
+    in_loop: bool = False
+
+    @property
+    def processes(self) -> int:
+        """How many workers there are beside the loop."""
+        return 0 if self.in_loop else self.workers
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
         """Return the rows that join committed actions to an observation; None without a committed prefix."""
@@ -123,6 +139,17 @@ class RunSpec:
     features: gym.Space[Any] | None = None
     report_effect: bool = False
     remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
+    record: Path | None = None
+
+    def recording(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], simulated: bool = False
+    ) -> RecordSpec | None:
+        """Return the recording of an environment with these spaces; None where nothing is recorded."""
+        if self.record is None:
+            return None
+        config, default = self.config, self.config.chunk or self.config.default_action
+        facts = config.fps, simulated, config.workers, str(default)
+        return RecordSpec(self.record, observation_space, action_space, *facts)
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.
