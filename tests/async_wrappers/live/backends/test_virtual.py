@@ -376,7 +376,7 @@ SCHEMA = {
     "learner_step_ms": None,
     "frames": {
         *("total", "fresh", "default", "paused"),
-        *("dropped_actions", "late_actions", "too_old", "missed_deadlines"),
+        *("dropped_actions", "late_actions", "too_old", "limited", "missed_deadlines"),
     },
     "lateness_ms": DISTRIBUTION,
     "drift_ms": float,
@@ -390,6 +390,7 @@ SCHEMA = {
     "lag_updates": None,
     "off_policy": dict,
     "stopped": None,
+    "released": int,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,
@@ -445,6 +446,7 @@ def test_the_numbers_of_a_report_by_hand() -> None:
         "dropped_actions": 0,
         "late_actions": 0,
         "too_old": 0,
+        "limited": 0,
         "missed_deadlines": 0,
     }
     assert report.latency_ms == dict.fromkeys(DISTRIBUTION, 50.0) | {"std": 0.0}
