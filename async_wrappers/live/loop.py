@@ -163,7 +163,7 @@ class EnvironmentLoop:
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls = journal, controls
         self._asked_to_stop = False
-        self._stops = lambda: self._asked_to_stop or stops()
+        self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:

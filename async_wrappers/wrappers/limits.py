@@ -196,9 +196,9 @@ class Limiter:
         aimed = np.clip(before + new, self._low, self._high)
         sent = aimed.astype(self._space.dtype)
         beyond = np.abs(sent.astype(np.float64) - before) > np.abs(aimed - before)
-        # towards what was sent before, so that no change is larger than it was planned
-        sent = np.where(beyond, np.nextafter(sent, before.astype(self._space.dtype)), sent)
-        return sent.astype(np.float64)
+        # Towards what was sent before, so that no change is larger than it was planned.
+        within: Array = np.where(beyond, np.nextafter(sent, before.astype(self._space.dtype)), sent).astype(np.float64)
+        return within
 
     def _warn(self, asked: Any) -> None:
         if not self._warned:
