@@ -231,7 +231,13 @@ def test_between_two_episodes_nothing_is_reset_before_a_deadman_is_held_and_the_
     )
 
     def operate() -> None:
-        time.sleep(0.5)
+        deadline = time.monotonic() + 60
+        while len(machine.speeds) < 6:  # until the first episode is over
+            if time.monotonic() > deadline:
+                runner.stop()
+                return
+            time.sleep(0.01)
+        time.sleep(0.3)
         held[0] = True
         runner.resume()
 
@@ -322,16 +328,17 @@ def test_another_thread_and_a_signal_stop_a_run_within_a_frame(backend: str, tmp
 
     before = signal.signal(signal.SIGUSR1, stop)
     try:
-        for act in (stop, partial(os.kill, os.getpid(), signal.SIGUSR1)):
-            operator = threading.Thread(target=operate, args=(path.stat().st_size + 5, act))
-            operator.start()
-            begin = time.monotonic()
-            report = runner.run(seconds=100)
-            operator.join()
-            assert report.stopped == "stop() was called"
-            assert time.monotonic() - begin < 60
-            assert report.frames["total"] >= 5
-            assert path.stat().st_size - counted[-1] <= 2 + report.frames["missed_deadlines"]
+        with runner:
+            for act in (stop, partial(os.kill, os.getpid(), signal.SIGUSR1)):
+                operator = threading.Thread(target=operate, args=(path.stat().st_size + 5, act))
+                operator.start()
+                begin = time.monotonic()
+                report = runner.run(seconds=100)
+                operator.join()
+                assert report.stopped == "stop() was called"
+                assert time.monotonic() - begin < 60
+                assert report.frames["total"] >= 5
+                assert path.stat().st_size - counted[-1] <= 2 + report.frames["missed_deadlines"]
     finally:
         signal.signal(signal.SIGUSR1, before)
 
