@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
-    from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
+    from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
@@ -111,6 +111,7 @@ __all__ = [
     "MaxTime",
     "Memory",
     "MinAtarEnv",
+    "NoAction",
     "NoStagger",
     "PlainSchedule",
     "Plan",
@@ -168,7 +169,7 @@ _LAZY = {
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
-    "policy": "Decision Memory Policy SplitPolicy",
+    "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",

@@ -12,6 +12,7 @@ from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
@@ -126,6 +127,7 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
     report_effect: bool = False
+    remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.

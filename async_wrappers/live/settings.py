@@ -17,6 +17,7 @@ from async_wrappers import checks
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
+from async_wrappers.live.remote.address import Address, RemotePolicy, as_token
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.safety import check_deadman
 from async_wrappers.schedule.dispatch import refuse_old_playout
@@ -42,6 +43,14 @@ def _function(purpose: str) -> Callable[[str, Any], Any]:
         return value
 
     return check
+
+
+def _policy(name: str, value: Any) -> Any:
+    if isinstance(value, str) and "://" in value:
+        Address.of(name, value)
+    else:
+        checks.function(name, value, "makes a policy, or the address of a PolicyServer")
+    return value
 
 
 def _fps(name: str, value: Any) -> Any:
@@ -97,10 +106,11 @@ class RunnerSettings(Settings):
             _function("makes the environment"),
         )
     )
-    make_policy: Callable[[], Any] = field(
+    make_policy: Callable[[], Any] | str = field(
         metadata=declared(
-            "Makes a policy (`Policy`, or a function of the observation); called once per worker.",
-            _function("makes a policy"),
+            "Makes a policy (`Policy`, or a function of the observation); called once per worker. Or the address of a "
+            "`PolicyServer` with the policy, ``tcp://host:port`` or ``unix://path``: the workers are there.",
+            _policy,
         )
     )
     workers: int = field(
@@ -286,6 +296,18 @@ class RunnerSettings(Settings):
         "newest 100,000 frames. Not with learners.",
     )
 
+    token: str | bytes | None = setting(
+        None,
+        "With an address: the secret that its server has too, at least 16 bytes. None: the server has none.",
+        as_token,
+    )
+    make_release: Callable[[], Any] | None = setting(
+        None,
+        "With an address and `features`: makes the policy of which the environment loop calls ``release``; ``encode`` "
+        "is called in the server.",
+        _function("makes a policy in two halves, or None"),
+    )
+
     def run_spec(self) -> RunSpec:
         """Return the run that these arguments describe.
 
@@ -307,8 +329,40 @@ class RunnerSettings(Settings):
         )
         if self.deadman_timeout is not None:
             config = replace(config, deadman_timeout=self.deadman_timeout)
-        latency = self._update_latency(learners)
-        return RunSpec(**self._of(RunSpec), config=config, learners=learners, learner_latency=latency)
+        latency, remote = self._update_latency(learners), self._remote(learners)
+        makes = self.make_policy if remote is None else self.make_release
+        given = {**self._of(RunSpec), "make_policy": makes, "remote": remote}
+        return RunSpec(**given, config=config, learners=learners, learner_latency=latency)
+
+    def _remote(self, learners: int) -> RemotePolicy | None:
+        """Return where the policy is; None if workers are made here."""
+        address = self.make_policy
+        if not isinstance(address, str):
+            for name in ("token", "make_release"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is for a policy on another machine, whose address make_policy is, got {address!r}"
+                    )
+            return None
+        if learners:
+            raise ValueError(
+                f"make_policy={address!r} is a policy on another machine, to which no learner sends weights yet: leave "
+                f"make_learner out, or give a make_policy of this machine, got learners={learners}"
+            )
+        if isinstance(self.backend, str) and self.backend == "virtual":
+            raise ValueError(
+                f"backend must be 'process' or 'thread' with make_policy={address!r}, as the virtual clock infers in "
+                "this process, got 'virtual'"
+            )
+        if self.pin:
+            raise ValueError(f"pin must be False with make_policy={address!r}, whose workers are not here, got True")
+        if (self.features is None) != (self.make_release is None):
+            raise ValueError(
+                "features and make_release must be given together with an address, as the environment loop releases "
+                "the features that the server encodes: give both, or neither for a policy without memory, got "
+                f"features={self.features!r} and make_release={self.make_release!r}"
+            )
+        return RemotePolicy(Address.of("make_policy", address), self.token)  # type: ignore[arg-type]
 
     def _frames_per_second(self) -> Any:
         if self.fps is not None:
@@ -382,7 +436,7 @@ class RunnerSettings(Settings):
 
 
 # Settings that `run_spec` combines with others, or makes a part of the run of.
-_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency", "deadman_timeout"}
+_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency", "make_policy", "deadman_timeout"}
 _UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 

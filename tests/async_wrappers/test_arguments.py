@@ -147,6 +147,12 @@ MADE = {
         {**RUNNER, "backend": "virtual", "make_learner": None, "learners": None},
         called={"make_learner": "learners"},
     ),
+    "AsyncRunner, elsewhere": Made(
+        runner,
+        {**RUNNER, "make_policy": "tcp://127.0.0.1:5555", "make_learner": None, "learners": None}
+        | {"features": gym.spaces.Discrete(2), "make_release": lambda: gives_nothing},
+        called={"make_learner": "learners", "make_release": "make_release|learners"},
+    ),
     "run(frames)": Made(
         run,
         {"frames": 5, "whole_episodes": False, "max_episode_frames": 3, "eval_mode": None, "phase": 0}
@@ -232,6 +238,7 @@ def test_a_wrong_value_is_taken_or_refused_in_a_sentence_with_name_and_value(mad
 @pytest.mark.parametrize("made", [RealtimeDelay, AsyncRunner, SimulatedSchedule, AppliedActions, DecisionDelay])
 def test_no_argument_is_left_out(made: Any) -> None:
     tried = {name for each in MADE.values() for name in each.right}
+    tried.add("token")  # a secret, which no message may show
     assert set(inspect.signature(made).parameters) - {"env"} <= tried
 
 

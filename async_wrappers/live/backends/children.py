@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers.live.environment import made_environment
-from async_wrappers.live.inference.transport import SharedTransport
+from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
 from async_wrappers.live.learning.learner_state import NotRestored
@@ -27,6 +27,7 @@ from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.release import Release
+from async_wrappers.live.remote.transport import RemoteTransport
 
 __all__ = ["as_child", "ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
 
@@ -48,13 +49,13 @@ def run_environment(
     """
     gone = threading.Event()
     with as_child(supervisor, gone.set):
-        make_env, config = cloudpickle.loads(payload)
+        make_env, config, place = cloudpickle.loads(payload)
         env = made_environment(make_env)
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             layout: SharedLayout = supervisor.recv()
             controls = layout.controls(memory)
-            transport = SharedTransport(layout, memory, inboxes, outbox)
+            transport: Transport
             number, journal = 0, layout.journal(memory)
             release = None if policy is None else _made_release(policy, layout, memory)
 
@@ -64,10 +65,17 @@ def run_environment(
             def warns(sentence: str) -> None:
                 supervisor.send(("warning", number, sentence))
 
+            if place is None:
+                remote, transport = None, SharedTransport(layout, memory, inboxes, outbox)
+            else:
+                remote = transport = RemoteTransport(layout, config, place, warns)
             loop = EnvironmentLoop(env, transport, config, journal, controls, stops, warns=warns, release=release)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])
-                supervisor.send(("record", number, loop.play(phase)))
+                record = loop.play(phase)
+                if remote is not None:
+                    record.restarts += remote.take_reconnections()
+                supervisor.send(("record", number, record))
         finally:
             env.close()
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import socket
 import threading
+import warnings
 from contextlib import ExitStack
+from functools import partial
 
 from async_wrappers.live.backends.supervised import enough_descriptors
 from async_wrappers.live.environment import made_environment
-from async_wrappers.live.inference.transport import SharedTransport
+from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.layout import SharedMemory
 from async_wrappers.live.release import Release
+from async_wrappers.live.remote.transport import RemoteTransport
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
@@ -36,7 +39,7 @@ class ThreadBackend:
         with ExitStack() as held:
             self._env = made_environment(spec.make_env)
             held.callback(self._env.close)
-            workers = spec.config.workers
+            workers = 0 if spec.remote is not None else spec.config.workers
             self._errors: dict[int, BaseException] = {}
             self._memory = SharedMemory.private()
             self._layout = spec.layout(self._env.observation_space, self._env.action_space)
@@ -45,7 +48,12 @@ class ThreadBackend:
                 pairs = [tuple(map(held.enter_context, socket.socketpair())) for _ in range(workers + 1)]
             self._messages, self._outbox = pairs.pop()
             self._inboxes = [ours for ours, _ in pairs]
-            transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
+            self._remote = None
+            transport: Transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
+            if spec.remote is not None:
+                warns = partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
+                self._remote = transport = RemoteTransport(self._layout, spec.config, spec.remote, warns)
+                held.callback(self._remote.close)
             release = None
             if spec.features is not None:
                 release = Release(spec.make_policy(), self._layout.action_space, spec.extras)
@@ -72,6 +80,8 @@ class ThreadBackend:
             for worker, error in self._errors.items():
                 error.add_note(f"raised in worker {worker}")
                 raise error
+        if self._remote is not None:
+            record.restarts += self._remote.take_reconnections()
         return record
 
     def pause(self, paused: bool) -> None:

@@ -17,7 +17,7 @@ from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
-from async_wrappers.policy import Decision, as_act
+from async_wrappers.policy import Decision, NoAction, as_act
 
 __all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "with_extras"]
 
@@ -36,7 +36,7 @@ def infer(
     extras: gym.spaces.Dict | None = None,
     encodes: bool = False,
 ) -> Finished:
-    """Return the result of a ticket: the action, or why it was refused.
+    """Return the result of a ticket: the action, or why there is none.
 
     Args:
         worker: Who infers.
@@ -55,7 +55,11 @@ def infer(
     """
     began = time.monotonic_ns() if began is None else began
     with inference_mode():
-        answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        try:
+            answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        except NoAction as reason:
+            sentence = f"worker {worker} has no action: {reason}"
+            return Finished(worker, ticket.number, began, time.monotonic_ns(), Fate.REFUSED, sentence, 0)
         left = None
         if extras is not None and not encodes:
             answer, left = with_extras(answer, extras)
