@@ -575,7 +575,7 @@ def test_a_fraction_of_a_frame_or_an_episode_is_refused(name: str) -> None:
 # Bad arguments.
 
 BAD = [
-    ({"workers": 0}, "workers", "0"),
+    ({"workers": -1}, "workers", "-1"),
     ({"workers": -3}, "workers", "-3"),
     ({"workers": 2.5}, "workers", "2.5"),
     ({"workers": "four"}, "workers", "'four'"),
