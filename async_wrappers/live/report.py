@@ -117,6 +117,7 @@ class Measurements:
         reason: Why, where the loop itself did it.
         phase_state: The environment's, for the next phase; None if it keeps nothing.
         notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
+        recording: Where the phase was recorded, how many frames of it, and how many were dropped; None without one.
         loop_time: Processor time of the environment loop's thread; None on the virtual clock.
         realtime: How the loop was scheduled, as in the report.
     """
@@ -155,6 +156,7 @@ class Measurements:
     reason: str | None = None
     phase_state: Any = None
     notes: list[tuple[int, Any]] = field(default_factory=list)
+    recording: dict[str, Any] | None = None
     loop_time: int | None = None
     realtime: dict[str, Any] | None = None
 
@@ -253,6 +255,7 @@ class Measurements:
                 for episode, pauses in zip(self.episodes, self.pauses, strict=False)
                 for begin, end in pauses
             ),
+            recording=self.recording,
             timeline_s=self._timeline_s(),
             loop_share=None if self.loop_time is None else self.loop_time / wall,
             realtime=self.realtime,
@@ -364,6 +367,8 @@ class TimingReport:
         released: How often the deadman was let go.
         unsent: The actions that a dry run would have sent, one a frame; of the newest 100,000 frames.
         pauses: When each pause began and ended, in nanoseconds of the run's time line.
+        recording: ``directory``, ``frames`` (those in its files) and ``dropped`` of a run that was recorded; None
+            without a recording.
         timeline_s: Seconds of the environment's time, the last of the run, whose inferences `spans` has; percentiles
             are then those of a histogram, within 0.4 %, and all other numbers exact. None: it has all of them, and
             percentiles are exact.
@@ -397,6 +402,7 @@ class TimingReport:
     released: int = 0
     unsent: tuple[Any, ...] = ()
     pauses: tuple[tuple[int, int], ...] = ()
+    recording: dict[str, Any] | None = None
     timeline_s: float | None = None
     loop_share: float | None = field(default=None, compare=False)
     realtime: dict[str, Any] | None = field(default=None, compare=False)
@@ -547,6 +553,9 @@ class TimingReport:
             yield "learning", f"{self.updates} updates, {per_frame} per frame, {per_action} per action"
         if self.wins or self.losses:
             yield "outcome", f"{self.wins} won, {self.losses} lost"
+        if self.recording is not None:
+            written, dropped = self.recording["frames"], self.recording["dropped"]
+            yield "recording", f"{written} frames in {self.recording['directory']}, {dropped} dropped"
         if self.phase_state is not None:
             yield "state", f"{self.phase_state}, for the next phase"
         returns = [f"{episode.score:g}" for episode in self.episodes[:8]] + ["..."] * (len(self.episodes) > 8)

@@ -394,6 +394,7 @@ SCHEMA = {
     "timeline_s": None,
     "loop_share": None,
     "realtime": None,
+    "recording": None,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,
