@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.files import write_atomically
+from async_wrappers.latency import Trace
 from async_wrappers.live.histogram import RELATIVE_ERROR
+from async_wrappers.live.journey import MOST_JOURNEYS, Journey, parts_ms
 from async_wrappers.live.picture import fresh_share, timing_picture
 
 __all__ = ["Effects", "EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution"]
@@ -73,6 +75,7 @@ class Effects(list[tuple[int, int]]):
         self.append((start, effect))
 
 
+_PARTS = ("out", "queue", "inference", "back", "round_trip")
 _HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
 
 
@@ -92,6 +95,7 @@ class Measurements:
         latencies: Of each inference.
         spans: Of each inference; on the virtual clock a reset cuts it off.
         exchanges: Transport time of each decision: from ticket to action, less the inference.
+        journeys: Parts of the newest round trips to workers on another machine.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
         lags: Age of the weights behind each applied action when it was applied, in updates of all learners; None
@@ -133,6 +137,7 @@ class Measurements:
     latencies: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
+    journeys: deque[Journey] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
     lateness: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     lags: list[int] | None = None
@@ -239,6 +244,7 @@ class Measurements:
             episodes=tuple(replace(episode, began=episode.began - self.begin) for episode in self.episodes),
             spans=tuple(self._placed()),
             exchange_us=self._statistics(self.exchanges, 1e3) if self.exchanges else None,
+            journey_ms=parts_ms(self.journeys),
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
@@ -353,6 +359,9 @@ class TimingReport:
         spans: Each inference, for the trace.
         exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
             virtual clock.
+        journey_ms: With a policy on another machine, parts of a round trip (`async_wrappers.live.journey`): out, queue,
+            inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict of mean,
+            p50, p99 and max. Else empty.
         playout_frames: Frames from a decision's start until its action is due; 0 if it is due when it is ready.
         lost: Inferences that gave no action, by reason.
         updates: Updates of all learners.
@@ -390,6 +399,7 @@ class TimingReport:
     episodes: tuple[EpisodeTiming, ...]
     spans: tuple[Span, ...] = ()
     exchange_us: dict[str, float] | None = None
+    journey_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     playout_frames: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
@@ -426,6 +436,17 @@ class TimingReport:
     def refused(self) -> int:
         """Number of the policy's answers that were no action."""
         return self.lost.get("refused", 0)
+
+    def latency_trace(self) -> Trace:
+        """Return how long the inferences took, in the order of their starts, as a latency model.
+
+        `RealtimeDelay`, the virtual clock and `plan` take it. Of a policy on another machine it is the round trips.
+
+        Raises:
+            ValueError: There was no inference.
+        """
+        ordered = sorted(self.spans, key=lambda span: (span.began, span.worker))
+        return Trace([(span.ended - span.began) / 1e9 for span in ordered])
 
     @property
     def wins(self) -> int:
@@ -546,6 +567,9 @@ class TimingReport:
             yield "workers", f"none: the policy runs in the loop, {w['busy_share']:.1%} of the time"
         if self.exchange_us is not None:
             yield "exchange", f"{_line(self.exchange_us)} us"
+        if self.journey_ms:
+            parts = ", ".join(f"{name} {self.journey_ms[name]['p50']:.2f}" for name in _PARTS)
+            yield "journey", f"p50 {parts} ms; out and back +- {self.journey_ms['doubt']['p50']:.2f}"
         if self.lost:
             yield "lost", f"{self.lost}"
         if self.learner_step_ms:
