@@ -5,7 +5,7 @@
 * ``in_loop``: the same with the policy in the loop (``workers=0``).
 * ``hour``: 3.6 million frames on the virtual clock with ``timeline=10``. Hold: resident memory grows by at most 1 MB
   from the first tenth to the last (the numbers after it are with the report made). Beside it a twentieth of the frames
-  with ``timeline="all"``, and what all of them would take. Ten seconds have to fit into the first tenth: 100,000 frames.
+  with ``timeline="all"``, and what all of them would take. A tenth has to be 10 s at least: 100,000 frames in all.
 
     python -m benchmarks.khz [loop] [in_loop] [hour] [--seconds 60] [--frames 3600000]
 """
