@@ -12,8 +12,8 @@
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
-* `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
-  `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
+* `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
+  interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from async_wrappers.analysis.regret import Decomposition, decompose
     from async_wrappers.analysis.timeline import timeline
     from async_wrappers.batched.double_buffered import DoubleBuffered
+    from async_wrappers.batched.local import LocalEnvs
     from async_wrappers.batched.processes import ProcessEnvs
     from async_wrappers.batched.protocol import BatchedEnvs, Shown
     from async_wrappers.batched.vector_envs import VectorEnvs
@@ -101,6 +102,7 @@ __all__ = [
     "Gamma",
     "KeepEntries",
     "Latency",
+    "LocalEnvs",
     "LogNormal",
     "Machine",
     "MachineEnv",
@@ -155,6 +157,7 @@ _LAZY = {
     "analysis.regret": "Decomposition decompose",
     "analysis.timeline": "timeline",
     "batched.double_buffered": "DoubleBuffered",
+    "batched.local": "LocalEnvs",
     "batched.processes": "ProcessEnvs",
     "batched.protocol": "BatchedEnvs Shown",
     "batched.vector_envs": "VectorEnvs",
