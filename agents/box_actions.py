@@ -39,7 +39,8 @@ class BoxActions:
         self.size = math.prod(space.shape[1:] if self.chunk is not None else space.shape)
         shape = (self.size,) if self.chunk is None else (self.chunk, self.size)
         self.column, self.inputs = Column(shape, np.dtype(np.float32)), math.prod(shape)
-        self.facts: Any = {"box": list(space.shape)}
+        # Of equal shapes, another box gives the same stored numbers another meaning.
+        self.facts: Any = {"box": list(space.shape), "low": _plain(space.low), "high": _plain(space.high)}
         self._least, self._most = space.low.reshape(shape), space.high.reshape(shape)
         # An integer box without a bound has its dtype's limit in the bound's place.
         finite = (space.bounded_below & space.bounded_above).reshape(shape)
@@ -80,14 +81,15 @@ class BoxActions:
                 "diverged, take a smaller create_optimizer.learning_rate"
             )
         leading = given.shape[: given.ndim - len(self.column.shape)]
-        action = self._middle + self._half * given.clip(self.low, self.high)
-        if np.issubdtype(self._space.dtype, np.integer):
-            action = np.rint(action)
-        with np.errstate(invalid="ignore"):  # no float64 is the largest int64, which is put in below
-            action = action.astype(self._space.dtype)
+        # Functions of two arrays, which for a small array take a fraction of the time of `clip` and `where`.
+        action = self._middle + self._half * np.minimum(np.maximum(given, self.low), self.high)
+        if self._space.dtype.kind in "iu":
+            with np.errstate(invalid="ignore"):  # no float64 is the largest int64, which is put in below
+                action = np.rint(action).astype(self._space.dtype)
         # Rounding to the environment's dtype may step over a bound, or miss it.
-        action = np.where(given >= self.high, self._most, action.clip(self._least, self._most))
-        action = np.where(given <= self.low, self._least, action)
+        action = np.minimum(np.maximum(action.astype(self._space.dtype), self._least), self._most)
+        np.copyto(action, self._most, where=given >= self.high)
+        np.copyto(action, self._least, where=given <= self.low)
         return action.reshape((*leading, *self._space.shape))
 
     def read(self, stored: Tensor) -> Tensor:
@@ -97,6 +99,12 @@ class BoxActions:
     def blank(self, rows: int) -> npt.NDArray[Any]:
         """See `Actions`."""
         return np.zeros((rows, *self._space.shape), self._space.dtype)
+
+
+def _plain(bounds: npt.NDArray[Any]) -> float | list[float]:
+    """Return bounds as plain data: one number where they are equal."""
+    numbers = [float(each) for each in bounds.flat]
+    return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
 def _short(numbers: npt.NDArray[Any]) -> str:

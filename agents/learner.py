@@ -44,6 +44,7 @@ from async_wrappers.agents.learning import (
     mean_loss,
     sum_of_losses,
 )
+from async_wrappers.agents.optimizers import clip_gradient_norm
 from async_wrappers.agents.replay.segments import check_snapshot
 from async_wrappers.agents.replay.store import SampledBatch, Source, Store
 from async_wrappers.agents.schema import Compute, are_equal
@@ -355,7 +356,7 @@ class Learner:
         for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
         if (norm := self.settings.max_gradient_norm) is not None:
-            self._gradient_norm = nn.utils.clip_grad_norm_(self._parameters.values(), norm)
+            self._gradient_norm = clip_gradient_norm(self._parameters.values(), norm)
         if self.settings.learning_rate_decay is not None:
             scale = self.settings.learning_rate_scale(self.updates)
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from time import perf_counter
 
-__all__ = ["PARTS", "RATE_DIGITS", "RATE_IN_SHORT", "RATE_IN_WORDS", "Meters", "PartTimes"]
+__all__ = ["PARTS", "Meters", "PartTimes", "rate_in_a_table", "rate_in_short"]
 
 PARTS = {
     "Act": "acting",
@@ -83,8 +83,8 @@ class Meters:
         }
 
 
-# Each rate by its name in TensorBoard: in words, as a part of a line, and its digits in a table.
-RATE_IN_WORDS = {
+# Each rate by its name in TensorBoard: in words, as a part of a line, and the digits of those that are not per second.
+_IN_WORDS = {
     "ActRate": "actions per second",
     "AddRate": "transitions stored per second",
     "SampleRate": "transitions learnt per second",
@@ -93,13 +93,29 @@ RATE_IN_WORDS = {
     "PolicyLag": "updates by which the policy is behind",
     "ReplayFill": "share of the replay that is filled",
 }
-RATE_IN_SHORT = {
-    "ActRate": "act {:,.0f}/s",
-    "AddRate": "add {:,.0f}/s",
-    "SampleRate": "sample {:,.0f}/s",
-    "LearnRate": "learn {:,.0f}/s",
+_IN_SHORT = {
+    "ActRate": "act {}/s",
+    "AddRate": "add {}/s",
+    "SampleRate": "sample {}/s",
+    "LearnRate": "learn {}/s",
     "LearntPerLived": "ratio {:.2f}",
     "PolicyLag": "lag {:.1f}",
     "ReplayFill": "replay {:.0%}",
 }
-RATE_DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
+_DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
+
+
+def _per_second(rate: float) -> str:
+    """Return a rate per second: of a slow one, such as PPO's updates of whole rounds, two digits more."""
+    return f"{rate:,.{0 if rate >= 10 or not rate else 2}f}"
+
+
+def rate_in_short(name: str, value: float) -> str:
+    """Return a rate of `Meters` as a part of a line."""
+    return _IN_SHORT[name].format(value if name in _DIGITS else _per_second(value))
+
+
+def rate_in_a_table(name: str, value: float) -> str:
+    """Return a rate of `Meters` as a line of a table."""
+    shown = f"{value:,.{_DIGITS[name]}f}" if name in _DIGITS else _per_second(value)
+    return f"{_IN_WORDS[name]:<38}{shown:>12}"

@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.analysis import scaling
+from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
@@ -28,6 +29,7 @@ from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.printing import in_pipeline, let_all_be_printed
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
+SERVED_AT = "tcp://127.0.0.1:5555"
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 MOST_DRAWN = 20_000  # frames in a picture
 
@@ -63,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks,probe}")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="{plan,workers,networks,probe,doctor,serve}"
+    )
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
@@ -97,6 +101,18 @@ def _make_parser() -> _Parser:
     probe.add_argument("--seed", type=int, default=0, help="of the first episode and of the actions (0)")
     probe.add_argument("--alternatives", type=int, default=2, help="other actions that are tried on a frame (2)")
     probe.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
+    doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
+    doctor.add_argument("--seconds", type=float, default=10.0, help="of each of four measurements (10)")
+    doctor.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    serve = commands.add_parser("serve", help="a policy for AsyncRunners on other machines, until Ctrl-C or SIGTERM")
+    serve.add_argument("factory", metavar="MODULE:FACTORY", help="a function without arguments that makes the policy")
+    serve.add_argument(
+        "--bind", default=SERVED_AT, metavar="ADDRESS", help=f"tcp://host:port or unix://path ({SERVED_AT})"
+    )
+    serve.add_argument("--workers", type=int, default=1, help="inferences at a time, of all runs together (1)")
+    serve.add_argument("--threads", action="store_true", help="workers are threads of one process (processes)")
+    serve.add_argument("--token-file", metavar="FILE", help="its first line is a secret that runners must have too")
     for command, seconds, what, fps in (
         (one, 60, "how long an episode lasts", 60),
         (many, 600, "how long to simulate each", 60),
@@ -244,11 +260,64 @@ def _maker(env: str, kwargs: str) -> Callable[[], gym.Env[Any, Any]]:
     return make
 
 
+def _doctor(options: argparse.Namespace) -> None:
+    found = examine(options.hz, options.seconds)
+    facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    print(facts if options.json == "-" else found)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    """Serve until a signal; what another package's modules need is imported here, as no other command needs it."""
+    from async_wrappers.live.remote.address import Address
+    from async_wrappers.live.remote.server import PolicyServer
+
+    token = None if options.token_file is None else _first_line(Path(options.token_file))
+    backend = "thread" if options.threads else "process"
+    factory = _factory(options.factory)
+    server = PolicyServer(factory, options.bind, options.workers, token=token, backend=backend)
+    if token is None and not Address.of("--bind", options.bind).is_local:
+        print(
+            f"warning: anybody who reaches {options.bind} can use the policy: give --token-file, or bind the loopback "
+            "address and reach it through a tunnel",
+            file=sys.stderr,
+        )
+    inferences = "1 worker" if options.workers == 1 else f"{options.workers} workers"
+    server.serve(lambda address: print(f"{options.factory} is served at {address} by {inferences}", flush=True))
+
+
+def _first_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if not lines:
+        raise ValueError(f"--token-file must have the token in its first line, and {path} is empty")
+    return lines[0].strip()
+
+
+def _factory(name: str) -> Callable[[], object]:
+    """Return the function that MODULE:FACTORY names; modules of the working directory count."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: object = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"MODULE:FACTORY must name a function, such as my_policy:make_policy, got {name!r}: {error}"
+        ) from None
+    if not callable(found):
+        raise ValueError(f"MODULE:FACTORY must name a function, such as my_policy:make_policy, got {name!r}: {found!r}")
+    return found
+
+
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "plan": _plan,
     "workers": _workers,
     "networks": _networks,
     "probe": _probe,
+    "doctor": _doctor,
+    "serve": _serve,
 }
 
 

@@ -19,7 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Decision", "Memory", "Policy", "SplitPolicy", "as_act"]
+__all__ = ["Decision", "Memory", "NoAction", "Policy", "SplitPolicy", "as_act"]
+
+
+class NoAction(RuntimeError):
+    """Raised by ``act`` or ``encode``: there is no action this time, such as while a policy's server is away.
+
+    A live run goes on: the inference counts as refused (``report.refused``), a warning has the text of the first one,
+    and the frame receives the default action. If a hundred inferences have given no action and none has given one, the
+    run ends. Any other exception ends the worker, which is started again.
+    """
 
 
 class Decision(NamedTuple):
@@ -51,7 +60,11 @@ class Policy(Protocol):
     """
 
     def act(self, observation: Any, decision: Decision) -> Any:
-        """Return an action; where extras are declared, an object with the attributes ``action`` and ``extras``."""
+        """Return an action; where extras are declared, an object with the attributes ``action`` and ``extras``.
+
+        Raises:
+            NoAction: There is none this time; the frame receives the default action.
+        """
         ...
 
 
@@ -80,7 +93,11 @@ class SplitPolicy(Protocol):
     """
 
     def encode(self, observation: Any, decision: Decision) -> Any:
-        """Return the features of an observation, an element of the space that is declared for them."""
+        """Return the features of an observation, an element of the space that is declared for them.
+
+        Raises:
+            NoAction: There are none this time; the frame receives the default action.
+        """
         ...
 
     def release(self, features: Any, memory: Memory, decision: Decision) -> Any:

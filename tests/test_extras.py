@@ -26,7 +26,8 @@ from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs import create_atari_environment, create_gym_environment, create_minatar_environment
 from async_wrappers.latency import Constant
-from async_wrappers.live.report import timing_picture
+from async_wrappers.live.adapters.openpi import OpenPI
+from async_wrappers.live.picture import timing_picture
 from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from tests.worlds.recording_env import RecordingEnv
@@ -47,6 +48,8 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("minari", "minari", lambda folder: list(read_demonstrations(str(folder)))),
     ("onnx", "onnxruntime", lambda folder: OnnxPolicy(folder / "agent.onnx")),
     ("onnx", "onnxscript", lambda folder: export(None, folder / "agent.onnx")),
+    ("openpi", "msgpack", lambda _: OpenPI("ws://127.0.0.1:9")),
+    ("openpi", "websockets", lambda _: OpenPI("ws://127.0.0.1:9")),
     ("play", "pygame", lambda _: Keyboard(RecordingEnv(render_mode="rgb_array"))),
     ("plot", "matplotlib", lambda _: timeline(SimulatedSchedule(Constant(0.1), 1, 60, "sequential"))),
     ("plot", "matplotlib", lambda _: scaling_picture(processes_needed(seconds=1), "")),

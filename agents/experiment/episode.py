@@ -276,10 +276,17 @@ def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
     if frames:
         ratios.append(f"{actions / frames:.3f} actions per frame")
     if actions:
-        ratios.append(f"{updates / actions:.3f} updates per action")
+        ratios.append(_updates_in_words(updates, actions))
     if offline:
         ratios.append(f"{offline:,} offline updates")
     return "; ".join([*parts, *([", ".join(ratios)] if ratios else [])])
+
+
+def _updates_in_words(updates: int, actions: int) -> str:
+    """Return updates per action, or the inverse where one update, as PPO's of a round, follows many actions."""
+    if 0 < updates < 0.01 * actions:
+        return f"{actions / updates:,.0f} actions per update"
+    return f"{updates / actions:.3f} updates per action"
 
 
 def _each(history: Iterable[Mapping[str, Any]], name: str) -> list[Any]:

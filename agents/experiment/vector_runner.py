@@ -50,7 +50,7 @@ from async_wrappers.agents.settings import (
     with_gin_values,
 )
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.timing import RATE_DIGITS, RATE_IN_SHORT, RATE_IN_WORDS, Meters
+from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
 from async_wrappers.agents.vector_agent import Ended, Rows, VectorAgent
 
 __all__ = ["VectorRunner"]
@@ -472,7 +472,7 @@ class VectorRunner(Runner):
         words = [f"last return {over[-1].score:g}"] if over else []
         if meters is not None:
             rates = {**meters.rates(), **self._fill()}
-            words += [RATE_IN_SHORT[name].format(value) for name, value in rates.items()]
+            words += [rate_in_short(name, value) for name, value in rates.items()]
         self._tell(phase, len(over), frames, ", ".join(words))
 
     def _summarize(
@@ -511,7 +511,7 @@ class VectorRunner(Runner):
     def table(self) -> str:
         """Return the rates of all training in this process, and how much of it was cut."""
         rates = {**self._total.rates(self._seconds), **self._fill()}
-        lines = [f"{RATE_IN_WORDS[name]:<38}{value:>12,.{RATE_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
+        lines = [rate_in_a_table(name, value) for name, value in rates.items()]
         share = self.cut_frames / max(self.frames, 1)
         if self.processes:
             lines.append(f"{'processes replaced':<38}{self._restarts:>12,}")

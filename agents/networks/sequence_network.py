@@ -200,6 +200,35 @@ class ActorCriticHead(nn.Module):
         return self.policy(features).unflatten(1, self._logits), self.value(features).squeeze(1)
 
 
+def checked_window(action_window: int | None, actions: Actions) -> int | None:
+    """Return a number of last actions; a ValueError or TypeError names one that is none, and a window of chunks."""
+    if action_window is not None and actions.chunk is not None:
+        raise ValueError(
+            "action_window must be None where a decision gives a chunk of actions, as no policy is told which of them "
+            f"were applied, got {action_window}: show the committed ones with CommittedPrefix"
+        )
+    return (
+        None if action_window is None else whole("action_window", action_window, least=1, unit="actions", or_none=True)
+    )
+
+
+def action_windows(actions: Actions, previous_action: Tensor, first: Tensor, before: Tensor) -> Tensor:
+    """Return the window of each row, `[T, B, K * inputs]`, oldest action first.
+
+    Args:
+        actions: How an action is read.
+        previous_action: As stored, `[T, B, ...]`.
+        first: Bool `[T, B]`, True where an episode begins.
+        before: The window before the first row, `[B, K * inputs]`.
+    """
+    inputs, window, windows = actions.inputs, before, []
+    chosen = actions.read(previous_action.flatten(0, 1)).to(before.dtype).view(*first.shape, inputs)
+    for row, begins in zip(chosen.unbind(), first.unsqueeze(2).unbind(), strict=True):
+        window = torch.cat([window[:, inputs:], row], dim=1).masked_fill(begins, 0.0)
+        windows.append(window)
+    return torch.stack(windows)
+
+
 class SequenceNetwork(nn.Module):
     """A head on a core on a torso, for sequences of observations.
 
@@ -249,16 +278,7 @@ class SequenceNetwork(nn.Module):
         self.torso = torso(self.observation_shape)
         self.feed_previous = feed_previous
         self._actions = DiscreteActions(0, self.num_actions) if actions is None else actions
-        self.action_window = (
-            None
-            if action_window is None
-            else whole("action_window", action_window, least=1, unit="actions", or_none=True)
-        )
-        if action_window is not None and self._actions.chunk is not None:
-            raise ValueError(
-                "action_window must be None where a decision gives a chunk of actions, as no policy is told which of "
-                f"them were applied, got {action_window}: show the committed ones with CommittedPrefix"
-            )
+        self.action_window = checked_window(action_window, self._actions)
         of_window = self._actions.inputs * (self.action_window or 0)
         features = output_size(self.torso) + (self._actions.inputs + 1 if feed_previous else 0) + of_window
         made: Any = (core or NoCore)(features)
@@ -308,7 +328,7 @@ class SequenceNetwork(nn.Module):
             features = torch.cat([features, chosen, reward], dim=1)
         windows = None
         if self.action_window is not None:
-            windows = self._windows(previous_action, first, state[:, self._core_size :])
+            windows = action_windows(self._actions, previous_action, first, state[:, self._core_size :])
             state = state[:, : self._core_size]
             features = torch.cat([features, windows.flatten(0, 1).to(features.dtype)], dim=1)
         outputs, state = self.core(features.view(*rows, -1), state, first)
@@ -321,15 +341,6 @@ class SequenceNetwork(nn.Module):
         if isinstance(heads, tuple):
             return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
         return heads.float().view(*rows, *heads.shape[1:]), state.float()
-
-    def _windows(self, previous_action: Tensor, first: Tensor, before: Tensor) -> Tensor:
-        """Return the window of each row, `[T, B, K * inputs]`, oldest action first, from that before the first row."""
-        inputs, window, windows = self._actions.inputs, before, []
-        chosen = self._actions.read(previous_action.flatten(0, 1)).to(before.dtype).view(*first.shape, inputs)
-        for row, begins in zip(chosen.unbind(), first.unsqueeze(2).unbind(), strict=True):
-            window = torch.cat([window[:, inputs:], row], dim=1).masked_fill(begins, 0.0)
-            windows.append(window)
-        return torch.stack(windows)
 
     def decide_by_window(self, features: Tensor, window: Tensor) -> Any:
         """Compute the outputs of B decisions, each with a window of its own, as a replay of transitions draws them.

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.checks import plain_data
+from async_wrappers.live.machine import as_environment
 from async_wrappers.live.report import Measurements
 from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
@@ -17,15 +18,12 @@ __all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles"
 
 
 def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
-    """Return the environment that `make_env` makes.
+    """Return the environment that `make_env` makes, or the `MachineEnv` of the machine that it makes.
 
     Raises:
-        ValueError: `make_env` returns no environment, or a vector of them.
+        ValueError: `make_env` returns neither, a vector of environments, or a machine that lacks a method.
     """
-    env = make_env()
-    if not isinstance(env, gym.Env):
-        raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
-    return env
+    return as_environment(make_env())
 
 
 def refuse_oracles(env: gym.Env[Any, Any]) -> None:

@@ -17,7 +17,9 @@
 #    |                                                               frame                        |
 #
 # 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
-#    the future by as much as the step was quick, and a slow step would look like a long delay.
+#    the future by as much as the step was quick, and a slow step would look like a long delay. That is right for a
+#    simulator, whose step is the frame. A machine's frame takes its time: the action is sent in 5, and the reading is
+#    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
 # 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
 #    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
 #    time, it can be frame k.
@@ -29,8 +31,8 @@
 #    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
 #    and the step (`release.py`): only now is it known which decision follows the one applied last, and all
 #    rewards of that one. So memory follows the applied actions, and no core is computed for a dropped one.
-# 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
-#    of the one before is complete, and is appended to the journal (`Transitions`).
+# 5. The step is made at once (of a machine, its first half). Rewards are summed up until the next decision takes
+#    effect, which is when the transition of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
 #    becomes free half a frame earlier finishes half a frame earlier.
 #
@@ -74,6 +76,7 @@ from async_wrappers.checks import plain_data
 from async_wrappers.live.clocks import Clock, RealClock
 from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.inference.transport import Transport
+from async_wrappers.live.machine import Machine, as_environment, halves_of
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
 from async_wrappers.live.release import Release
@@ -96,16 +99,19 @@ class _Episode:
 
     Args:
         journal: Receives its transitions; None without learners.
+        record: Of the phase.
+        number: Of the episode.
+        lived: Frames before it, as policies count them.
     """
 
-    def __init__(self, journal: Journal | None) -> None:
+    def __init__(self, journal: Journal | None, record: Measurements, number: int, lived: int) -> None:
         self._journal = journal
         self.transitions = Transitions(journal)
-        self.effects: list[tuple[int, int]] = []  # start and effect of each decision
         self.last_action: Any = None
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
+        self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
         self.rewards = self.score = 0.0
 
     def cut(self, following: Any, frame: int, newest: Any) -> None:
@@ -124,7 +130,7 @@ class EnvironmentLoop:
     """Plays an environment against a clock.
 
     Args:
-        env: Stepped once per frame.
+        env: The environment, stepped once per frame, or a `Machine`, sent to and read once per frame.
         transport: Carries frames to workers and actions back.
         config: Workers, frames per second, strategy and so on.
         journal: Receives transitions; None without learners.
@@ -142,7 +148,7 @@ class EnvironmentLoop:
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        env: gym.Env[Any, Any] | Machine,
         transport: Transport,
         config: LoopConfig,
         journal: Journal | None = None,
@@ -154,10 +160,12 @@ class EnvironmentLoop:
         clock: type[Clock] = RealClock,
     ) -> None:
         """See the class."""
+        env = as_environment(env)
         refuse_oracles(env)
+        self._halves = halves_of(env)
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls, self._stops = journal, controls, stops
-        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
+        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
             line, name = config.chunk.call(line), "after"
@@ -176,10 +184,20 @@ class EnvironmentLoop:
         )
 
     def play(self, phase: PhaseSpec) -> Measurements:
-        """Play a phase; garbage is collected between its episodes and never inside a frame."""
+        """Play a phase; garbage is collected between its episodes and never inside a frame.
+
+        An error brings a machine to rest.
+        """
+        try:
+            return self._play(phase)
+        except BaseException:
+            self._halves.abandon()
+            raise
+
+    def _play(self, phase: PhaseSpec) -> Measurements:
         self.begun = False  # whether anything has been played
         clock, self._record = self.clock, (record := self.clock.begin_phase())
-        record.lags = None if self._journal is None else []
+        record.lags = None if self._journal is None else record.numbers()
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
         if phase.phase_state is not None:
@@ -221,8 +239,9 @@ class EnvironmentLoop:
         if self._safe_action is not self._default_action:
             self._safe_action.reset(seed)
         self._begin_episode(observation, number, seed, played)
-        clock, learns = self.clock, self._journal is not None and not phase.eval_mode
-        episode = _Episode(self._journal if learns else None)
+        clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
+        before = phase.frames_before + played
+        episode = _Episode(self._journal if learns else None, self._record, number, before)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
@@ -230,8 +249,9 @@ class EnvironmentLoop:
             if self._stops() or self._record.hopeless or self._gives_up(episode.missed):
                 self._record.stopped = True
                 break
-            clock.wait_for(frame)
-            lived = phase.frames_before + played + frame
+            if not (frame and halves.reads_late):
+                clock.wait_for(frame)
+            lived = before + frame
             if phase.on_frame is not None:
                 self._tell(phase.on_frame, episode, lived)
             self._pause_or_resume(episode, observation, frame)
@@ -241,7 +261,12 @@ class EnvironmentLoop:
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            observation, reward, terminated, truncated, info = self._env.step(action)
+            sent = halves.send(action)
+            if sent is not None:
+                self._note_sent(episode, sent, frame)
+            if halves.reads_late:
+                clock.wait_for(frame + 1)
+            observation, reward, terminated, truncated, info = halves.observe()
             if episode.paused is None:
                 episode.transitions.reward(float(reward))
             episode.rewards += float(reward)
@@ -256,6 +281,10 @@ class EnvironmentLoop:
             episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
         else:
             episode.transitions.abandon()
+        if halves.reads_late:
+            # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
+            missed = episode.missed if episode.paused is None else frame - episode.paused
+            halves.send(self._safe_action(observation, episode.last_action, missed + 1))
         clock.end_episode(frame, played)
         self._record.episodes.append(EpisodeTiming(episode.score, frame, number, clock.begin, info.get("won")))
         self._record.effects.append(episode.effects)
@@ -263,6 +292,13 @@ class EnvironmentLoop:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
         return frame
+
+    def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:
+        """Note that the frame's action is not the one that was to be sent."""
+        if episode.paused is None and not episode.missed:
+            episode.last_action = deepcopy(sent)
+            if self._config.learns_from == "sent":
+                episode.transitions.sent(sent, frame)
 
     def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
         """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
@@ -324,7 +360,7 @@ class EnvironmentLoop:
             self._record.versions.append(chosen.version)
             if self._record.lags is not None and self._controls is not None:
                 self._record.lags.append(int(self._controls.updates.sum()) - chosen.updates)
-            episode.effects.append((start, frame))
+            episode.effects.note(start, frame, inference.worker)
             if self._stacks is not None:
                 self._stacks.applied(start)
             episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)

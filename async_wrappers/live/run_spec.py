@@ -10,7 +10,10 @@ import gymnasium as gym
 
 from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
+from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
@@ -26,7 +29,12 @@ class RunFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of the environment loop; see `AsyncRunner` for their meanings."""
+    """Settings of the environment loop; see `AsyncRunner` for their meanings.
+
+    Attributes:
+        workers: Number of inferences that run at a time, 1 with a policy in the loop.
+        in_loop: Whether the policy runs in the loop, with ``AsyncRunner(workers=0)``.
+    """
 
     workers: int
     fps: Any
@@ -43,7 +51,16 @@ class LoopConfig:
     chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
+    timeline: float | None = None  # seconds that the report's time line holds; None for all
+    realtime: Realtime | None = None
+    learns_from: str = "sent"
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
+    in_loop: bool = False
+
+    @property
+    def processes(self) -> int:
+        """How many workers there are beside the loop."""
+        return 0 if self.in_loop else self.workers
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
         """Return the rows that join committed actions to an observation; None without a committed prefix."""
@@ -107,7 +124,7 @@ class PhaseSpec:
 class RunSpec:
     """The parts of a run and the settings of its loop; see `AsyncRunner` for their meanings."""
 
-    make_env: Callable[[], gym.Env[Any, Any]]
+    make_env: Callable[[], gym.Env[Any, Any] | Machine]
     make_policy: Callable[[], Any]
     config: LoopConfig
     make_learner: Callable[..., Any] | None = None
@@ -119,6 +136,7 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
     report_effect: bool = False
+    remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.

@@ -77,7 +77,8 @@ class AsyncRunner:
         self._fps = FrameClock(self._spec.config.fps).fps
         self._eval_mode = settings.eval_mode
         workers, cores = settings.workers, _cores()
-        if isinstance(settings.backend, str) and settings.backend != "virtual" and workers > cores:
+        here = isinstance(settings.backend, str) and settings.backend != "virtual" and self._spec.remote is None
+        if here and workers > cores:
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
@@ -302,7 +303,7 @@ class AsyncRunner:
     @property
     def workers(self) -> int:
         """How many workers infer."""
-        return self._spec.config.workers
+        return self._spec.config.processes
 
     @property
     def pids(self) -> dict[str, int]:

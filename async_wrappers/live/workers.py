@@ -277,5 +277,12 @@ class WorkerPool:
         missing = ", ".join(map(str, sorted(absent)))
         self._overdue |= absent
         if not warm:
-            raise NoWorkers(f"no worker has inferred within start_timeout={start_timeout} s; missing: {missing}")
-        warnings.warn(f"workers {missing} have not inferred within {start_timeout} s: not waited for", stacklevel=2)
+            why = self._trouble()
+            raise NoWorkers(f"no worker has inferred within start_timeout={start_timeout} s; missing: {missing}{why}")
+        late = f"workers {missing} have not inferred within {start_timeout} s: not waited for{self._trouble()}"
+        warnings.warn(late, stacklevel=2)
+
+    def _trouble(self) -> str:
+        """Return what a transport over a network knows of the reason, as the end of a sentence."""
+        trouble = getattr(self._transport, "trouble", None)
+        return "" if trouble is None else f"; {trouble}"

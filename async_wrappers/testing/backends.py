@@ -158,11 +158,14 @@ class BackendContract:
         backend: As for `AsyncRunner`: a name, a class, or a ``staticmethod`` of a `RunSpec`.
         workers: How many.
         fps: Frames per second; an inference takes one and a half frames.
+        policy_error: The exception that a policy's own comes out as; a backend whose policies are on another machine,
+            from which no object travels, names another one.
     """
 
     backend: Any
     workers: int = 2
     fps: int = 50
+    policy_error: type[Exception] = PolicyError
 
     _played: Played
     RUNS: dict[str, dict[str, Any]] = {
@@ -302,7 +305,7 @@ class BackendContract:
         self, played: Played, tmp_path: Path
     ) -> None:
         before = _held()
-        with pytest.raises(PolicyError, match="no idea what to do") as error, warnings.catch_warnings():
+        with pytest.raises(self.policy_error, match="no idea what to do") as error, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a worker may be started again
             self.make_runner(Failing, tmp_path).run(frames=20)
         notes = "\n".join(getattr(error.value, "__notes__", []))

@@ -1,1 +1,1 @@
-"""SAC: Pendulum, HalfCheetah."""
+"""PPO: CartPole, Pendulum (under delay too), Hopper, HalfCheetah."""

@@ -1,1 +1,1 @@
-"""SAC: Pendulum, HalfCheetah."""
+"""SAC: Pendulum (under delay too), Hopper, HalfCheetah, LunarLander."""

@@ -132,6 +132,11 @@ class TestBox:
         np.testing.assert_array_equal(actions.low, row(-1, -1, -INF, 1))
         np.testing.assert_array_equal(actions.high, row(1, 1, INF, INF))
 
+    def test_the_facts_that_two_runs_must_share_tell_boxes_apart(self) -> None:
+        low, high = np.array([0, -2], np.float32), np.array([1, np.inf], np.float32)
+        assert BoxActions(Box(low, high), "ppo").facts == {"box": [2], "low": [0, -2], "high": [1, np.inf]}
+        assert BoxActions(Box(-2, 2, (3, 2)), "ppo").facts == {"box": [3, 2], "low": -2, "high": 2}
+
     def test_integer_bounds_that_no_float_holds_are_kept(self) -> None:
         limits = np.iinfo(np.int64)
         actions = BoxActions(Box(limits.min, limits.max, (1,), np.int64), "ppo")

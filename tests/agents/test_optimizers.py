@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from async_wrappers.agents.optimizers import OPTIMIZERS, create_optimizer, linear_decay, polynomial_decay
+from async_wrappers.agents.optimizers import (
+    OPTIMIZERS,
+    clip_gradient_norm,
+    create_optimizer,
+    linear_decay,
+    polynomial_decay,
+)
 
 
 def after_steps(gradients: list[float], **arguments: Any) -> float:
@@ -53,6 +59,35 @@ def test_adams_betas_are_those_given() -> None:
     assert after_steps([2.0, 1.0], name="adam", learning_rate=0.5, beta1=0.0, beta2=0.5, eps=0.0) == pytest.approx(
         expected
     )
+
+
+@pytest.mark.parametrize("most", [0.01, 1e9])
+def test_adam_and_the_clip_are_pytorchs_bit_for_bit_also_after_a_load(most: float) -> None:
+    ours, theirs = ([nn.Parameter(torch.ones(shape)) for shape in ((5,), (2, 9), (3, 1))] for _ in range(2))
+    adam = create_optimizer(ours, learning_rate=0.1)
+    other = torch.optim.Adam(theirs, lr=0.1, eps=1.5e-4, fused=True)
+    generator = torch.Generator().manual_seed(0)
+    for number in range(6):
+        for mine, its in zip(ours, theirs, strict=True):
+            mine.grad = None if number == 3 and mine is ours[1] else torch.randn(mine.shape, generator=generator)
+            its.grad = None if mine.grad is None else mine.grad.clone()
+        assert clip_gradient_norm(ours, most).equal(nn.utils.clip_grad_norm_(theirs, most))
+        if number == 4:
+            saved, adam = adam.state_dict(), create_optimizer(ours, learning_rate=0.1)
+            adam.load_state_dict(saved)
+        adam.step()
+        other.step()
+        for mine, its in zip(ours, theirs, strict=True):
+            assert mine.equal(its)
+
+
+def test_adam_steps_parameters_of_two_dtypes() -> None:
+    parameters = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
+    adam = create_optimizer(parameters, learning_rate=0.125, eps=0.0)
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 2.0)
+    adam.step()
+    assert [parameter.tolist() for parameter in parameters] == [[pytest.approx(0.875)] * 3] * 2
 
 
 def test_rmsprop_divides_by_the_root_mean_square() -> None:

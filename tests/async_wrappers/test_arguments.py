@@ -114,7 +114,8 @@ RUNNER = {
     **{"between_episodes": "drain", "eval_mode": False, "start_timeout": 1.0, "calibration_time": 1.0, "journal": 100},
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
-    **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0},
+    **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0, "learns_from": "sent"},
+    **{"timeline": 5.0, "realtime": None},
 }
 CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
@@ -145,6 +146,12 @@ MADE = {
         runner,
         {**RUNNER, "backend": "virtual", "make_learner": None, "learners": None},
         called={"make_learner": "learners"},
+    ),
+    "AsyncRunner, elsewhere": Made(
+        runner,
+        {**RUNNER, "make_policy": "tcp://127.0.0.1:5555", "make_learner": None, "learners": None}
+        | {"features": gym.spaces.Discrete(2), "make_release": lambda: gives_nothing},
+        called={"make_learner": "learners", "make_release": "make_release|learners"},
     ),
     "run(frames)": Made(
         run,
@@ -231,6 +238,7 @@ def test_a_wrong_value_is_taken_or_refused_in_a_sentence_with_name_and_value(mad
 @pytest.mark.parametrize("made", [RealtimeDelay, AsyncRunner, SimulatedSchedule, AppliedActions, DecisionDelay])
 def test_no_argument_is_left_out(made: Any) -> None:
     tried = {name for each in MADE.values() for name in each.right}
+    tried.add("token")  # a secret, which no message may show
     assert set(inspect.signature(made).parameters) - {"env"} <= tried
 
 

@@ -12,7 +12,6 @@ answer is recognised by its number when it comes, and dropped.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -20,17 +19,18 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from multiprocessing import connection, forkserver, resource_tracker, util
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-from async_wrappers.live.backends.children import run_environment, run_learner, run_worker, signals_blocked
-from async_wrappers.live.backends.supervised import Child, assure_room, enough_descriptors
+from async_wrappers.live.backends.children import run_environment, run_learner, run_worker
+from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.live.backends.supervised import Child, enough_descriptors
 from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedMemory
@@ -44,7 +44,6 @@ _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)
 _PATIENCE = 3.0  # seconds that children have to end once they are asked to
 _SETTLED = 10.0  # seconds after which a learner counts as one that can begin
 _LOOK = 1.0  # seconds between two looks for stopped processes
-_TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
 
 
@@ -66,11 +65,13 @@ class ProcessBackend:
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
             raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
         self._spec = spec
-        _pickled("make_env", spec.make_env)
-        _pickled("a default action, strategy or latency", spec.config)
-        self._environment_payload = cloudpickle.dumps((spec.make_env, spec.config))
-        policy = _pickled("make_policy", spec.make_policy)  # all of them before anything is opened
-        learner = _pickled("make_learner", spec.make_learner)
+        if spec.config.realtime is not None:
+            spec.config.realtime.refuse()
+        pickled("make_env", spec.make_env)
+        pickled("a default action, strategy or latency", spec.config)
+        self._environment_payload = cloudpickle.dumps((spec.make_env, spec.config, spec.remote))
+        policy = pickled("make_policy", spec.make_policy)  # all of them before anything is opened
+        learner = pickled("make_learner", spec.make_learner)
         self._spawn = multiprocessing.get_context("spawn")
         self._fork = multiprocessing.get_context("forkserver")
         self._workers: list[Child] = []
@@ -90,7 +91,7 @@ class ProcessBackend:
         self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
         # SIGTERM, so they are killed before.
-        util.Finalize(self, _kill_all, (self._started,), exitpriority=10)
+        util.Finalize(self, kill_all, (self._started,), exitpriority=10)
         try:
             with enough_descriptors(spec.config.workers):
                 self._policy_payload = self._keep(Block.holding(policy))
@@ -110,7 +111,7 @@ class ProcessBackend:
         """
         environment = self._environment
         assert environment is not None
-        message = _pickled("on_frame" if phase.on_frame is not None else "phase_state", phase)
+        message = pickled("on_frame" if phase.on_frame is not None else "phase_state", phase)
         with self._interruptible():
             self._controls.learning = not phase.eval_mode
             updates = int(self._controls.updates.sum())
@@ -131,7 +132,8 @@ class ProcessBackend:
             if self._learners:
                 record.updates = int(self._controls.updates.sum()) - updates
                 record.note_learning([self._ask(number, "statistics") for number in range(len(self._learners))])
-            record.restarts, self._restarts = self._restarts, 0  # those between two phases included
+            record.restarts += self._restarts  # those between two phases included
+            self._restarts = 0
             return record
 
     def pause(self, paused: bool) -> None:
@@ -201,7 +203,7 @@ class ProcessBackend:
             for child in reversed(self._children()):  # the environment first: when it is gone, workers end
                 child.join(max(0.0, deadline - time.monotonic()))
         finally:
-            _kill_all(self._started)
+            kill_all(self._started)
             # the start of one that was interrupted may have put it into no list
             children = {*self._children(), *(each for each in self._started.values() if isinstance(each, Child))}
             self._workers, self._learners, self._environment = [], [], None
@@ -231,13 +233,15 @@ class ProcessBackend:
 
     def _start(self) -> None:
         """Start all children; the environment reports its spaces, the learner the layout of its weights."""
-        workers, learners = self._spec.config.workers, self._spec.learners
+        learners = self._spec.learners
+        workers = 0 if self._spec.remote is not None else self._spec.config.processes
         messages, self._outbox = map(self._keep, socket.socketpair())
         for _ in range(workers):
             inbox, tickets = map(self._keep, socket.socketpair())
             self._inboxes.append(inbox)
             self._tickets.append(tickets)
-        policy = None if self._spec.features is None else self._policy_payload  # its release half, for one with memory
+        in_loop = self._spec.config.in_loop or self._spec.features is not None  # all of it, or its release half
+        policy = self._policy_payload if in_loop else None
         takes = self._environment_payload, policy, self._memory, self._inboxes, messages
         self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)
         self._close_inboxes()
@@ -261,42 +265,25 @@ class ProcessBackend:
         environment.pipe.send(self._layout)
 
     def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
-        """Start a process; again, if the fork server ends over it.
+        child = start_child(context, name, target, arguments, self._started)
+        if target is not run_environment:
+            self._keep_off_loop(child)
+        return child
 
-        Raises:
-            RunFailed: It cannot be started.
-        """
-        spawned = context is self._spawn
-        for _ in range(_TRIES):
-            assure_room()
-            ours, theirs = multiprocessing.Pipe()
-            process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
-            self._started[name] = process
-            try:
-                resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
-                if not spawned:
-                    _start_fork_server()
-                # a process that is spawned inherits the mask; one that is forked has the server's
-                with _main_without_file(), signals_blocked() if spawned else nullcontext():
-                    process.start()
-                child = self._started[name] = Child(name, process, ours)
-                return child
-            except (EOFError, ConnectionError) as error:
-                ours.close()
-                if spawned:
-                    raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
-        raise RunFailed(
-            f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
-            "and whether there is room for more processes (`ulimit -u`) and memory"
-        )
+    def _keep_off_loop(self, child: Child) -> None:
+        """Keep a child, and what it starts, away from the environment loop's own core, if it has one."""
+        realtime = self._spec.config.realtime
+        if realtime is not None and realtime.core is not None and child.process.pid is not None:
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(child.process.pid, self._cores_beside_loop())
+
+    def _cores_beside_loop(self) -> set[int]:
+        realtime = self._spec.config.realtime
+        cores: set[int] = os.sched_getaffinity(0)
+        return cores if realtime is None or realtime.core is None else cores - {realtime.core}
 
     def _worker(self, number: int, incarnation: int) -> Child:
-        cores = sorted(os.sched_getaffinity(0)) if self._spec.pin else []
+        cores = sorted(self._cores_beside_loop()) if self._spec.pin else []
         core = cores[number % len(cores)] if cores else None
         takes = number, incarnation, self._layout, self._memory, self._tickets[number], self._outbox, core
         child = self._child(self._fork, f"worker {number}", run_worker, self._policy_payload, *takes)
@@ -304,7 +291,8 @@ class ProcessBackend:
         return child
 
     def _learner(self, number: int, incarnation: int) -> Child:
-        takes = number, self._layout, self._memory, self._spec.updates_per_transition
+        counts = self._spec.config.timeline is not None
+        takes = number, self._layout, self._memory, self._spec.updates_per_transition, counts
         child = self._child(self._fork, f"learner {number}", run_learner, self._learner_payload, *takes)
         child.incarnation = incarnation
         child.awaits_layout = self._layout.weights is None
@@ -337,7 +325,7 @@ class ProcessBackend:
     def _hear(self, child: Child, message: Any) -> None:
         """Handle a message that answers no command: an exception, a warning, a record, or a layout of weights."""
         if message[0] == "failed":
-            child.error = _unpickled(message[1]), message[2]
+            child.error = unpickled(message[1]), message[2]
         elif message[0] == "unmade":
             child.unmade = True
         elif message[0] == "warning":
@@ -511,54 +499,3 @@ class ProcessBackend:
 
 class _Lost(Exception):
     """The child that was waited for counts as dead."""
-
-
-def _kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
-    """End by force all that have not ended."""
-    left = [each for each in started.values() if each.is_alive()]
-    for each in left:
-        each.kill()
-    for each in left:
-        each.join(_PATIENCE)
-
-
-def _start_fork_server() -> None:
-    """Start the fork server, if it is not running; see `fork_server` for why signals are blocked meanwhile."""
-    names = ("torch", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server")
-    forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
-    with signals_blocked():
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _main_without_file() -> Iterator[None]:
-    """Hide the name of a main script that is no file (standard input), so that children do not try to import it."""
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    if file is None or os.path.exists(file):
-        yield
-        return
-    del main.__file__
-    try:
-        yield
-    finally:
-        main.__file__ = file
-
-
-def _pickled(name: str, value: Any) -> bytes:
-    """Return a factory's bytes, or raise a ValueError that names the part that cannot be pickled."""
-    try:
-        payload: bytes = cloudpickle.dumps(value)
-    except Exception as error:
-        raise ValueError(
-            f"{name} cannot be sent to another process: {error}; make what cannot be pickled inside the function"
-        ) from error
-    return payload
-
-
-def _unpickled(payload: bytes | None) -> BaseException | None:
-    """Return a child's exception; None if it could not be pickled."""
-    with suppress(Exception):
-        error: BaseException | None = None if payload is None else cloudpickle.loads(payload)
-        return error
-    return None

@@ -29,7 +29,7 @@ from async_wrappers.policy import as_act
 if TYPE_CHECKING:
     from async_wrappers.live.learning.learner import VirtualLearners
 
-__all__ = ["Ready", "SharedTransport", "Transport", "VirtualTransport"]
+__all__ = ["Ready", "SharedTransport", "Transport", "VirtualTransport", "wait_for"]
 
 _INFERENCES = 0x1A7E  # makes an episode's latencies independent of other draws from its seed
 
@@ -75,7 +75,7 @@ class SharedTransport:
         self._ring.clear()
         self._inboxes, self._outbox = inboxes, outbox
         outbox.setblocking(False)
-        self._wait = _wait_for(outbox)
+        self._wait = wait_for(outbox)
         self._incarnations = self._controls.incarnations.copy()
 
     def publish(self, number: int, observation: Any) -> None:
@@ -116,6 +116,13 @@ class SharedTransport:
         return [Finished(worker, -1, instant, instant, Fate.LOST, None, 0) for worker in died.tolist()]
 
 
+class Readable(Protocol):
+    """A socket, or whatever else has a descriptor that one can wait for."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
 class _Descriptor(ctypes.Structure):
     """Of `ppoll`: a descriptor, the events to wait for, and those that came."""
 
@@ -128,7 +135,7 @@ class _Time(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def _wait_for(end: socket.socket) -> Callable[[int], bool]:
+def wait_for(end: Readable) -> Callable[[int], bool]:
     """Return a function that waits for a number of nanoseconds; it returns true earlier if there is something to read.
 
     `select` takes no descriptor above 1,023, which a run of 500 workers has; Python's `poll` and `epoll` count whole

@@ -17,7 +17,7 @@ from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
-from async_wrappers.policy import Decision, as_act
+from async_wrappers.policy import Decision, NoAction, as_act
 
 __all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "with_extras"]
 
@@ -35,8 +35,9 @@ def infer(
     began: int | None = None,
     extras: gym.spaces.Dict | None = None,
     encodes: bool = False,
+    who: str | None = None,
 ) -> Finished:
-    """Return the result of a ticket: the action, or why it was refused.
+    """Return the result of a ticket: the action, or why there is none.
 
     Args:
         worker: Who infers.
@@ -49,13 +50,18 @@ def infer(
             and ``extras``. None: its answer is the action.
         encodes: Whether the answer is features in the place of an action, and `action_space` their space; extras then
             come with the release.
+        who: Who answers, for the sentence that refuses the answer; the worker if not given.
 
     Raises:
         ValueError: The answer has not the extras that are declared.
     """
     began = time.monotonic_ns() if began is None else began
     with inference_mode():
-        answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        try:
+            answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        except NoAction as reason:
+            sentence = f"worker {worker} has no action: {reason}"
+            return Finished(worker, ticket.number, began, time.monotonic_ns(), Fate.REFUSED, sentence, 0)
         left = None
         if extras is not None and not encodes:
             answer, left = with_extras(answer, extras)
@@ -63,7 +69,7 @@ def infer(
             fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
         except RefusedAction as reason:
             what = "element" if encodes else "action"
-            fate, action = Fate.REFUSED, refusal(f"worker {worker}", answer, action_space, reason, what)
+            fate, action = Fate.REFUSED, refusal(who or f"worker {worker}", answer, action_space, reason, what)
     return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0, left)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.live.journey import Journey
 from async_wrappers.live.memory.block import Block, Codec
 
 __all__ = ["ActionSlots", "Controls", "Fate", "Finished", "FrameRing", "Ticket"]
@@ -60,6 +61,7 @@ class Finished(NamedTuple):
         version: Of the weights, 0 if they are the policy's own.
         extras: Values that the policy left for the learner beside the action, arrays by name; None for none.
         updates: Updates that the learners had made until those weights.
+        journey: The parts of the time between, if the worker is on another machine; None if not.
     """
 
     worker: int
@@ -71,6 +73,7 @@ class Finished(NamedTuple):
     version: int
     extras: Any = None
     updates: int = 0
+    journey: Journey | None = None
 
 
 class ActionSlots:
@@ -99,7 +102,7 @@ class ActionSlots:
 
     def write(self, finished: Finished) -> None:
         """Fill a worker's slot; by that worker."""
-        worker, number, began, ended, fate, action, version, extras, updates = finished
+        worker, number, began, ended, fate, action, version, extras, updates, _ = finished
         self._numbers[worker] = number, began, ended, fate, version, updates
         if fate == Fate.DONE:
             action_field, extras_field = self._fields[worker]

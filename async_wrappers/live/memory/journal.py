@@ -109,6 +109,14 @@ class Journal:
         self._effect.write(entry["effect"], effect)
         self._applied += 1
 
+    def sent(self, action: Any, entry: int) -> None:
+        """Put what was really sent in the place of the action of the decision applied last, or of a chunk's `entry`."""
+        written = self._at(self._applied - 1)["action"]
+        if self.chunk_length:
+            written[0, entry] = action
+        else:
+            self._action.write(written, action)
+
     def close(self, reward: float, interval: int, executed: Any = False) -> None:
         """Complete the decision before the one applied last: the next one took effect, or the final one is known.
 
@@ -247,6 +255,11 @@ class Transitions:
                 self._journal.close(self.paid, frame - self._effect, self._executed(frame))
             self.paid = 0.0
         self._start, self._effect = start, frame
+
+    def sent(self, action: Any, frame: int) -> None:
+        """Note that a frame on which the newest decision acts received another action than the decision's."""
+        if self._journal is not None:
+            self._journal.sent(action, frame - self._start)
 
     def reward(self, reward: float) -> None:
         """Add a frame's reward."""

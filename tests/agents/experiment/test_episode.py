@@ -204,6 +204,10 @@ class TestFacts:
         )
         assert closing_line([]) == "training: 0 episodes, 0 frames"
 
+    def test_the_closing_line_tells_how_many_actions_an_update_of_a_round_follows(self) -> None:
+        line = {"frames": 4096, "train_updates": 2, "train_actions": 4096}
+        assert closing_line([line]).endswith("1.000 actions per frame, 2,048 actions per update")
+
     def test_the_closing_line_tells_offline_updates_apart(self) -> None:
         offline = {"phase": "offline", "frames": 0, "train_updates": 2_000, "train_actions": 0}
         assert closing_line([offline] * 2) == "training: 0 episodes, 0 frames; 4,000 offline updates"

@@ -55,6 +55,7 @@ TINY = {  # what agents with sequences are made small by
         "create_actor_critic.torso = @MLPTorso",
     ),
     "ppo": ("PPOAgent.update_period = 16", "PPOAgent.batch_size = 4", "PPOAgent.num_epochs = 2"),
+    "sac": ("SACAgent.min_replay_history = 20",),
     "r2d2": (
         "VectorRunner.replay_ratio = 1.0",
         "R2D2Agent.batch_size = 2",
@@ -237,7 +238,8 @@ def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*LIVE, "configs/live/cartpole_chunk.gin"} - {*GAME_BOY}))
 def test_a_live_file_is_played_to_its_closing_line(name: str, tmp_path: Path, build: Build) -> None:
-    small = [*TINY["vtrace"]] if "vtrace" in name or "chunk" in name else ["DQNAgent.min_replay_history = 20"]
+    kind = "vtrace" if "chunk" in name else next((each for each in ("vtrace", "ppo", "sac") if each in name), None)
+    small = ["DQNAgent.min_replay_history = 20"] if kind is None else [*TINY[kind]]
     few = ("AsyncRunner.workers = 1", "AsyncRunner.learners = 1", "AsyncRunner.start_timeout = 60.0")
     runner = build(name, tmp_path, *small, *few, *SHORT_LIVE)
     runner.run_experiment()
@@ -316,10 +318,10 @@ def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build:
     load(name)
     if "vtrace" in name:
         small = TINY["vtrace"]
-    elif "/ppo/" in name:
+    elif "ppo" in name:
         small = TINY["ppo"]
-    elif "/sac/" in name:
-        small = ("SACAgent.min_replay_history = 20",)
+    elif "sac" in name:
+        small = TINY["sac"]
     else:
         history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
         small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso")
@@ -562,7 +564,7 @@ def learners_of_the_page() -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if "/live/" in name and "cartpole" not in name])
+@pytest.mark.parametrize("name", [name for name in FILES if re.search("/live/(?!cartpole|pendulum)", name)])
 def test_the_page_and_the_file_say_what_several_learners_keep(name: str) -> None:
     load(name, "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     count = gin.query_parameter("AsyncRunner.learners")

@@ -379,7 +379,7 @@ def test_the_checkpoint_cuts_and_the_lines_say_so(tmp_path: Path, capsys: pytest
     assert f"{lines[-1]['cut_frames'] / 240:.2%}" in capsys.readouterr().out
     assert runner._progress is not None
     assert re.fullmatch(
-        r"(last return \S+, )?act [\d,]+/s, add [\d,]+/s, sample [\d,]+/s, learn [\d,]+/s, ratio [\d.]+, lag 0\.0, "
+        r"(last return \S+, )?act [\d,.]+/s, add [\d,.]+/s, sample [\d,.]+/s, learn [\d,.]+/s, ratio [\d.]+, lag 0\.0, "
         r"replay \d+%",
         runner._progress._last,
     )

@@ -87,8 +87,63 @@ def test_vectors_without_memory_have_the_network_of_their_own_layers(shape: Any,
         assert call(network, observation, REAL)[0].shape == (3, 2, 4)
 
 
+@pytest.mark.parametrize("std", ["parameter", "network"])
+@pytest.mark.parametrize("core", [None, "gru"])
+def test_deviations_begin_at_log_std_init_and_all_else_as_without(std: str, core: str | None) -> None:
+    made = []
+    for given in ({}, {"log_std_init": -1.5}):
+        torch.manual_seed(0)
+        made.append(create_policy_value_network((1, 4), REAL, hidden=(8,), std=std, core=core, **given))
+    outputs = []
+    for network in made:
+        state: Any = network.initial_state(2)
+        first, observation = torch.zeros(3, 2, dtype=torch.bool), torch.zeros(3, 2, 1, 4)
+        (parameters, values), _ = network(observation, torch.zeros(3, 2, 2), torch.zeros(3, 2), first, state)
+        outputs.append((*parameters.chunk(2, dim=-1), values))
+    (mean, log_std, value), (mean_too, given, value_too) = outputs
+    torch.testing.assert_close((mean, value), (mean_too, value_too), rtol=0, atol=0)
+    torch.testing.assert_close(given, log_std - 1.5)
+    assert std == "network" or (given == -1.5).all()
+    told = [(name, each.shape) for name, each in made[0].state_dict().items()]
+    assert told == [(name, each.shape) for name, each in made[1].state_dict().items()]
+
+
+@pytest.mark.parametrize("actions", [REAL, DiscreteActions(0, 3)], ids=["real", "discrete"])
+def test_a_window_is_read_beside_the_observation_and_begins_with_each_episode(actions: Any) -> None:
+    network = PolicyValueNetwork((1, 4), actions, (5,), action_window=2)
+    plain = PolicyValueNetwork((1, 4 + 2 * actions.inputs), actions, (5,))
+    plain.load_state_dict(network.state_dict())
+    observation = torch.randn(5, 1, 1, 4)
+    first = torch.tensor([True, False, False, True, False]).view(5, 1)
+    previous = torch.tensor([0, 2, 1, 0, 2]).view(5, 1) if actions is not REAL else torch.randn(5, 1, 2)
+    read = actions.read(previous.flatten(0, 1)).float()
+    none = torch.zeros(actions.inputs)
+    windows = [[none, none], [none, read[1]], [read[1], read[2]], [none, none], [none, read[4]]]
+    beside = torch.cat([observation[:, 0, 0], torch.stack([torch.cat(each) for each in windows])], dim=1)
+    expected, _ = plain(beside.view(5, 1, 1, -1), previous, torch.zeros(5, 1), first, torch.zeros(1, 0))
+    found, state = network(observation, previous, torch.zeros(5, 1), first, network.initial_state(1))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(state, torch.cat(windows[-1]).unsqueeze(0))
+    # As on a machine: row by row, with the state of the row before.
+    state, rows = network.initial_state(1), []
+    for row in range(5):
+        at = slice(row, row + 1)
+        features = network.encode(observation[row]).unsqueeze(0)
+        outputs, state = network.decide(features, previous[at], torch.zeros(1, 1), first[at], state)
+        rows.append(outputs[0])
+    torch.testing.assert_close(torch.cat(rows), expected[0])
+
+
 def test_wrong_arguments_and_observations_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^create_policy_value_network\.std must be 'parameter' or 'network'"):
         create_policy_value_network((1, 4), REAL, std="n")
+    chunks = BoxActions(Box(-1, 1, (3, 2)), "ppo")
+    with pytest.raises(ValueError, match=r"^action_window must be None where a decision gives a chunk of actions"):
+        create_policy_value_network((1, 4), chunks, action_window=2)
+    for log_std in (-10.5, 4.5, float("nan"), "-1", True):
+        with pytest.raises(
+            ValueError, match=r"^create_policy_value_network\.log_std_init must be a number from -10 to 4"
+        ):
+            create_policy_value_network((1, 4), REAL, log_std_init=log_std)
     with pytest.raises(ValueError, match=r"^observation must have the shape \[3, 2, 1, 4\], got \[3, 2, 1, 5\]$"):
         call(create_policy_value_network((1, 4), REAL), torch.zeros(3, 2, 1, 5), REAL)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
-from async_wrappers import AsyncRunner
+from async_wrappers import AsyncRunner, NoAction
 from async_wrappers.latency import Constant
 from async_wrappers.live import RunFailed
 from async_wrappers.live.actions import RefusedAction, as_action
@@ -299,3 +299,28 @@ def test_a_run_in_which_some_actions_are_refused_warns_once_and_counts_them(back
     assert report.refused == report.lost["refused"] > 1
     assert report.frames["fresh"] > 1
     assert f"{report.refused} refused" in str(report)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_policy_without_an_action_this_time_gets_the_default_one_and_its_worker_lives(backend: str) -> None:
+    def policy(observation: Any) -> int:
+        if observation[FRAME] % 2:
+            raise NoAction("the server at ws://arm:8000 is away")
+        return 1
+
+    with pytest.warns(RuntimeWarning, match=r"worker [01] has no action: the server at ws://arm:8000 is away; the def"):
+        report = run(policy, backend, frames=200)
+    assert report.refused > 1
+    assert report.frames["fresh"] > 1
+    assert report.workers["restarts"] == 0
+
+
+def test_a_run_without_any_action_ends_with_the_sentence_of_the_first() -> None:
+    def policy(observation: Any) -> int:
+        raise NoAction("nobody is there")
+
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(RunFailed, match=r"accepted: worker [01] has no action: nobody is"),
+    ):
+        run(policy, "virtual", frames=10**9)

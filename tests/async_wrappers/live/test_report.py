@@ -15,7 +15,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from async_wrappers.live.report import EpisodeTiming, Measurements, Span, TimingReport, distribution, timing_picture
+from async_wrappers.live.picture import timing_picture
+from async_wrappers.live.report import EpisodeTiming, Measurements, Span, TimingReport, distribution
 
 MS = 1_000_000  # nanoseconds
 BEGIN = 5_000 * MS

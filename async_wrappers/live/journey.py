@@ -1,0 +1,71 @@
+"""How long a ticket and its answer took on their way, by two clocks that nobody has set.
+
+Everything that is decided, and every age, is of the loop's clock alone. The server's clock is for the report: how much
+of a round trip was the network, how much waiting, how much the inference.
+
+An exchange has four times: the ticket is sent at s and its answer is here at h, on the loop's clock; it was received at
+r and answered at a, on the server's. The server's clock is ahead by an offset o. The ticket cannot have arrived before
+it was sent, nor the answer: r - o >= s and a - o <= h, so o lies in [a - h, r - s], an interval as long as the round
+trip less the time in the server. Its middle is off by half of that at most. The shortest round trip of the last 64
+exchanges is taken; clocks drift by less in that time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+__all__ = ["ClockOffset", "Journey"]
+
+_REMEMBERED = 64  # exchanges
+
+
+class Journey(NamedTuple):
+    """The parts of a round trip, in nanoseconds; their sum is exact, and `out` and `back` are sure to +- `doubt`.
+
+    Attributes:
+        out: From the loop's start to the last byte in the server.
+        queue: From there to the beginning of the inference.
+        inference: Of the policy.
+        back: From its end until the loop had the answer.
+        doubt: Of the offset of the two clocks.
+    """
+
+    out: int
+    queue: int
+    inference: int
+    back: int
+    doubt: int
+
+
+class ClockOffset:
+    """How far a server's clock is ahead of the loop's, from the exchanges with it."""
+
+    def __init__(self) -> None:
+        """See the module."""
+        self._known: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # (length of the interval, twice its middle)
+
+    def forget(self) -> None:
+        """Begin anew, with another server or another life of it."""
+        self._known.clear()
+
+    def journey(self, sent: int, times: tuple[int, int, int, int], here: int) -> Journey | None:
+        """Return the parts of an exchange, and remember it.
+
+        Args:
+            sent: When the ticket was sent, on the loop's clock.
+            times: When it was received, when its inference began and ended, when the answer was sent, on the server's.
+            here: When the answer was here, on the loop's clock.
+
+        Returns:
+            None if the server's times cannot be: in another order, or longer than the round trip.
+        """
+        received, began, ended, answered = times
+        length = (here - sent) - (answered - received)
+        if not received <= began <= ended <= answered or length < 0:
+            return None
+        self._known.append((length, received - sent + answered - here))
+        shortest, twice = min(self._known)
+        out = received - twice // 2 - sent
+        parts = out, began - received, ended - began
+        return Journey(*parts, here - sent - sum(parts), (shortest + 1) // 2)

@@ -1,0 +1,338 @@
+"""A machine: a world that does not wait for its step. It is sent an action at once, and read as a frame begins."""
+
+# Why a machine has two halves
+# ============================
+#
+# `step` of a simulator sends an action, lets a frame pass and reads what came of it. A simulator's frame passes as
+# quickly as it computes, so its loop keeps the reading back until the next frame begins. A robot's frame takes its
+# time. Its `step` would either read the sensors at once, so that each policy works on a reading that is one frame old
+# (20 ms at 50 Hz), or sleep for the frame, during which nobody hears of actions that arrive. So its step is cut where
+# the frame passes:
+#
+#   frame k      send(a_k)                                      the wait is the environment loop's (or `MachineEnv`'s)
+#   frame k + 1              observe() -> o_k+1, r_k, the end?  before o_k+1 is published, and a_k+1 is chosen
+#
+# An environment has the same halves: its `send` makes the step, whose result is there at once. So the environment loop
+# plays both alike (`Halves`), and asks one question, whether to wait before the second half (`reads_late`).
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import gymnasium as gym
+
+from async_wrappers.checks import flag
+from async_wrappers.live.actions import RefusedAction, as_action, refusal
+from async_wrappers.schedule.frames import FrameClock, frame_rate
+
+__all__ = ["Halves", "Machine", "MachineEnv", "MachineFailed", "as_environment", "halves_of"]
+
+Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
+
+_METHODS = ("reset", "send", "observe", "close")
+
+
+@runtime_checkable
+class Machine(Protocol):
+    """A robot, or anything else that moves on by itself; `AsyncRunner(make_env=...)` takes a function that makes one.
+
+    It may also have ``fps``, the frames per second that it is driven with, ``noop_action`` (see
+    `async_wrappers.wrappers.default_action.find_noop`), ``metadata`` and ``phase_state``, as an environment may.
+
+    Attributes:
+        observation_space: Of what `reset` and `observe` return.
+        action_space: Of what `send` takes.
+    """
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Bring it to where an episode begins; return the reading there, and an info."""
+
+    def send(self, action: Any) -> Any:
+        """Send an action, at once and without waiting; return what was really sent if it differs, else None."""
+
+    def observe(self) -> Outcome:
+        """Read it now; return the reading, the reward since the last one, terminated, truncated and an info.
+
+        It is called once as each frame begins, and also after frames on which nothing was sent.
+        """
+
+    def close(self) -> None:
+        """Bring it to rest, and let it go; it may be called more than once."""
+
+
+class MachineFailed(RuntimeError):
+    """A machine's method raised, or returned what it must not; the machine has been closed."""
+
+
+class Halves(Protocol):
+    """A world that the environment loop plays, in two halves.
+
+    Attributes:
+        reads_late: Whether the frame has to pass between the halves.
+    """
+
+    reads_late: bool
+
+    def send(self, action: Any) -> Any:
+        """Send an action; return what was really sent if it differs, else None."""
+
+    def observe(self) -> Outcome:
+        """Return what came of it: observation, reward, terminated, truncated and info."""
+
+    def abandon(self) -> None:
+        """Bring a machine to rest after an error."""
+
+
+class _SteppedHalves:
+    """An environment: its step is made as the action is sent, and the result is there at once."""
+
+    reads_late = False
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self._env = env
+
+    def send(self, action: Any) -> None:
+        self._outcome = self._env.step(action)
+
+    def observe(self) -> Outcome:
+        return self._outcome
+
+    def abandon(self) -> None:
+        """An environment is left as it is; its backend closes it."""
+
+
+class _CheckedMachine:
+    """A machine whose answers are checked. It is closed once, and as soon as anything goes wrong with it."""
+
+    reads_late = True
+
+    def __init__(self, machine: Any, must: str) -> None:
+        missing = [name for name in _METHODS if not callable(getattr(machine, name, None))]
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(machine, name, None), gym.Space):
+                missing.append(name)
+        if missing:
+            raise ValueError(f"{must} a Machine, with {', '.join(missing)} besides what it has, got {machine!r}")
+        self.machine, self.name = machine, type(machine).__name__
+        self.observation_space, self.action_space = machine.observation_space, machine.action_space
+        self._closed = False
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        answer = self._call("reset", seed=seed, options=options)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise self._failed(f"reset must return (observation, info), got {answer!r:.200}")
+        return self._element("reset", self.observation_space, answer[0], "observation"), answer[1]
+
+    def send(self, action: Any) -> Any:
+        try:
+            action = as_action(self.action_space, action)
+        except RefusedAction as reason:
+            shown = " ".join(repr(action).split())
+            raise self._failed(f"send takes no {shown:.100}, no action of {self.action_space}: {reason}") from None
+        sent = self._call("send", action)
+        return None if sent is None else self._element("send", self.action_space, sent, "action")
+
+    def observe(self) -> Outcome:
+        answer = self._call("observe")
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            wanted = "(observation, reward, terminated, truncated, info)"
+            raise self._failed(f"observe must return {wanted}, got {answer!r:.200}")
+        observation, reward, terminated, truncated, info = answer
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError):
+            raise self._failed(f"observe must return a reward that is a number, got {reward!r:.100}") from None
+        observation = self._element("observe", self.observation_space, observation, "observation")
+        return observation, reward, bool(terminated), bool(truncated), info
+
+    def close(self) -> None:
+        closed, self._closed = self._closed, True
+        if not closed:
+            self.machine.close()
+
+    def abandon(self) -> None:
+        """Close it, whatever else goes wrong: an error is on its way already."""
+        with suppress(Exception):
+            self.close()
+
+    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if self._closed:
+            raise MachineFailed(f"{self.name} is closed, so there is no {method}: make a new one (a new `with` block)")
+        try:
+            return getattr(self.machine, method)(*arguments, **named)
+        except Exception as error:
+            raise self._failed(f"{method} raised {type(error).__name__}: {error}") from error
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _element(self, method: str, space: gym.Space[Any], value: Any, what: str) -> Any:
+        """Return a value that a method answered as an element of its space."""
+        try:
+            return as_action(space, value)
+        except RefusedAction as reason:
+            raise self._failed(refusal(method, value, space, reason, what)) from None
+
+    def _failed(self, sentence: str) -> MachineFailed:
+        self.abandon()
+        return MachineFailed(f"{self.name} was closed, as its {sentence}")
+
+
+class MachineEnv(gym.Env[Any, Any]):
+    """A machine as a Gymnasium environment, for trainers that take turns.
+
+    ``step`` sends the action, waits for the end of the frame and reads the machine. Frames end on the deadlines
+    ``t_0 + k / fps``, where t_0 is when `reset` returned, so that errors do not add up. A step ends on the first of
+    them after its action was sent: a trainer that was away for longer than a frame misses some (`missed_frames`), and
+    no frame is hurried afterwards.
+
+    ``info["sent"]`` is what was really sent, where that differs from the action.
+
+    Give `AsyncRunner` the machine itself, or this without wrappers around it, whose machine it then plays.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import MachineEnv
+        >>> class Lamp:
+        ...     observation_space, action_space, fps = gym.spaces.Discrete(2), gym.spaces.Discrete(2), 100
+        ...     def reset(self, *, seed=None, options=None):
+        ...         self.on = 0
+        ...         return self.on, {}
+        ...     def send(self, action):
+        ...         self.on = action
+        ...     def observe(self):
+        ...         return self.on, float(self.on), False, False, {}
+        ...     def close(self):
+        ...         self.on = 0
+        >>> env = MachineEnv(Lamp())
+        >>> env.reset()
+        (0, {})
+        >>> env.step(1)  # returns after 10 ms
+        (1, 1.0, False, False, {})
+
+    Args:
+        machine: The `Machine`.
+        fps: Frames per second; None for the machine's own: its ``fps``, or what
+            `async_wrappers.schedule.frames.frame_rate` finds.
+        waits: Whether a step waits for the end of its frame; False for a machine on simulated time.
+        now: The time, in nanoseconds.
+        sleep: Waits for a number of seconds.
+
+    Attributes:
+        machine: As given.
+        missed_frames: Frames since the reset that passed without an action, as the trainer was away.
+
+    Raises:
+        ValueError: `machine` lacks a part of a Machine, or there is no positive frame rate for one that waits.
+        MachineFailed: From its methods: one of the machine's raised, or returned what is not in its space.
+    """
+
+    metadata: dict[str, Any] = {}
+    _ours: ClassVar[frozenset[str]] = frozenset({"noop_action", "get_action_meanings", "dt"})
+
+    def __init__(
+        self,
+        machine: Any,
+        fps: Any = None,
+        *,
+        waits: bool = True,
+        now: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """See the class."""
+        self.halves = _CheckedMachine(machine, "machine must be")
+        self.machine, self.waits = machine, flag("waits", waits)
+        self.observation_space, self.action_space = machine.observation_space, machine.action_space
+        self.metadata = dict(getattr(machine, "metadata", None) or {})
+        self._now, self._sleep = now, sleep
+        self._given_fps = fps if fps is not None else getattr(machine, "fps", None)
+        self._frames = FrameClock(self.fps) if self.waits else None
+        self._begin = self._frame = self.missed_frames = 0
+
+    @property
+    def fps(self) -> Any:
+        """Frames per second: as given, else the machine's.
+
+        Raises:
+            ValueError: The machine does not say.
+        """
+        return frame_rate(self) if self._given_fps is None else self._given_fps
+
+    @property
+    def phase_state(self) -> Any:
+        """The machine's attribute of that name, which it keeps from phase to phase."""
+        return self.machine.phase_state
+
+    @phase_state.setter
+    def phase_state(self, value: Any) -> None:
+        self.machine.phase_state = value
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the machine says of its actions and its time, where it does."""
+        if name in MachineEnv._ours:
+            return getattr(self.machine, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the machine; the first frame begins now."""
+        super().reset(seed=seed)
+        observation, info = self.halves.reset(seed, options)
+        self._begin, self._frame, self.missed_frames = self._now(), 0, 0
+        return observation, info
+
+    def step(self, action: Any) -> Outcome:
+        """Send an action, wait for the frame's end, and read the machine."""
+        sent = self.halves.send(action)
+        if self._frames is not None:
+            self._pass_frame(self._frames)
+        observation, reward, terminated, truncated, info = self.halves.observe()
+        return observation, reward, terminated, truncated, info if sent is None else {**info, "sent": sent}
+
+    def close(self) -> None:
+        """Bring the machine to rest."""
+        self.halves.close()
+
+    def _pass_frame(self, frames: FrameClock) -> None:
+        """Wait for the first deadline that is still to come."""
+        ends = frames.frame_in(self._now() - self._begin) + 1
+        self.missed_frames += max(0, ends - self._frame - 1)
+        self._frame = ends
+        deadline = self._begin + frames.begin(ends)
+        while (rest := deadline - self._now()) > 0:
+            self._sleep(rest / 1e9)
+
+
+def as_environment(made: Any) -> gym.Env[Any, Any]:
+    """Return what `make_env` has made as an environment: itself, or a `MachineEnv` of a machine.
+
+    Raises:
+        ValueError: It is neither, lacks a part of a Machine, or holds a MachineEnv in wrappers: their step waits.
+    """
+    if isinstance(made, gym.Env):
+        inner: Any = made
+        while isinstance(inner, gym.Wrapper):
+            inner = inner.env
+        if isinstance(inner, MachineEnv) and inner is not made and inner.waits:
+            raise ValueError(
+                f"make_env must return the Machine itself where AsyncRunner plays it, got a MachineEnv in wrappers, "
+                f"whose step waits for the frame's end: {made}"
+            )
+        return made
+    if not any(hasattr(made, name) for name in ("send", "observe")):
+        raise ValueError(
+            f"make_env must return a gymnasium.Env (one, not a vector of them), got {made!r}, which is no Machine "
+            "either"
+        )
+    _CheckedMachine(made, "make_env must return")
+    return MachineEnv(made, waits=False)
+
+
+def halves_of(env: gym.Env[Any, Any]) -> Halves:
+    """Return the halves in which the environment loop plays an environment or a machine."""
+    return env.halves if isinstance(env, MachineEnv) else _SteppedHalves(env)

@@ -1,0 +1,623 @@
+"""`PolicyServer`: workers for environment loops on other machines.
+
+One thread, the desk, listens, shakes hands, and gives each connection that has proven what it must to a worker. A
+worker is a process or a thread with a policy of its own. It serves one connection at a time: reads a ticket, infers,
+answers; when the connection ends, the worker is free for the next one. The desk keeps a copy of each connection's
+descriptor, so that it can end one whose loop has connected again before the network told of the old one's end.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import secrets
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection as pipes
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from async_wrappers import checks
+from async_wrappers.live.backends.children import as_child
+from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.live.backends.supervised import Child
+from async_wrappers.live.inference.worker import infer
+from async_wrappers.live.memory.block import Block
+from async_wrappers.live.memory.exchange import Fate
+from async_wrappers.live.remote.address import Address, as_token, prepare, set_patience
+from async_wrappers.live.remote.handshake import Declared, Hello, Refused, ServerHandshake, Welcome
+from async_wrappers.live.remote.wire import HEADER, SENTENCE, Answers, Kind, Sizes, Tickets, WireError, checked, encoded
+from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.policy import as_act
+
+__all__ = ["PolicyServer"]
+
+_MOST_WORKERS = 10_000
+_HANDSHAKE = 5.0  # seconds that a handshake may take
+_VISITORS = 64  # handshakes at a time
+_QUEUE = 1.0  # seconds for which a connection waits for a free worker
+_RECORD = 10  # seconds that a record may take once it has begun
+_PATIENCE = 3.0  # seconds that workers have to end
+_BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(eq=False)
+class _Visitor:
+    """A connection before it has a worker."""
+
+    end: socket.socket
+    handshake: ServerHandshake
+    until: float
+    hello: Hello | None = None
+
+
+@dataclass(eq=False)
+class _Station:
+    """A worker as the desk sees it.
+
+    Attributes:
+        number: Its number.
+        handle: The process or the thread.
+        pipe: Its messages: ("ready",) and ("failed", exception, traceback).
+        door: Where connections are handed in.
+        visitor: The connection that it serves; None if it is free or not yet ready.
+        is_ready: Whether it waits for a connection.
+        failures: Ends in a row before it was ready.
+        restart_at: When it is started again, in monotonic seconds; None while it lives.
+    """
+
+    number: int
+    handle: Child | threading.Thread
+    pipe: pipes.Connection
+    door: socket.socket
+    visitor: _Visitor | None = None
+    is_ready: bool = False
+    failures: int = 0
+    restart_at: float | None = None
+    raised: tuple[BaseException | None, str] | None = None
+
+
+@dataclass
+class _Parts:
+    """What a running server holds."""
+
+    listener: socket.socket
+    wakes: tuple[socket.socket, socket.socket]
+    selector: selectors.BaseSelector
+    stations: list[_Station] = field(default_factory=list)
+    visitors: dict[socket.socket, _Visitor] = field(default_factory=dict)
+    queue: list[_Visitor] = field(default_factory=list)
+
+
+class PolicyServer:
+    """Serves a policy to each `AsyncRunner` that connects, from other machines or from this one.
+
+    A runner connects with ``AsyncRunner(make_env, "tcp://host:5555", workers=4, ...)``, once per worker. The server
+    listens as soon as every worker has made its policy.
+
+    Anybody who reaches the address may use the policy, unless there is a token; a token shows who is there, and
+    encrypts nothing. Bind the loopback address, as the command does, and reach it through a tunnel (SSH, WireGuard, a
+    proxy with TLS), or keep to a network that you trust. Nothing that comes over the wire is unpickled.
+
+    Args:
+        make_policy: Makes a policy (`Policy`, or a function of the observation); called once per worker.
+        address: ``tcp://host:port`` or ``unix://path``; port 0 is any free one.
+        workers: Inferences at a time, of all runs together.
+        token: A secret of at least 16 bytes that runners must have too; None for none.
+        backend: ``"process"``: each worker is a process, and starts again if it dies. ``"thread"``: all are threads of
+            this process, so that they can share one model on an accelerator.
+        observation_space: Of what the policy reads; a runner with another one is refused. None takes the runner's.
+        action_space: Of its actions or chunks, in the same way.
+        extras: Of the values that it leaves beside an action, in the same way.
+        features: Of the features of a policy with memory, in the same way.
+
+    Attributes:
+        address: Where it listens, with the port that it got.
+
+    Raises:
+        ValueError: An argument is refused.
+        OSError: The address cannot be bound.
+
+    Example:
+        >>> from async_wrappers.live.remote.server import PolicyServer
+        >>> with PolicyServer(lambda: lambda observation: 0, "tcp://127.0.0.1:0", backend="thread") as server:
+        ...     server.address.startswith("tcp://127.0.0.1:")
+        True
+    """
+
+    def __init__(
+        self,
+        make_policy: Callable[[], Any],
+        address: str,
+        workers: int = 1,
+        *,
+        token: str | bytes | None = None,
+        backend: str = "process",
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+        extras: gym.spaces.Dict | None = None,
+        features: gym.Space[Any] | None = None,
+    ) -> None:
+        """See the class."""
+        checks.function("make_policy", make_policy, "makes a policy")
+        checks.choice("backend", backend, ("process", "thread"))
+        self._bind = Address.of("address", address)
+        self._make_policy, self._backend = make_policy, backend
+        self._workers = checks.whole("workers", workers, 1, _MOST_WORKERS)
+        self._token = as_token("token", token)
+        self._declared = Declared(observation_space, action_space, extras, features)
+        self._started: dict[str, Child | BaseProcess] = {}
+        self._parts: _Parts | None = None
+        self._over = False
+        self._desk: threading.Thread | None = None
+        self.address = self._bind.text
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Ids of the workers' processes, by name; empty if they are threads."""
+        stations = [] if self._parts is None else self._parts.stations
+        children = [each.handle for each in stations if isinstance(each.handle, Child)]
+        return {child.name: child.process.pid for child in children if child.process.pid is not None}
+
+    def serve(self, on_listening: Callable[[str], Any] | None = None) -> None:
+        """Serve until SIGINT or SIGTERM, or until `close` is called in another thread.
+
+        Args:
+            on_listening: Called with the address once it listens.
+
+        Raises:
+            Exception: That of `make_policy`, before it listens.
+        """
+        with self._ended_by_signals():
+            try:
+                self._open()
+                if self._over:
+                    return
+                if on_listening is not None:
+                    on_listening(self.address)
+                self._run()
+            finally:
+                self._close()
+
+    def __enter__(self) -> PolicyServer:
+        """Serve in a thread beside the block; it listens when the block begins."""
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            raise
+        self._desk = threading.Thread(target=self._run, name="policy server", daemon=True)
+        self._desk.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End all workers and connections."""
+        self.close()
+
+    def close(self) -> None:
+        """End; from any thread. Connections end, and a worker that infers ends after its inference or by force."""
+        self._over = True
+        self._wake()
+        if self._desk is not None:
+            self._desk.join()
+            self._desk = None
+            self._close()
+
+    # The desk.
+
+    def _wake(self) -> None:
+        if self._parts is not None:
+            with suppress(OSError):
+                self._parts.wakes[1].send(b"!")
+
+    @contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Let SIGINT and SIGTERM end the server, where this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def end(number: int, frame: Any) -> None:
+            self._over = True
+            self._wake()
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _open(self) -> None:
+        """Bind, start the workers, wait until all have made their policies, and listen."""
+        listener, address = self._bind.bound()
+        self._welcome = Welcome(secrets.token_hex(16), self._workers)
+        selector = selectors.DefaultSelector()
+        self._parts = parts = _Parts(listener, socket.socketpair(), selector)
+        for each in parts.wakes:
+            each.setblocking(False)
+        selector.register(parts.wakes[0], selectors.EVENT_READ, None)
+        self._payload = pickled("make_policy", self._make_policy) if self._backend == "process" else b""
+        for number in range(self._workers):
+            parts.stations.append(self._station(number))
+        while not self._over and not all(each.is_ready for each in parts.stations):
+            self._turn(parts, first=True)
+        if self._over:
+            return
+        listener.setblocking(False)
+        listener.listen(128)
+        selector.register(listener, selectors.EVENT_READ, listener)
+        self.address = address.text
+
+    def _run(self) -> None:
+        parts = self._parts
+        assert parts is not None
+        while not self._over:
+            self._turn(parts)
+
+    def _turn(self, parts: _Parts, first: bool = False) -> None:
+        """Wait for something to happen, and handle it.
+
+        Raises:
+            Exception: A worker's, if it is the first time that it makes its policy.
+        """
+        for key, _ in parts.selector.select(self._pause(parts)):
+            if key.data is None:
+                parts.wakes[0].recv(64)
+            elif key.data is parts.listener:
+                self._accept(parts)
+            elif isinstance(key.data, _Visitor):
+                if key.data.end in parts.visitors:
+                    self._shake(parts, key.data)
+            elif key.data.restart_at is None:
+                self._hear(parts, key.data, first)
+        now = time.monotonic()
+        for visitor in [each for each in parts.visitors.values() if each.until < now]:
+            self._dismiss(parts, visitor, None)
+        for visitor in [each for each in parts.queue if each.until < now]:
+            parts.queue.remove(visitor)
+            self._dismiss(parts, visitor, Refused(f"all {self._workers} workers are busy with other runs", again=True))
+        for place, station in enumerate(parts.stations):
+            if station.restart_at is not None and station.restart_at <= now:
+                parts.stations[place] = new = self._station(station.number)
+                new.failures = station.failures
+
+    def _pause(self, parts: _Parts) -> float | None:
+        """Return the seconds until something is due; None for nothing."""
+        times = [each.until for each in (*parts.visitors.values(), *parts.queue)]
+        times += [each.restart_at for each in parts.stations if each.restart_at is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _accept(self, parts: _Parts) -> None:
+        while True:
+            try:
+                end, _ = parts.listener.accept()
+            except OSError:  # none is left; or it has gone again, or there are too many open files: later, then
+                return
+            if len(parts.visitors) >= _VISITORS:
+                end.close()
+                continue
+            end.setblocking(False)
+            prepare(end)
+            handshake = ServerHandshake(self._declared, self._welcome, self._token)
+            visitor = parts.visitors[end] = _Visitor(end, handshake, time.monotonic() + _HANDSHAKE)
+            parts.selector.register(end, selectors.EVENT_READ, visitor)
+
+    def _shake(self, parts: _Parts, visitor: _Visitor) -> None:
+        """Take what a visitor sent; once it has proven what it must, it is given to a worker, or waits for one."""
+        handshake = visitor.handshake
+        try:
+            data = visitor.end.recv(min(handshake.wants(), 1 << 16))
+            if not data:
+                raise ConnectionResetError
+            if said := handshake.receive(data):
+                visitor.end.sendall(said)  # small: an empty connection takes it whole
+        except BlockingIOError:
+            return
+        except (OSError, WireError) as error:
+            self._dismiss(parts, visitor, error if isinstance(error, WireError) else None)
+            return
+        if handshake.hello is not None:
+            del parts.visitors[visitor.end]
+            parts.selector.unregister(visitor.end)
+            visitor.hello, visitor.until = handshake.hello, time.monotonic() + _QUEUE
+            self._end_predecessor(parts, visitor.hello)
+            parts.queue.append(visitor)
+            self._serve_queue(parts)
+
+    def _dismiss(self, parts: _Parts, visitor: _Visitor, error: WireError | None) -> None:
+        """End a visitor's connection, with a sentence if there is one."""
+        if parts.visitors.pop(visitor.end, None) is not None:
+            parts.selector.unregister(visitor.end)
+        with suppress(OSError):
+            if error is not None:
+                visitor.end.sendall(visitor.handshake.refusal(error))
+        visitor.end.close()
+
+    def _end_predecessor(self, parts: _Parts, hello: Hello) -> None:
+        """End the connection of the same worker of the same run: its loop has given it up."""
+        same = hello.session, hello.worker
+        for visitor in [each for each in parts.queue if each.hello and (each.hello.session, each.hello.worker) == same]:
+            parts.queue.remove(visitor)
+            visitor.end.close()
+        for station in parts.stations:
+            served = None if station.visitor is None else station.visitor.hello
+            if station.visitor is not None and served and (served.session, served.worker) == same:
+                with suppress(OSError):
+                    station.visitor.end.shutdown(socket.SHUT_RDWR)
+
+    def _serve_queue(self, parts: _Parts) -> None:
+        for station in parts.stations:
+            if not parts.queue:
+                return
+            if station.is_ready and station.restart_at is None:
+                visitor = parts.queue.pop(0)
+                assert visitor.hello is not None
+                with suppress(OSError):
+                    visitor.end.sendall(visitor.handshake.welcome())
+                    visitor.end.setblocking(True)  # for both descriptors
+                    hello = json.dumps(visitor.hello.to_json()).encode()
+                    socket.send_fds(station.door, [_LENGTH.pack(len(hello))], [visitor.end.fileno()])
+                    station.door.sendall(hello)
+                    station.visitor, station.is_ready = visitor, False
+                    continue
+                visitor.end.close()
+
+    # Workers.
+
+    def _station(self, number: int) -> _Station:
+        """Start a worker."""
+        assert self._parts is not None
+        door, theirs = socket.socketpair()
+        name = f"worker {number}"
+        try:
+            if self._backend == "thread":
+                pipe, messages = multiprocessing.Pipe()
+                given = self._make_policy, theirs.dup(), messages
+                handle: Any = threading.Thread(target=_run_thread, args=given, name=name, daemon=True)
+                handle.start()
+            else:
+                context = multiprocessing.get_context("forkserver")
+                block = Block.holding(self._payload)
+                try:
+                    takes = block, theirs, max(1, _cores() // self._workers)
+                    handle = start_child(context, name, _run_process, takes, self._started)
+                finally:
+                    block.close()
+                pipe = handle.pipe
+        except BaseException:
+            door.close()
+            raise
+        finally:
+            theirs.close()
+        station = _Station(number, handle, pipe, door)
+        self._parts.selector.register(pipe, selectors.EVENT_READ, station)
+        return station
+
+    def _hear(self, parts: _Parts, station: _Station, first: bool) -> None:
+        """Handle a worker's messages: it is ready, it has raised, or it has ended."""
+        try:
+            while station.pipe.poll(0):
+                message = station.pipe.recv()
+                if message[0] == "ready":
+                    self._free(station)
+                    station.is_ready, station.failures = True, 0
+                else:
+                    station.raised = message[1], message[2]
+        except (EOFError, OSError):
+            self._mourn(parts, station, first)
+        self._serve_queue(parts)
+
+    def _free(self, station: _Station) -> None:
+        if station.visitor is not None:
+            station.visitor.end.close()
+            station.visitor = None
+
+    def _mourn(self, parts: _Parts, station: _Station, first: bool) -> None:
+        """Note a worker's end, and set the time of its restart.
+
+        Raises:
+            Exception: The worker's, if no policy can be made.
+        """
+        parts.selector.unregister(station.pipe)
+        if station.visitor is not None:
+            with suppress(OSError):
+                station.visitor.end.shutdown(socket.SHUT_RDWR)
+        self._free(station)
+        station.door.close()
+        station.is_ready = False
+        error, text = station.raised or (None, "")
+        how = "has ended"
+        if isinstance(station.handle, Child):
+            how = station.handle.how_it_ended()
+            error = unpickled(error) if isinstance(error, bytes) else None
+            station.handle.close()
+        else:
+            station.pipe.close()
+            station.handle.join(_PATIENCE)
+        name = f"worker {station.number} of the policy server"
+        if first:
+            raise error if error is not None else RunFailed(f"{name} {how if not text else f'raised: {text}'}")
+        reason = f"raised, and is started again:\n{text}" if text else f"{how}: it is started again"
+        warnings.warn(f"{name} {reason}", RuntimeWarning, stacklevel=2)
+        station.failures += 1
+        station.restart_at = time.monotonic() + _BACKOFF[min(station.failures, len(_BACKOFF)) - 1]
+
+    def _close(self) -> None:
+        """Release everything that `_open` took; once."""
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        parts.listener.close()
+        if self._bind.path:
+            Path(self._bind.path).unlink(missing_ok=True)
+        for visitor in (*parts.visitors.values(), *parts.queue):
+            visitor.end.close()
+        living = [station for station in parts.stations if station.restart_at is None]
+        for station in living:
+            if station.visitor is not None:
+                with suppress(OSError):
+                    station.visitor.end.shutdown(socket.SHUT_RDWR)
+            station.door.close()
+        deadline = time.monotonic() + _PATIENCE
+        for station in living:
+            station.handle.join(max(0.0, deadline - time.monotonic()))
+        kill_all(self._started)
+        for station in living:
+            self._free(station)
+            station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
+        self._started.clear()
+        parts.selector.close()
+        for each in parts.wakes:
+            each.close()
+
+
+# The workers' side.
+
+
+def _run_process(payload: Block, door: socket.socket, threads: int, messages: pipes.Connection) -> None:
+    """Run a worker in its process."""
+    import cloudpickle
+
+    with as_child(messages):
+        with payload.content() as content:
+            make_policy = cloudpickle.loads(content)
+        _work(make_policy, door, messages, threads)
+
+
+def _run_thread(make_policy: Callable[[], Any], door: socket.socket, messages: pipes.Connection) -> None:
+    """Run a worker in a thread; the policy is made anew after an exception, by the next thread."""
+    with door, messages:
+        try:
+            _work(make_policy, door, messages)
+        except BaseException as error:
+            with suppress(Exception):
+                messages.send(("failed", error, traceback.format_exc()))
+
+
+def _work(
+    make_policy: Callable[[], Any], door: socket.socket, messages: pipes.Connection, threads: int | None = None
+) -> None:
+    """Make the policy, then serve one connection after the other."""
+    policy = make_policy()
+    torch = sys.modules.get("torch")
+    if torch is not None and threads is not None:
+        torch.set_num_threads(threads)
+    while True:
+        with suppress(BrokenPipeError):
+            messages.send(("ready",))
+        visited = _next_visitor(door)
+        if visited is None:
+            return
+        end, hello = visited
+        raised = None
+        with end, suppress(OSError, WireError):  # then it is of no more use; the loop at its other end says why
+            set_patience(end, _RECORD)
+            raised = _serve(end, hello, _act_of(policy, hello))
+            end.shutdown(socket.SHUT_RDWR)  # the desk has a copy of the descriptor
+        if raised is not None:
+            raise raised
+
+
+def _next_visitor(door: socket.socket) -> tuple[socket.socket, Hello] | None:
+    """Return the next connection and what it said; None if the desk is gone."""
+    with suppress(OSError):
+        length, descriptors, _, _ = socket.recv_fds(door, _LENGTH.size, 1)
+        if not length or not descriptors:
+            return None
+        end = socket.socket(fileno=descriptors[0])
+        size: int = _LENGTH.unpack(length)[0]
+        hello = door.recv(size, socket.MSG_WAITALL)
+        return end, Hello.of(json.loads(hello))
+    return None
+
+
+def _act_of(policy: Any, hello: Hello) -> Callable[..., Any]:
+    """Return the function that answers; if the policy is none of the kind, one that says so."""
+    try:
+        return as_act(policy, splits=hello.has_features)
+    except ValueError as error:
+        refused = error
+
+    def refuse(observation: Any, decision: Any) -> None:
+        raise refused
+
+    return refuse
+
+
+def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Exception | None:
+    """Answer tickets until the connection ends, or the policy raises: return what, of which the other end is told.
+
+    Raises:
+        WireError: Something else came, or a record stopped in its middle.
+        OSError: The connection failed.
+    """
+    tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
+    record = memoryview(bytearray(tickets.bytes))
+    while _receive(end, record, tickets.sizes):
+        received = time.monotonic_ns()
+        ticket, observation = tickets.read(record)
+        try:
+            infers = ticket, observation, act, hello.answers, time.monotonic_ns(), hello.extras, hello.has_features
+            finished = infer(hello.worker, *infers)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+            with suppress(OSError):
+                end.sendall(_text(Kind.FAILED, text, ticket.incarnation, ticket.number))
+            return error
+        times = received, finished.began, finished.ended, time.monotonic_ns()
+        if finished.fate == Fate.DONE:
+            end.sendall(answers.write(ticket, times, finished.action, finished.extras))
+        else:
+            end.sendall(_text(Kind.REFUSED, str(finished.action), ticket.incarnation, ticket.number, times))
+    return None
+
+
+def _text(kind: Kind, text: str, incarnation: int, number: int, times: tuple[int, int, int, int] = (0,) * 4) -> bytes:
+    return encoded(kind, text.encode(errors="replace")[:SENTENCE], incarnation, number, times)
+
+
+def _receive(end: socket.socket, record: memoryview, sizes: Sizes) -> bool:
+    """Read a whole record of one size; return False if the connection ends before it.
+
+    Raises:
+        WireError: Another record comes, or this one is cut, or stops.
+    """
+    got, began = 0, 0.0
+    while got < len(record):
+        try:
+            count = end.recv_into(record[got:], 0, socket.MSG_WAITALL if got >= HEADER.size else 0)
+        except BlockingIOError:  # the patience of the connection
+            if got:
+                raise WireError(f"stopped for {_RECORD} s within a record") from None
+            continue
+        if not count:
+            if got:
+                raise WireError("ended within a record")
+            return False
+        if got < HEADER.size <= got + count:
+            checked(record, sizes)
+        began = began or time.monotonic()
+        got += count
+        if time.monotonic() - began > 2 * _RECORD:
+            raise WireError(f"took more than {2 * _RECORD} s for a record")
+    return True
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

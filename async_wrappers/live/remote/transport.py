@@ -1,0 +1,409 @@
+"""The environment loop's end of the wire: one connection per worker, and nothing in it ever waits for the network.
+
+A connection is made, shakes hands, carries tickets and answers, and is lost; then it is made again, after a pause that
+grows from one attempt to the next. All of this happens in `RemoteTransport.collect`, between two frames. For the loop
+a connection that is up is a worker, and one that is lost is a worker that has died.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from async_wrappers.live.actions import RefusedAction, as_action, refusal
+from async_wrappers.live.inference.transport import Ready, wait_for
+from async_wrappers.live.journey import ClockOffset
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.remote.address import RemotePolicy, prepare
+from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
+from async_wrappers.live.remote.wire import HEADER, Answers, Header, Kind, Tickets, WireError, checked, printable
+from async_wrappers.live.run_spec import LoopConfig, RunFailed
+
+__all__ = ["RemoteTransport"]
+
+_BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
+_HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
+_FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
+_NEVER = 1 << 62
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
+
+
+class _Lost(Exception):
+    """A connection cannot be used any more; the message says why, for a sentence that begins with its name."""
+
+
+class _Connection:
+    """One worker's connection, in one of four states.
+
+    Attributes:
+        end: The socket; None while it waits for its next attempt.
+        handshake: While it shakes hands.
+        is_up: Whether tickets may be sent.
+        due: When it tries again, or gives the handshake or the answer up.
+        pause: Before the next attempt.
+        ticket: The one that is not yet answered.
+        sent: When that was sent.
+        unsent: Bytes that the network has not yet taken.
+        frame: Holds some of them, so it must stay as it is.
+        got: Bytes of the answer so far.
+        header: Of the answer, once it is there.
+        failures: Exceptions of the policy in a row.
+        has_answered: Whether this worker has ever answered.
+        was_up: Whether it has ever been up.
+    """
+
+    def __init__(self, worker: int, answer_bytes: int) -> None:
+        """See the class."""
+        self.worker = worker
+        self.end: socket.socket | None = None
+        self.handshake: ClientHandshake | None = None
+        self.is_connecting = self.is_up = False
+        self.due = 0
+        self.pause = _BACKOFF[0]
+        self.attempts = self.incarnation = self.failures = 0
+        self.has_answered = self.was_up = False
+        self.ticket: Ticket | None = None
+        self.sent = 0
+        self.unsent: list[memoryview] = []
+        self.frame: bytearray | None = None
+        self.answer = memoryview(bytearray(answer_bytes + 1))  # one more: it is never filled but by too many bytes
+        self.got = 0
+        self.header: Header | None = None
+
+
+class RemoteTransport:
+    """Carries frames to a `PolicyServer` and its answers back.
+
+    Times of its events are the loop's own: an inference began when its ticket was sent, and ended when its answer was
+    here. A connection that is lost is a worker that is lost, and one that is made again is a worker that is ready
+    again. What goes wrong before the first welcome is raised, as the run has not begun; what goes wrong later is a
+    warning, since frames go on.
+
+    Args:
+        layout: Of what the workers would share; gives spaces and numbers.
+        config: Says when an answer is overdue, and how long the first one may take.
+        remote: Where the server is, and the token.
+        warns: Called with a sentence for the user.
+
+    Raises:
+        RunFailed: The server's name is unknown.
+    """
+
+    def __init__(
+        self, layout: SharedLayout, config: LoopConfig, remote: RemotePolicy, warns: Callable[[str], None]
+    ) -> None:
+        """See the class."""
+        self._space, self._encodes = layout.answers, layout.features is not None
+        extras = None if self._encodes else layout.extras
+        self._tickets, self._answers = Tickets(layout.observation_space), Answers(self._space, extras)
+        self._hello = (layout.observation_space, self._space, extras, self._encodes, layout.chunk_length)
+        self._workers, self._session = layout.workers, secrets.token_hex(16)
+        self._address, self._token, self._warns = remote.address, remote.token, warns
+        self._first_timeout = int(min(config.start_timeout, 1e9) * 1e9)
+        self._times, self._least = config.overdue
+        self._longest = 0
+        try:
+            self._ends = self._address.resolved()
+        except OSError as error:
+            raise RunFailed(f"the policy server's address {self._address.text} is unknown: {error.strerror}") from None
+        self._connections = [_Connection(worker, self._answers.bytes) for worker in range(self._workers)]
+        self._selector = selectors.DefaultSelector()
+        self._wait = wait_for(self._selector)
+        self._next = 0  # when the first of the connections is due
+        self._events: list[Ready | Finished] = []
+        self._offset, self._server = ClockOffset(), ""
+        self._was_welcomed = False
+        self._warned: set[str] = set()
+        self._trouble: dict[int, str] = {}
+        self._frame = bytearray(self._tickets.observation_bytes)
+        self._unsent = 0  # connections that have bytes to send
+        self._reconnections = 0
+
+    # The loop's calls.
+
+    def publish(self, number: int, observation: Any) -> None:
+        """Keep a frame's bytes; those of an older frame stay where the network has not yet taken them."""
+        if self._unsent and any(each.frame is self._frame for each in self._connections):
+            self._frame = bytearray(self._tickets.observation_bytes)
+        self._tickets.write_observation(self._frame, observation)
+
+    def start(self, worker: int, ticket: Ticket) -> None:
+        """Send a ticket and the newest frame, as much as the network takes now."""
+        connection = self._connections[worker]
+        if not connection.is_up or connection.end is None:
+            return  # its loss is told by the next `collect`
+        connection.ticket = ticket = ticket._replace(incarnation=connection.incarnation)
+        connection.got, connection.header = 0, None
+        head = self._tickets.head(ticket)
+        connection.sent = now = time.monotonic_ns()
+        limit = max(int(self._times * self._longest), self._least)
+        connection.due = now + (limit if connection.has_answered else max(limit, self._first_timeout))
+        self._next = min(self._next, connection.due)
+        connection.unsent, connection.frame = [memoryview(head), memoryview(self._frame)], self._frame
+        self._unsent += 1
+        try:
+            self._send(connection)
+            if connection.unsent:
+                self._selector.modify(connection.end, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+        except OSError as error:
+            self._lose(connection, _why(error))
+
+    def collect(self, until: int) -> list[Ready | Finished]:
+        """Return the events since the last call, or wait for one until a time of the monotonic clock."""
+        while True:
+            now = time.monotonic_ns()
+            if self._wait((now if self._events else min(until, self._next)) - now):
+                for key, ready in self._selector.select(0):
+                    self._handle(key.data, ready)
+            now = time.monotonic_ns()
+            if now >= self._next:
+                self._look_at_clock(now)
+            if self._events or now >= until:
+                events, self._events = self._events, []
+                return events
+
+    def close(self) -> None:
+        """Close all connections, which frees the server's workers."""
+        for connection in self._connections:
+            if connection.end is not None:
+                connection.end.close()
+        self._selector.close()
+
+    def take_reconnections(self) -> int:
+        """Return how many connections have been made again since the last call."""
+        taken, self._reconnections = self._reconnections, 0
+        return taken
+
+    @property
+    def trouble(self) -> str | None:
+        """Why connections are not up, in a sentence without an end; None if nothing is known."""
+        return "; ".join(dict.fromkeys(self._trouble.values())) or None
+
+    # Making connections.
+
+    def _look_at_clock(self, now: int) -> None:
+        """Begin the attempts that are due; give up handshakes and answers that have taken too long."""
+        for connection in self._connections:
+            if connection.due > now:
+                continue
+            if connection.end is None:
+                self._begin(connection, now)
+            elif not connection.is_up:
+                self._lose(connection, f"has not welcomed this end within {_HANDSHAKE / 1e9:g} s: it is busy, or hangs")
+            else:
+                waited = (now - connection.sent) / 1e9
+                self._lose(connection, f"has not answered for {waited:.1f} s, {self._times:g} times the longest answer")
+        self._next = min(connection.due for connection in self._connections)
+
+    def _begin(self, connection: _Connection, now: int) -> None:
+        family, where = self._ends[connection.attempts % len(self._ends)]
+        connection.attempts += 1
+        connection.due = now + _HANDSHAKE
+        connection.end = end = socket.socket(family, socket.SOCK_STREAM)
+        end.setblocking(False)
+        self._selector.register(end, selectors.EVENT_WRITE, connection)
+        try:
+            prepare(end)
+            failed = end.connect_ex(where)
+        except OSError as error:
+            failed = error.errno or errno.EIO
+        if failed == 0:
+            self._greet(connection)
+        elif family == socket.AF_UNIX or failed not in _IN_PROGRESS:
+            self._lose(connection, _why(OSError(failed, "")))
+        else:
+            connection.is_connecting = True
+
+    def _greet(self, connection: _Connection) -> None:
+        """Begin the handshake on a connection that has been made."""
+        assert connection.end is not None
+        connection.is_connecting = False
+        hello = Hello(*self._hello, connection.worker, self._workers, self._session)
+        connection.handshake = ClientHandshake(hello, self._token)
+        self._say(connection, connection.handshake.begin())
+
+    def _say(self, connection: _Connection, data: bytes) -> None:
+        """Send bytes of the handshake."""
+        assert connection.end is not None
+        self._unsent += not connection.unsent
+        connection.unsent.append(memoryview(data))
+        try:
+            self._send(connection)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+            self._selector.modify(connection.end, events, connection)
+        except OSError as error:
+            self._lose(connection, _why(error))
+
+    def _shake(self, connection: _Connection) -> None:
+        """Take what came of the handshake."""
+        handshake, end = connection.handshake, connection.end
+        assert handshake is not None and end is not None
+        while wants := handshake.wants():
+            data = end.recv(wants)
+            if not data:
+                raise _Lost("closed the connection in the handshake")
+            try:
+                if said := handshake.receive(data):
+                    self._say(connection, said)
+            except WireError as error:
+                self._refuse(connection, error)
+            if connection.handshake is not handshake:
+                return  # it has been lost meanwhile
+        welcome = handshake.welcome
+        assert welcome is not None
+        if welcome.server != self._server:
+            self._offset.forget()
+            self._server = welcome.server
+        self._reconnections += connection.was_up
+        connection.handshake, connection.is_up, connection.was_up, connection.due = None, True, True, _NEVER
+        self._was_welcomed = True
+        self._trouble.pop(connection.worker, None)
+        self._events.append(Ready(connection.worker))
+
+    def _refuse(self, connection: _Connection, error: WireError) -> None:
+        """Raise a refusal before the run has begun; later it is a lost connection.
+
+        Raises:
+            RunFailed: As the server will not have this run, or is none.
+            _Lost: It may later, or the run has begun.
+        """
+        reason = f"refuses: {error}" if isinstance(error, Refused) else str(error)
+        if not self._was_welcomed and not (isinstance(error, Refused) and error.again):
+            raise RunFailed(f"the policy server at {self._address.text} {reason}") from None
+        raise _Lost(reason)
+
+    # Using and losing them.
+
+    def _handle(self, connection: _Connection, ready: int) -> None:
+        end = connection.end
+        if end is None:
+            return  # lost in this round
+        try:
+            if connection.is_connecting:
+                if failed := end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    raise OSError(failed, "")
+                self._greet(connection)
+                return
+            if ready & selectors.EVENT_WRITE and connection.unsent:
+                self._send(connection)
+                if not connection.unsent:
+                    self._selector.modify(end, selectors.EVENT_READ, connection)
+            if ready & selectors.EVENT_READ:
+                self._shake(connection) if connection.handshake is not None else self._receive(connection, end)
+        except BlockingIOError:
+            return
+        except (OSError, WireError, _Lost) as error:
+            self._lose(connection, _why(error))
+
+    def _send(self, connection: _Connection) -> None:
+        """Send what is unsent, as much as the network takes."""
+        assert connection.end is not None
+        try:
+            sent = connection.end.sendmsg(connection.unsent)
+        except BlockingIOError:
+            return
+        while connection.unsent and sent >= len(connection.unsent[0]):
+            sent -= len(connection.unsent.pop(0))
+        if connection.unsent:
+            connection.unsent[0] = connection.unsent[0][sent:]
+        else:
+            connection.frame = None
+            self._unsent -= 1
+
+    def _receive(self, connection: _Connection, end: socket.socket) -> None:
+        """Take what came of an answer; nothing may come but the answer to the ticket."""
+        count = end.recv_into(connection.answer[connection.got :])
+        if not count:
+            raise _Lost("closed the connection")
+        here = time.monotonic_ns()
+        connection.got += count
+        ticket, header = connection.ticket, connection.header
+        if ticket is None or connection.unsent:
+            raise WireError("sent an answer to no ticket")
+        if header is None:
+            if connection.got < HEADER.size:
+                return
+            connection.header = header = checked(connection.answer, self._answers.sizes)
+            if (header.number, header.incarnation) != (ticket.number, ticket.incarnation & 0xFFFFFFFF):
+                raise WireError(f"answered ticket {header.number}, and was asked ticket {ticket.number}")
+        if connection.got < HEADER.size + header.size:
+            return
+        if connection.got > HEADER.size + header.size:
+            raise WireError("sent more than an answer")
+        connection.ticket = None
+        self._take(connection, header, ticket, here)
+
+    def _take(self, connection: _Connection, header: Header, ticket: Ticket, here: int) -> None:
+        """Make an event of a whole record."""
+        payload = connection.answer[HEADER.size : HEADER.size + header.size]
+        if header.kind == Kind.FAILED:
+            self._note_failure(connection, printable(bytes(payload)))
+        worker, extras = connection.worker, None
+        if header.kind == Kind.REFUSED:
+            fate, action = Fate.REFUSED, printable(bytes(payload), 1000)
+        else:
+            action, extras = self._answers.read(connection.answer)
+            fate = Fate.DONE
+            try:
+                action = as_action(self._space, action)  # the server has done so too, but who knows what it is
+            except RefusedAction as reason:
+                what = "element" if self._encodes else "action"
+                fate, action = Fate.REFUSED, refusal(f"worker {worker}", action, self._space, reason, what)
+        self._longest = max(self._longest, here - connection.sent)
+        connection.has_answered, connection.failures, connection.pause = True, 0, _BACKOFF[0]
+        connection.due = _NEVER
+        journey = self._offset.journey(connection.sent, header.times, here)
+        self._events.append(
+            Finished(worker, ticket.number, connection.sent, here, fate, action, 0, extras, journey=journey)
+        )
+
+    def _note_failure(self, connection: _Connection, text: str) -> None:
+        """Let an exception of the policy's pass as a lost worker, unless it does nothing else.
+
+        Raises:
+            RunFailed: It has raised again and again, and never answered between.
+            _Lost: Else.
+        """
+        connection.failures += 1
+        first, _, traceback = text.partition("\n")
+        if connection.failures > _FAILURES:
+            error = RunFailed(f"the policy at {self._address.text} raised {first}")
+            error.add_note(f"raised in worker {connection.worker} of the server; its traceback:\n{traceback}")
+            raise error
+        raise _Lost(f"reports that its policy raised {first}")
+
+    def _lose(self, connection: _Connection, why: str) -> None:
+        """Close a connection, tell the loop if it was up, and set the time of the next attempt."""
+        now, was_up = time.monotonic_ns(), connection.is_up
+        if connection.end is not None:
+            self._selector.unregister(connection.end)
+            connection.end.close()
+        self._unsent -= bool(connection.unsent)
+        connection.end = connection.handshake = connection.ticket = connection.frame = None
+        connection.unsent = []
+        connection.is_up = connection.is_connecting = False
+        connection.due = now + connection.pause
+        connection.pause = min(2 * connection.pause, _BACKOFF[1])
+        self._next = min(self._next, connection.due)
+        sentence = f"the policy server at {self._address.text} {why}"
+        self._trouble[connection.worker] = sentence
+        if was_up:
+            connection.incarnation += 1
+            self._events.append(Finished(connection.worker, -1, now, now, Fate.LOST, None, 0))
+        if self._was_welcomed and why not in self._warned:
+            self._warned.add(why)
+            self._warns(f"{sentence}; worker {connection.worker} connects again, and frames go on without it")
+
+
+def _why(error: Exception) -> str:
+    """Return the end of a sentence about the server."""
+    if isinstance(error, OSError):
+        return f"is not reached: {os.strerror(error.errno) if error.errno else error}"
+    return str(error)

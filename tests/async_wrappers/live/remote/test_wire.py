@@ -1,0 +1,356 @@
+"""Records and handshakes: what is written is read, and whatever else comes is refused in one sentence.
+
+Set HYPOTHESIS_CASES to try more or fewer hostile records than the 150 of every day; 100,000 take a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tracemalloc
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.remote.handshake import (
+    ClientHandshake,
+    Declared,
+    Hello,
+    Refused,
+    ServerHandshake,
+    Welcome,
+    describe,
+    space_of,
+)
+from async_wrappers.live.remote.wire import (
+    HEADER,
+    LARGEST,
+    MAGIC,
+    SENTENCE,
+    VERSION,
+    Answers,
+    Kind,
+    Reader,
+    Tickets,
+    WireError,
+    checked,
+    encoded,
+    printable,
+)
+
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "150"))
+PICTURE = spaces.Box(0, 255, (4, 3), np.uint8)
+NESTED = spaces.Dict(
+    {
+        "picture": PICTURE,
+        "joints": spaces.Box(np.array([-1.0, -2.0]), np.array([1.0, np.inf]), dtype=np.float64),
+        "tool": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 5]), spaces.MultiBinary((2, 2))]),
+    }
+)
+HELLO = Hello(NESTED, spaces.Discrete(4), None, False, 0, 1, 2, "a session")
+WELCOME = Welcome("a server", 2)
+
+
+NO_CLAIMS = Declared()
+
+
+def shake(
+    hello: Hello = HELLO, declared: Declared = NO_CLAIMS, ours: bytes | None = None, theirs: bytes | None = None
+) -> tuple[ClientHandshake, ServerHandshake]:
+    """Let two ends shake hands, byte by byte, and return them."""
+    client, server = ClientHandshake(hello, ours), ServerHandshake(declared, WELCOME, theirs)
+    for byte in client.begin():
+        challenge = server.receive(bytes([byte]))
+    for byte in challenge:
+        proof = client.receive(bytes([byte]))
+    for byte in proof:
+        server.receive(bytes([byte]))
+    for byte in server.welcome():
+        client.receive(bytes([byte]))
+    return client, server
+
+
+@pytest.mark.parametrize("token", [None, b"a secret"])
+def test_two_ends_that_agree_shake_hands(token: bytes | None) -> None:
+    client, server = shake(ours=token, theirs=token)
+    assert client.welcome == WELCOME
+    assert server.hello == HELLO
+    assert client.wants() == server.wants() == 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "sentence"),
+    [
+        (b"one", b"another", "token must be that of the server, got another one"),
+        (None, b"another", "token must be given, as the server asks for one, got None"),
+        (b"one", None, "token must be None, or the server be started with the same one: it has none"),
+    ],
+)
+def test_ends_with_different_tokens_refuse_each_other(ours: bytes | None, theirs: bytes | None, sentence: str) -> None:
+    with pytest.raises(Refused, match=sentence):
+        shake(ours=ours, theirs=theirs)
+
+
+def test_a_server_that_cannot_prove_its_token_is_refused() -> None:
+    client, server = ClientHandshake(HELLO, b"one"), ServerHandshake(Declared(), WELCOME, b"one")
+    server.receive(client.begin()[: HEADER.size])
+    liar = encoded(Kind.CHALLENGE, json.dumps({"nonce": "0" * 32, "token": True}).encode())
+    assert feed(client, liar)
+    welcome = {"server": "s", "workers": 2, "version": "0", "proof": "0" * 64}
+    with pytest.raises(Refused, match="token must be that of the server"):
+        feed(client, encoded(Kind.WELCOME, json.dumps(welcome).encode()))
+
+
+def test_a_proof_serves_neither_end_a_second_time_nor_the_other_end() -> None:
+    proofs = set()
+    for _ in range(2):
+        client, server = ClientHandshake(HELLO, b"one"), ServerHandshake(Declared(), WELCOME, b"one")
+        proof = feed(client, feed(server, client.begin()))
+        feed(server, proof)
+        proofs |= {json.loads(each[HEADER.size :])["proof"] for each in (proof, server.welcome())}
+    assert len(proofs) == 4
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        (Declared(action_space=spaces.Discrete(5)), r"action_space must be Discrete\(5\) for this server's .*Discrete"),
+        (Declared(observation_space=PICTURE), r"observation_space must be Box.* got Dict"),
+        (Declared(extras=spaces.Dict({"v": spaces.Discrete(2)})), "extras must be Dict.* got None"),
+        (Declared(features=PICTURE), "features must be Box.* for this server's policies, which have memory"),
+    ],
+)
+def test_a_server_refuses_spaces_that_are_not_those_of_its_policies(declared: Declared, sentence: str) -> None:
+    with pytest.raises(Refused, match=sentence):
+        shake(declared=declared)
+
+
+def test_a_server_refuses_a_run_with_more_workers_than_it_has() -> None:
+    with pytest.raises(Refused, match="workers must be at most 2, as many as the server has, got 3"):
+        shake(Hello(NESTED, spaces.Discrete(4), None, False, 0, 1, 3, "a session"))
+
+
+def test_a_refusal_reaches_the_loop_with_whether_to_try_again() -> None:
+    client = ClientHandshake(HELLO)
+    with pytest.raises(Refused, match="all workers are busy") as error:
+        feed(client, ServerHandshake.refusal(Refused("all workers are busy", again=True)))
+    assert error.value.again
+
+
+def test_a_space_too_long_to_describe_is_refused_with_the_remedy() -> None:
+    bounds = np.arange(200_000, dtype=np.float64)
+    wide = spaces.Box(bounds, bounds + 1, dtype=np.float64)
+    with pytest.raises(ValueError, match="use bounds that are equal for all numbers of a Box"):
+        ClientHandshake(Hello(wide, PICTURE, None, False, 0, 0, 1, "s")).begin()
+
+
+def feed(end: ClientHandshake | ServerHandshake, data: bytes) -> bytes:
+    """Give an end as many bytes at a time as it wants; return its answer."""
+    said = b""
+    while data and (wants := end.wants()):
+        said, data = end.receive(data[:wants]), data[wants:]
+    return said
+
+
+leaves = st.one_of(
+    st.builds(
+        lambda shape, dtype, low: spaces.Box(low, low + 1, shape, dtype),
+        st.lists(st.integers(0, 4), max_size=3).map(tuple),
+        st.sampled_from([np.float32, np.float64, np.int16, np.uint8]),
+        st.integers(0, 9),
+    ),
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 9), st.integers(-5, 5)),
+    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 9), min_size=1, max_size=4)),
+    st.builds(spaces.MultiBinary, st.integers(1, 9)),
+)
+nested = st.recursive(
+    leaves,
+    lambda each: st.one_of(
+        st.lists(each, min_size=1, max_size=3).map(spaces.Tuple),
+        st.dictionaries(st.text(max_size=3), each, min_size=1, max_size=3).map(spaces.Dict),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=CASES // 3 + 1, deadline=None)
+@given(nested)
+def test_a_space_comes_back_from_its_description(space: gym.Space[Any]) -> None:
+    text = json.dumps(describe(space))
+    again = space_of(json.loads(text))
+    assert again.contains(space.sample())
+    assert describe(again) == json.loads(text)
+
+
+@settings(max_examples=CASES // 3 + 1, deadline=None)
+@given(nested, st.integers(0, 2**31), st.tuples(*[st.integers(0, 2**62)] * 4), st.booleans())
+def test_tickets_and_answers_come_back_from_their_records(
+    space: gym.Space[Any], seed: int, numbers: tuple[int, int, int, int], eval_mode: bool
+) -> None:
+    space.seed(seed)
+    value, left = space.sample(), {"value": np.float32(0.5)}
+    ticket = Ticket(seed, *numbers, eval_mode)
+    tickets = Tickets(space)
+    body = bytearray(tickets.observation_bytes)
+    tickets.write_observation(body, value)
+    record = tickets.head(ticket) + body
+    assert len(record) == tickets.bytes
+    assert checked(record, tickets.sizes).number == ticket.number
+    told, shown = tickets.read(bytearray(record))
+    assert told == ticket
+    assert same(shown, value)
+    answers = Answers(space, spaces.Dict({"value": spaces.Box(0, 1, ())}))
+    record = answers.write(ticket, numbers, value, left)
+    assert checked(record, answers.sizes).times == numbers
+    action, extras = answers.read(record)
+    assert same(action, value)
+    assert extras == left
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return bool(one.keys() == other.keys()) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (b"GET / HTTP/1.1\r\n" + bytes(80), "it is no end of async_wrappers"),
+        (HEADER.pack(MAGIC, 7, 1, 2, 0, 0, 0, 0, 0, 0), "version 7 of the wire format, and this end version 1"),
+        (HEADER.pack(MAGIC, VERSION, 99, 2, 0, 0, 0, 0, 0, 0), "sent a record of kind 99 where HELLO comes"),
+        (HEADER.pack(MAGIC, VERSION, 7, 2, 0, 0, 0, 0, 0, 0), "sent a record ANSWER where HELLO comes"),
+        (HEADER.pack(MAGIC, VERSION, 1, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record HELLO"),
+        (encoded(Kind.HELLO, pickle.dumps([1, 2])), "sent a record HELLO that is no JSON"),
+        (encoded(Kind.HELLO, b"[" * 100_000), "sent a record HELLO that is no JSON"),
+        (encoded(Kind.HELLO, b"[]"), "sent no nonce of the type str where one belongs"),
+    ],
+)
+def test_a_record_that_is_no_hello_is_refused_in_one_sentence(record: bytes, sentence: str) -> None:
+    with pytest.raises(WireError, match=sentence):
+        feed(ServerHandshake(Declared(), WELCOME), record)
+
+
+def test_a_header_that_announces_two_gigabytes_is_refused_before_anything_is_allocated() -> None:
+    tracemalloc.start()
+    try:
+        reader = Reader({Kind.TICKET: (8, LARGEST)})
+        with pytest.raises(WireError, match="announced 2000000000 bytes"):
+            reader.feed(HEADER.pack(MAGIC, VERSION, Kind.TICKET, 2_000_000_000, 0, 0, 0, 0, 0, 0))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def hello_with(**changed: Any) -> dict[str, Any]:
+    return {**HELLO.to_json(), "nonce": "0", **changed}
+
+
+@pytest.mark.parametrize(
+    ("space", "sentence"),
+    [
+        ({"kind": "Box", "dtype": "<f8", "shape": [1 << 20, 1 << 6], "low": "", "high": ""}, "of more than 67108864"),
+        ({"kind": "Box", "dtype": "|O8", "shape": [2], "low": "", "high": ""}, "not little-endian numbers"),
+        ({"kind": "Box", "dtype": "<f8", "shape": [-2], "low": "", "high": ""}, "described a shape that is none"),
+        ({"kind": "Box", "dtype": "<f8", "shape": [2], "low": "!", "high": "!"}, "described a Box that is none"),
+        ({"kind": "Discrete", "dtype": "<i8", "n": 0, "start": 0}, "described a Discrete that is none"),
+        ({"kind": "Graph"}, "of the unknown kind 'Graph'"),
+        ({"kind": "Dict", "parts": [[1.5, {}]]}, "not pairs of one name and one space"),
+        ({"kind": "Tuple", "parts": [{}] * 9_000_000}, "of more than 67108864 bytes"),
+        (["Box"], "sent no kind of the type str"),
+    ],
+)
+def test_a_description_of_no_space_or_of_a_huge_one_is_refused(space: Any, sentence: str) -> None:
+    with pytest.raises(WireError, match=sentence):
+        space_of(space)
+
+
+def test_spaces_within_spaces_are_refused_below_sixteen_levels() -> None:
+    deep: Any = describe(PICTURE)
+    for _ in range(20):
+        deep = {"kind": "Tuple", "parts": [deep]}
+    with pytest.raises(WireError, match="of more than 16 levels"):
+        space_of(deep)
+
+
+headers = st.builds(
+    lambda *numbers: HEADER.pack(*numbers),
+    st.sampled_from([MAGIC, b"AWRQ", bytes(4)]),
+    st.sampled_from([VERSION, VERSION, 0, 65535]),
+    st.integers(0, 12),
+    st.one_of(st.integers(0, 200), st.integers(0, 2**32 - 1)),
+    st.integers(0, 2**32 - 1),
+    *[st.integers(-(2**63), 2**63 - 1)] * 5,
+)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=8), each, max_size=4),
+    max_leaves=8,
+)
+names = st.sampled_from([*hello_with(), "proof", "token", "server", "reason", "again"])
+space_words = st.sampled_from(["kind", "dtype", "shape", "low", "high", "n", "start", "parts"])
+odd_spaces = st.dictionaries(space_words, plain | st.sampled_from(["Box", "Dict", "Tuple", "<f4", "|u1", [3]]))
+hostile = st.one_of(
+    st.binary(max_size=300),
+    headers,
+    st.tuples(headers, st.binary(max_size=200)).map(b"".join),
+    st.builds(
+        lambda kind, message: encoded(kind, json.dumps(message).encode()),
+        st.sampled_from(list(Kind)),
+        st.one_of(plain, st.builds(lambda each: {**hello_with(), **each}, st.dictionaries(names, plain | odd_spaces))),
+    ),
+    st.builds(lambda kind, message: encoded(kind, pickle.dumps(message)), st.sampled_from(list(Kind)), plain),
+)
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.lists(hostile, min_size=1, max_size=3), st.sampled_from([None, b"one"]), st.integers(0, 400))
+def test_hostile_records_are_refused_by_either_end_and_leave_nothing(
+    records: list[bytes], token: bytes | None, cut: int
+) -> None:
+    data = b"".join(records)
+    data = data[: len(data) - cut] if cut < len(data) else data
+    tracemalloc.start()
+    try:
+        answer_all(data, token)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def answer_all(data: bytes, token: bytes | None) -> None:
+    """Give hostile bytes to both ends, and as tickets and as answers."""
+    for end in (ServerHandshake(Declared(), WELCOME, token), ClientHandshake(HELLO, token)):
+        try:
+            feed(end, data)
+        except WireError as error:
+            assert 0 < len(str(error)) < 2000
+    for codec in (Tickets(NESTED), Answers(NESTED)):
+        reader = Reader(codec.sizes)
+        left = data
+        try:
+            while left:
+                wants = reader.wants()
+                assert 0 < wants <= HEADER.size + max(SENTENCE, codec.bytes)
+                record = reader.feed(left[:wants])
+                left = left[wants:]
+                if record is not None and record.header.kind == Kind.TICKET:
+                    Tickets(NESTED).read(bytearray(HEADER.size) + record.payload)
+        except WireError as error:
+            assert 0 < len(str(error)) < 2000
+
+
+@settings(max_examples=CASES // 3 + 1, deadline=None)
+@given(st.binary(max_size=64), st.text(max_size=64))
+def test_a_text_of_the_other_end_controls_no_terminal(data: bytes, text: str) -> None:
+    for shown in (printable(data), printable(text), printable("\x1b[2J" + text)):
+        assert all(each.isprintable() or each == "\n" for each in shown)
