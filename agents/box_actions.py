@@ -81,14 +81,15 @@ class BoxActions:
                 "diverged, take a smaller create_optimizer.learning_rate"
             )
         leading = given.shape[: given.ndim - len(self.column.shape)]
-        action = self._middle + self._half * given.clip(self.low, self.high)
-        if np.issubdtype(self._space.dtype, np.integer):
-            action = np.rint(action)
-        with np.errstate(invalid="ignore"):  # no float64 is the largest int64, which is put in below
-            action = action.astype(self._space.dtype)
+        # Functions of two arrays, which for a small array take a fraction of the time of `clip` and `where`.
+        action = self._middle + self._half * np.minimum(np.maximum(given, self.low), self.high)
+        if self._space.dtype.kind in "iu":
+            with np.errstate(invalid="ignore"):  # no float64 is the largest int64, which is put in below
+                action = np.rint(action).astype(self._space.dtype)
         # Rounding to the environment's dtype may step over a bound, or miss it.
-        action = np.where(given >= self.high, self._most, action.clip(self._least, self._most))
-        action = np.where(given <= self.low, self._least, action)
+        action = np.minimum(np.maximum(action.astype(self._space.dtype), self._least), self._most)
+        np.copyto(action, self._most, where=given >= self.high)
+        np.copyto(action, self._least, where=given <= self.low)
         return action.reshape((*leading, *self._space.shape))
 
     def read(self, stored: Tensor) -> Tensor:

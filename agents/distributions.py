@@ -96,6 +96,8 @@ class Gaussian:
 
     def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
         """See `Distribution`."""
+        if not torch.is_grad_enabled():  # as where a policy acts
+            return _gaussian_log_prob(parameters, stored)[0]
         found: Tensor = _GaussianLogProb.apply(parameters, stored)  # type: ignore[no-untyped-call]
         return found
 
@@ -122,11 +124,9 @@ class _GaussianLogProb(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, parameters: Tensor, stored: Tensor) -> Tensor:
         """Return log-densities `[...]` from parameters `[..., 2 A]` and actions `[..., A]`."""
-        mean, log_std = parameters.chunk(2, dim=-1)
-        std = log_std.exp()
-        noise = (stored - mean).div_(std)
+        log_prob, noise, std = _gaussian_log_prob(parameters, stored)
         context.save_for_backward(noise, std)
-        return -mean.shape[-1] * _HALF_LOG_TWO_PI - log_std.add(noise.square(), alpha=0.5).sum(dim=-1)
+        return log_prob
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -134,6 +134,15 @@ class _GaussianLogProb(torch.autograd.Function):
         noise, std = context.saved_tensors
         slopes = torch.cat([noise / std, noise.square().sub_(1)], dim=-1)
         return slopes.mul_(gradient.unsqueeze(-1)), None
+
+
+def _gaussian_log_prob(parameters: Tensor, stored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the log-density of a Gaussian, z and the deviations."""
+    mean, log_std = parameters.chunk(2, dim=-1)
+    std = log_std.exp()
+    noise = (stored - mean).div_(std)
+    negative = log_std.add(noise.square(), alpha=0.5).sum(dim=-1)
+    return torch.rsub(negative, -mean.shape[-1] * _HALF_LOG_TWO_PI), noise, std
 
 
 class SquashedGaussian:

@@ -210,6 +210,10 @@ class ArrayTree:
         Raises:
             ValueError: it has other keys, another shape or another kind of numbers than the space.
         """
+        if self._plain:
+            array = np.asarray(value)
+            if array.shape == (rows, *self._tree.shape) and array.dtype == self._tree.dtype:
+                return [array]
         found: list[npt.NDArray[Any]] = []
         tree = each_array(lambda column: Column((rows, *column.shape), column.dtype), self._tree)
         _check(self.name, tree, value, found)

@@ -12,8 +12,8 @@
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
-* `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
-  `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
+* `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
+  interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from async_wrappers.analysis.regret import Decomposition, decompose
     from async_wrappers.analysis.timeline import timeline
     from async_wrappers.batched.double_buffered import DoubleBuffered
+    from async_wrappers.batched.local import LocalEnvs
     from async_wrappers.batched.processes import ProcessEnvs
     from async_wrappers.batched.protocol import BatchedEnvs, Shown
     from async_wrappers.batched.vector_envs import VectorEnvs
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         measure,
     )
     from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
+    from async_wrappers.live.realtime import Realtime
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -100,6 +102,7 @@ __all__ = [
     "Gamma",
     "KeepEntries",
     "Latency",
+    "LocalEnvs",
     "LogNormal",
     "Machine",
     "MachineEnv",
@@ -115,6 +118,7 @@ __all__ = [
     "ProbeResult",
     "ProcessEnvs",
     "RampDown",
+    "Realtime",
     "RealtimeDelay",
     "RunFailed",
     "Sequential",
@@ -153,6 +157,7 @@ _LAZY = {
     "analysis.regret": "Decomposition decompose",
     "analysis.timeline": "timeline",
     "batched.double_buffered": "DoubleBuffered",
+    "batched.local": "LocalEnvs",
     "batched.processes": "ProcessEnvs",
     "batched.protocol": "BatchedEnvs Shown",
     "batched.vector_envs": "VectorEnvs",
@@ -162,6 +167,7 @@ _LAZY = {
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
     "live.machine": "Machine MachineEnv MachineFailed",
+    "live.realtime": "Realtime",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",

@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.analysis import scaling
+from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
@@ -64,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks,probe,serve}")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="{plan,workers,networks,probe,doctor,serve}"
+    )
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
@@ -98,6 +101,10 @@ def _make_parser() -> _Parser:
     probe.add_argument("--seed", type=int, default=0, help="of the first episode and of the actions (0)")
     probe.add_argument("--alternatives", type=int, default=2, help="other actions that are tried on a frame (2)")
     probe.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
+    doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
+    doctor.add_argument("--seconds", type=float, default=10.0, help="of each of four measurements (10)")
+    doctor.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
     serve = commands.add_parser("serve", help="a policy for AsyncRunners on other machines, until Ctrl-C or SIGTERM")
     serve.add_argument("factory", metavar="MODULE:FACTORY", help="a function without arguments that makes the policy")
     serve.add_argument(
@@ -253,6 +260,14 @@ def _maker(env: str, kwargs: str) -> Callable[[], gym.Env[Any, Any]]:
     return make
 
 
+def _doctor(options: argparse.Namespace) -> None:
+    found = examine(options.hz, options.seconds)
+    facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    print(facts if options.json == "-" else found)
+
+
 def _serve(options: argparse.Namespace) -> None:
     """Serve until a signal; what another package's modules need is imported here, as no other command needs it."""
     from async_wrappers.live.remote.address import Address
@@ -301,6 +316,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "workers": _workers,
     "networks": _networks,
     "probe": _probe,
+    "doctor": _doctor,
     "serve": _serve,
 }
 

@@ -19,6 +19,7 @@ from async_wrappers.envs import (
 )
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.live import AsyncRunner
+from async_wrappers.live.realtime import Realtime
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
@@ -54,7 +55,7 @@ CONFIGURABLES = tuple(
     sorted(
         (
             *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES),
-            *(AsyncRunner, Chunk, RampDown, TemporalEnsemble, VectorRealtimeDelay),
+            *(AsyncRunner, Chunk, RampDown, Realtime, TemporalEnsemble, VectorRealtimeDelay),
         ),
         key=attrgetter("__name__"),
     )

@@ -107,13 +107,10 @@ def their_steps() -> Callable[[], float]:
 
 def our_training() -> Callable[[], float]:
     """Return what plays and learns from one round, and returns its environment steps per second."""
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv
-
     from async_wrappers.agents.vector_agent import VectorAgent
-    from async_wrappers.batched.vector_envs import VectorEnvs
+    from async_wrappers.batched.factory import create_batched_envs
 
-    make_env = partial(gym.make, "HalfCheetah-v5")
-    envs = VectorEnvs(SyncVectorEnv([make_env] * ENVS, autoreset_mode=AutoresetMode.SAME_STEP))
+    envs = create_batched_envs(partial(gym.make, "HalfCheetah-v5"), ENVS)
     agent = VectorAgent(_spec(envs.observation_space, envs.action_space), ENVS)
     envs.begin(list(range(ENVS)))
 

@@ -94,9 +94,10 @@ class DecisionRandom:
         Raises:
             ValueError: `episode` or `start` lies outside [0, 2^64), or `env_id` outside [0, 2^32).
         """
-        for name, value, bits in (("episode", episode, 64), ("start", start, 64), ("env_id", env_id, _ENV_ID_BITS)):
-            if not 0 <= value < 1 << bits:
-                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {value}")
+        if not (0 <= episode < _COUNTER_END and 0 <= start < _COUNTER_END and 0 <= env_id < _ENV_ID_END):
+            for name, value, bits in (("episode", episode, 64), ("start", start, 64), ("env_id", env_id, _ENV_ID_BITS)):
+                if not 0 <= value < 1 << bits:
+                    raise ValueError(f"{name} must lie in [0, 2**{bits}), got {value}")
         # The number of an environment stands above the bit of the evaluation.
         self._counter[1], self._counter[2], self._counter[3] = start, episode, (env_id << _ENV_ID_BITS) + eval_mode
         self._philox.state = self._state
@@ -208,15 +209,18 @@ class DecisionRandom:
 
         An `episode` of -1, as a worker's warm-up has, is 0.
         """
-        drawn = np.empty((2, len(decisions), entries))
-        for row, each in enumerate(decisions):
-            generator = self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id)
-            generator.standard_normal(out=drawn[0, row])
-            generator.random(out=drawn[1, row])
-        return drawn[0], drawn[1]
+        rows = Decisions.of(decisions)
+        columns = np.maximum(rows.episode, 0), rows.start, rows.eval_mode, rows.env_id
+        normals, uniforms = np.empty((2, len(rows), entries))
+        for row, decision in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            generator = self.draw(*decision)
+            generator.standard_normal(out=normals[row])
+            generator.random(out=uniforms[row])
+        return normals, uniforms
 
 
 _ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
+_COUNTER_END, _ENV_ID_END = 1 << 64, 1 << _ENV_ID_BITS
 _LOW = np.uint64(2**32 - 1)
 # Multipliers of Philox 4x64 and what is added to its key from round to round (Salmon et al. 2011, random123).
 _MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)

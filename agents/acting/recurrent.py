@@ -67,6 +67,7 @@ class RecurrentPolicy:
         self.remembers: bool = network.feed_previous or network.state_size > 0
         self._choose, self._read = choose, read
         self._random = DecisionRandom(seed)
+        self._blanks: dict[int, list[Tensor]] = {}  # by the number of rows, where nothing is remembered
 
     def initial_state(self, rows: int) -> Tensor:
         """Return what episodes begin with, [rows, S]."""
@@ -77,8 +78,8 @@ class RecurrentPolicy:
         """Return the chosen actions [R] for stacks [R, k, *shape], the core's states [R, S] and the extras."""
         rows = Decisions.of(decisions)
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
-        memory = state if self.remembers else self._blank(len(rows))
-        return self._chosen(*self._forward(self.network, stacks, memory), rows, self.version)
+        remembered = self._tensors(state) if self.remembers else self._blank(len(rows))
+        return self._chosen(*self._forward(self.network, stacks, remembered), rows, self.version)
 
     @torch.inference_mode()
     def encode(self, inputs: Any) -> Tensor:
@@ -98,7 +99,7 @@ class RecurrentPolicy:
             decisions: R of them.
             torso_version: Updates of the weights that computed the features; by default those of the present weights.
         """
-        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), memory)
+        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), self._tensors(memory))
         version = self.version if torso_version is None else torso_version
         return self._chosen(outputs, core, Decisions.of(decisions), version)
 
@@ -107,6 +108,7 @@ class RecurrentPolicy:
         """How many updates the weights have; None where that is not left beside actions."""
         return None if self._version is None else self._version()
 
+    @torch.inference_mode()
     def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
         actions, extras = self._choose(outputs, rows, *self._random.for_actions(self.actions, rows))
         if self.network.state_size:
@@ -118,22 +120,29 @@ class RecurrentPolicy:
         return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras or None)
 
     @torch.inference_mode()
-    def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memories) -> tuple[Any, Tensor]:
+    def _forward(self, decide: Callable[..., Any], rows: Any, remembered: Sequence[Tensor]) -> tuple[Any, Tensor]:
         """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
-        first = memory.first
-        action = self.actions.stored(memory.previous_action)
-        action[first] = self.actions.none
-        reward = np.where(first, np.float32(0), memory.previous_reward)
-        tensors = [self.compute.tensor(array[None]) for array in (action, reward, first)]
         with self.compute.autocast():
-            outputs, core = decide(rows, *tensors, memory.core)
+            outputs, core = decide(rows, *remembered)
         if isinstance(outputs, tuple):
             return tuple(each[0] for each in outputs), core
         return outputs[0], core
 
-    def _blank(self, rows: int) -> Memories:
-        action, reward = self.actions.blank(rows), np.zeros(rows, np.float32)
-        return Memories(self.initial_state(rows), action, reward, np.ones(rows, bool))
+    def _tensors(self, memory: Memories) -> list[Tensor]:
+        """Return the previous action [1, R, ...] and reward [1, R], where an episode begins, and the core's state."""
+        first = memory.first
+        action = self.actions.stored(memory.previous_action)
+        action[first] = self.actions.none
+        reward = np.where(first, np.float32(0), memory.previous_reward)
+        return [*(self.compute.tensor(array[None]) for array in (action, reward, first)), memory.core]
+
+    def _blank(self, rows: int) -> list[Tensor]:
+        """Return what a network is given that reads none of it."""
+        if rows not in self._blanks:
+            action, reward = self.actions.blank(rows), np.zeros(rows, np.float32)
+            memory = Memories(self.initial_state(rows), action, reward, np.ones(rows, bool))
+            self._blanks[rows] = self._tensors(memory)
+        return self._blanks[rows]
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""

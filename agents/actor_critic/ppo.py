@@ -29,7 +29,7 @@ from async_wrappers.agents.networks.normalizer import NormalizedNetwork
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
-from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader, each_array
+from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader, each_array, leaves, nest
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -419,10 +419,10 @@ class _Round:
         shuffled = each_array(lambda rows: rows.index_select(1, order), self._rows)
         mask = shuffled.get("mask", torch.ones_like(shuffled["advantage"]))
         shuffled["advantage"] = normalized(shuffled["advantage"], mask, sizes)
-        rows = each_array(lambda rows: torch.split(rows, sizes, 1), shuffled)
-        state = torch.split(self._state[order], sizes)
-        for part in range(self._minibatches):
-            yield {**each_array(lambda parts, part=part: parts[part], rows), STATE: state[part]}
+        columns = {path: torch.split(rows, sizes, 1) for path, rows in leaves(shuffled)}
+        columns[(STATE,)] = torch.split(self._state[order], sizes)
+        for parts in zip(*columns.values(), strict=True):
+            yield nest(list(columns), parts)
 
     def whole(self) -> Batch:
         """Return all rows as one minibatch, in their order."""

@@ -36,7 +36,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
     parser.add_switch("render", "show the game in a window")
     parser.add_switch("video", "record each episode, in base_dir/videos")
-    drawn = "draw actions from the policy (V-trace), where otherwise they are the likeliest"
+    drawn = "draw actions from the policy (V-trace, PPO), where otherwise they are the likeliest"
     parser.add_switch("drawn", drawn)
     parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")
 
@@ -52,13 +52,11 @@ def run(options: Namespace) -> None:
     if options.render:
         refuse_without_display("--render", "record the episodes with --video, or leave --render out")
     mode = "human" if options.render else "rgb_array" if options.video else None
-    drawn = ["VTraceAgent.drawn_evaluation = True"] if options.drawn else []
-    runner = build_runner(options, base_dir, [*(render_bindings(mode) if mode else []), *drawn])
-    if options.drawn and not hasattr(getattr(runner.agent, "spec", None), "drawn_evaluation"):
-        raise UsageError(
-            f"--drawn needs an agent with a policy to draw from, VTraceAgent, got {runner.agent.identity()['agent']}: "
-            "leave --drawn out"
-        )
+    bindings = render_bindings(mode) if mode else []
+    runner = build_runner(options, base_dir, bindings)
+    if options.drawn:
+        # An agent of the user's own has a name of its own in gin, which is known once it is made.
+        runner = build_runner(options, base_dir, [*bindings, f"{_drawing(runner)}.drawn_evaluation = True"])
     how = {"actions": "drawn"} if options.drawn else {}
     if options.follow:
         _follow(runner, base_dir, options.episodes, how)
@@ -79,6 +77,18 @@ def run(options: Namespace) -> None:
         written = f"not written to {path} ({error.strerror})"
     print(f"{_in_words(facts)}; {written}{f', videos to {videos}' if videos else ''}")
     _tell_of_equal_ones(facts)
+
+
+def _drawing(runner: Runner) -> str:
+    """Return the agent's name in gin; a UsageError names one whose evaluation draws no actions."""
+    spec: Any = getattr(runner.agent, "spec", None)
+    if not hasattr(spec, "drawn_evaluation"):
+        raise UsageError(
+            "--drawn needs an agent whose evaluation may draw, VTraceAgent or PPOAgent, got "
+            f"{runner.agent.identity()['agent']}: leave --drawn out"
+        )
+    name: str = spec.gin_name
+    return name
 
 
 def _in_words(facts: dict[str, Any]) -> str:

@@ -93,6 +93,11 @@ class LiveRunner(Runner):
             f"{self._learner_count}",
         )
         must(
+            self._learner_count == 1 or not getattr(spec, "several_steps", False),
+            f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose update has several gradient steps, got "
+            f"{self._learner_count}",
+        )
+        must(
             self._learner_count == 1 or not isinstance(learner, Learner) or learner.acting is learner.network,
             f"AsyncRunner.learners must be 1 with agent {spec.name!r}, which publishes a part of its weights, got "
             f"{self._learner_count}",

@@ -118,11 +118,11 @@ def clipped_value_loss(
         old_values: V(x) before the update, `[...]`; None for the plain error.
         epsilon: In the unit of the values.
     """
-    errors = (values - targets) ** 2
+    errors = (values - targets).square()
     if old_values is None:
         return errors
     held = old_values + (values - old_values).clamp(-epsilon, epsilon)
-    return torch.maximum(errors, (held - targets) ** 2)
+    return torch.maximum(errors, (held - targets).square())
 
 
 def approximate_kl(log_ratios: Tensor) -> Tensor:

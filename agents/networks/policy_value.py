@@ -209,7 +209,9 @@ class PolicyValueNetwork(nn.Module):
         return self._outputs(features, first.shape), state
 
     def _outputs(self, features: Tensor, rows: torch.Size) -> tuple[Tensor, Tensor]:
-        layers = list(zip(self.biases, self.weights, strict=True))
+        # Read from the dicts: a `ParameterList` looks each entry up by its name, which takes as long as a small layer.
+        biases, weights = (parameters._parameters.values() for parameters in (self.biases, self.weights))
+        layers: list[Any] = list(zip(biases, weights, strict=True))
         hidden = features.expand(2, *features.shape)
         for bias, weight in layers[:-1]:
             hidden = torch.baddbmm(bias, hidden, weight).tanh()

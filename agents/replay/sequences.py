@@ -230,7 +230,7 @@ class Assembly:
         """
         env_ids = np.asarray(block["env_ids"])
         rows = len(env_ids)
-        if rows and (env_ids.min() < 0 or env_ids.max() >= self.num_envs or len(np.unique(env_ids)) < rows):
+        if rows and (env_ids.min() < 0 or env_ids.max() >= self.num_envs or len(set(env_ids.tolist())) < rows):
             raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {env_ids.tolist()}")
         terminal = np.asarray(block["terminal"], bool)
         ended = env_ids[terminal | np.asarray(block["truncated"], bool)]
@@ -252,7 +252,7 @@ class Assembly:
         reward = np.asarray(block["reward"], np.float32)
         discount = self._discounting.of(np.asarray(block["interval"]))
         self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
-        at = env_ids, self._position[env_ids]
+        at = self._present(env_ids)
         for name, array in values.items():
             self._buffers[name][at] = array
         self._buffers["action"][at], self._buffers["reward"][at] = action, reward
@@ -291,22 +291,29 @@ class Assembly:
         self._position[env_ids] += 1
         self._age[env_ids] = 0
 
+    def _present(self, env_ids: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+        """Return the index of the present rows of some environments: a slice where all are in step, which is faster."""
+        position = self._position[env_ids]
+        if len(env_ids) == self.num_envs and (position == position[0]).all() and (np.diff(env_ids) == 1).all():
+            return slice(None), position[0]
+        return env_ids, position
+
     def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows], max_value: Any = np.nan) -> None:
         """Write the fields of a row that are known before its decision, and emit the sequences that end before it."""
-        at, age = (env_ids, self._position[env_ids]), self._age[env_ids]
+        at, age = self._present(env_ids), self._age[env_ids]
         begins = age == 0
         for name, array in zip(self.observation_names, observation, strict=True):
-            self._buffers[name][env_ids, at[1] + self.stack_size - 1] = array
+            self._buffers[name][at[0], at[1] + self.stack_size - 1] = array
         self._buffers["age"][at] = age
         self._buffers["previous_action"][at] = self._last_action[env_ids]
-        self._buffers["previous_action"][env_ids[begins], at[1][begins]] = self._none
+        self._buffers["previous_action"][env_ids[begins], self._position[env_ids[begins]]] = self._none
         self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
         if self._state_size is not None:
             self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])
         if self._with_values:
             self._buffers[MAX_VALUE][at] = max_value
         self._age[env_ids] += 1
-        whole = env_ids[(at[1] == self.length) | self._round_over[env_ids]]
+        whole = env_ids[(self._position[env_ids] == self.length) | self._round_over[env_ids]]
         if len(whole):
             self._finish(whole)
 

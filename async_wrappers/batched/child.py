@@ -1,4 +1,4 @@
-"""A process of environments: the requests that it serves, and the memory that it shares with its parent."""
+"""Environments that step into arrays, and a process of them: its requests, and the memory shared with its parent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.memory.block import Block
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
-__all__ = ["DONE", "END", "FAILED", "INFOS", "RESET", "STEP", "TIMES", "Board", "Spaces", "run"]
+__all__ = ["DONE", "END", "FAILED", "INFOS", "RESET", "STEP", "Board", "Environments", "Spaces", "run"]
 
 _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
 
@@ -40,7 +40,7 @@ TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
 
 @dataclass
 class Board:
-    """The shared memory: the action of each environment and the results of its step."""
+    """The action of each environment and the results of its step, in shared memory where processes write them."""
 
     actions: Any  # [N, ...]
     observations: tuple[Any, Any]  # [N, ...], two places
@@ -81,6 +81,19 @@ class Board:
         return cls._made(placed, of, n)
 
     @classmethod
+    def plain(cls, of: Spaces, n: int) -> Board:
+        """Return arrays of this process alone."""
+        return cls._made(lambda dtype, shape: np.zeros(shape, dtype), of, n)
+
+    def info(self) -> Info:
+        """Return the info of all environments, as a Gymnasium vector has it: the times of delayed ones."""
+        if not self.delayed[0]:
+            return {}
+        of_chunks = {"executed": self.executed.copy()} if self.chunked[0] else {}
+        times = dict(zip(TIMES, self.times.copy(), strict=True))
+        return {"realtime": {**times, "applied": times["applied"].astype(bool), **of_chunks}}
+
+    @classmethod
     def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> Board:
         observations, actions = of
         return cls(
@@ -116,7 +129,7 @@ def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
 def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket, parent: connection.Connection) -> None:
     """Run a process of environments until the parent ends it."""
     with as_child(parent):
-        environments = _Environments(payload, share)
+        environments = Environments(cloudpickle.loads(payload), share, _portable)
         try:
             parent.send(environments.spaces)
             environments.use(Board.of(block, parent.recv(), n))
@@ -133,17 +146,22 @@ def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket,
             environments.close()
 
 
-class _Environments:
-    """The environments of one process.
+class Environments:
+    """The environments of one process, which step one after another and are reset where their episode has ended.
 
     Args:
-        payload: The function that makes one.
+        make: Makes one.
         share: Which of the N they are.
+        keep: From the last info of an episode to what is kept of it.
+
+    Attributes:
+        infos: The newest one of each.
     """
 
-    def __init__(self, payload: bytes, share: range) -> None:
-        self._share = share
-        make = cloudpickle.loads(payload)
+    def __init__(self, make: Callable[[], Any], share: range, keep: Callable[[Info], Info]) -> None:
+        """See the class."""
+        self._share, self._keep = share, keep
+        self.infos: list[Info] = [{} for _ in share]
         self._envs: list[gym.Env[Any, Any]] = []
         with self._blamed():
             for _ in share:
@@ -202,11 +220,12 @@ class _Environments:
                     self._terminal[i], self._truncated[i] = terminated, truncated
                     self._put_final(i, observation)
                     if info:
-                        infos[self._share[i]] = _portable(info)
+                        infos[self._share[i]] = self._keep(info)
                     observation, info = env.reset()
                     self._begin(place, i, observation, info)
                     continue
                 put(i, observation)
+                self.infos[i] = info
                 if delayed:
                     self._times[:, i] = [info["realtime"][key] for key in TIMES]
                     if "executed" in info["realtime"]:
@@ -224,6 +243,7 @@ class _Environments:
         """An episode begins."""
         _check_shapes(self.spaces[0], observation)
         self._put[place](i, observation)
+        self.infos[i] = info
         realtime = info.get("realtime")
         if realtime is not None:
             self._delayed[0] = True

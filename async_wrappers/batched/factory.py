@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-
 from async_wrappers.batched.double_buffered import DoubleBuffered
+from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.protocol import BatchedEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
@@ -43,7 +42,7 @@ def create_batched_envs(
             return VectorEnvs(create_vector_fn(num_envs=size))
         if processes:
             return ProcessEnvs(make_env, size, processes, timeout)
-        return VectorEnvs(SyncVectorEnv([make_env] * size, autoreset_mode=AutoresetMode.SAME_STEP))
+        return LocalEnvs(make_env, size)
 
     if not double_buffered:
         return make(num_envs, min(processes, num_envs))

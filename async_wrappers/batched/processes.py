@@ -31,7 +31,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, TIMES, Board, run
+from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, Board, run
 from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, positive, whole
@@ -190,7 +190,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         for process in self._all:
             if not process.hear(self.final_infos, self._timeout):
                 raise self._over(process)
-        return self._board.observations[0], self._times()
+        return self._board.observations[0], self._board.info()
 
     def send(self, actions: Any) -> None:
         """Begin a step."""
@@ -214,7 +214,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 dead.append(process)
         for process in sorted(dead, key=lambda process: process.failure is None):
             self._replace(process)
-        info = self._times()
+        info = self._board.info()
         if (board.terminal | board.truncated).any():
             info["final_obs"] = board.final
         return board.observations[self._place], board.reward, board.terminal, board.truncated, info
@@ -235,13 +235,6 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def _check_open(self) -> None:
         if self.closed:
             raise RuntimeError("the environments are closed: make new ones")
-
-    def _times(self) -> Info:
-        board = self._board
-        if not board.delayed[0]:
-            return {}
-        of_chunks = {"executed": board.executed.copy()} if board.chunked[0] else {}
-        return {"realtime": dict(zip(TIMES, board.times.copy(), strict=True)) | of_chunks}
 
     def _start(self, number: int) -> _Process:
         """Start a process."""

@@ -231,7 +231,7 @@ class VectorEnvs:
         if self._delayed:
             self._unreported_reward = self._unreported_reward + self._info["realtime"].get("carried_reward", 0.0)
         for i in going_on.tolist():
-            self._final_info[i] = self._of_the_end(own_info(row(self._info, i, self.num_envs)), i)
+            self._final_info[i] = self._of_the_end(self._newest_info(i), i)
         self._turns.end()
         shown = self._rows(self._everyone)
         times = [shown.info[i]["realtime"] for i in range(self.num_envs)]
@@ -365,6 +365,10 @@ class VectorEnvs:
         info = self._info.get("final_info", {}) if self._mode is AutoresetMode.SAME_STEP else self._info
         return own_info(row(info, i, self.num_envs))
 
+    def _newest_info(self, i: int) -> Info:
+        """Return a copy of the newest info of an episode that is cut."""
+        return own_info(row(self._info, i, self.num_envs))
+
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
         """Return copies of the last observations."""
         if "final_obs" not in self._info:
@@ -392,7 +396,7 @@ class VectorEnvs:
         def taken_now(name: str) -> NDArray[Any]:
             array: NDArray[Any] = getattr(self, name)
             if everyone:
-                setattr(self, name, np.zeros_like(array))
+                setattr(self, name, np.zeros(array.shape, array.dtype))
                 return array
             some = array[ids]
             array[ids] = 0

@@ -34,14 +34,17 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any
 
+from async_wrappers.live.bounded import BoundedMeasurements
 from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
+from async_wrappers.live.realtime import Spin
 from async_wrappers.live.report import Measurements, Span
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.workers import Inference, WorkerPool
@@ -92,13 +95,14 @@ class Clock:
         self._transport, self._config, self._controls = transport, config, controls
         self._stops, self._now, self._warns, self._started = stops, now, warns, started
         self._splits, self._warned = splits, False
+        self._spin = None if config.realtime is None else Spin(config.realtime.spin)
         self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
         self.pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
             refuse_old_playout(config.max_age, self._stagger.playout)
-        self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
+        self._ended: list[tuple[Span, int, int | None, int, int]] = []  # inferences, as `Measurements` notes them
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
@@ -112,7 +116,11 @@ class Clock:
         """Begin a phase, and return its measurements, empty so far."""
         self._since = math.inf
         self._counted = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
-        self.record = Measurements(float(self._frames.fps), self._config.workers, self.simulated)
+        of = float(self._frames.fps), self._config.processes, self.simulated
+        if self._config.timeline is None:
+            self.record = Measurements(*of)
+        else:
+            self.record = BoundedMeasurements(*of, timeline=self._config.timeline)
         return self.record
 
     def end_phase(self) -> None:
@@ -160,11 +168,8 @@ class Clock:
             frames: Of the episode.
             played: Of the phase before it.
         """
-        for _, span, latency, exchange in self._ended:
-            self.record.spans.append(span)
-            self.record.latencies.append(latency)
-            if exchange is not None:
-                self.record.exchanges.append(exchange)
+        for inference in self._ended:
+            self.record.note_inference(*inference)
         self._ended.clear()
 
     def close(self, after: int) -> None:
@@ -200,7 +205,7 @@ class Clock:
             observation: The workers' input, for the learners; None if nothing is learnt.
         """
         self._ticket, self._shown = ticket, observation
-        self.record.lateness.append(self._lateness)
+        self.record.note_frame(self._lateness)
         self.take_turns()
         self._report_overdue()
         self._dispatcher.frame(ticket.start)
@@ -305,6 +310,14 @@ class Clock:
         """Report an inference's action, or its loss, and the free worker to the dispatcher."""
         raise NotImplementedError
 
+    def _book(self, inference: Inference, span: Span, latency: int, exchange: int | None) -> None:
+        """Record an inference that has ended: with the episode's end, or at once in measurements that are bounded."""
+        noted = span, latency, exchange, inference.number, inference.ticket.frame
+        if self._config.timeline is None:
+            self._ended.append(noted)
+        else:
+            self.record.note_inference(*noted)
+
     def _note_fate(self, fate: Fate) -> None:
         if fate == Fate.DONE:
             self.record.accepted += not self._splits  # features are not yet an action
@@ -352,14 +365,19 @@ class RealClock(Clock):
         """See `Clock.end_episode`."""
         self._last_deadline = self.begin + self._frames.begin(frames)
         self.record.end = max(self._last_deadline, self._now())
+        self.record.loop_time = time.thread_time_ns() - self._used
         super().end_episode(frames, played)
 
     def wait_for(self, frame: int) -> None:
         """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
         deadline = self.begin + self._frames.begin(frame)
+        # From `awake` on it looks for messages again and again, and does not sleep.
+        awake = deadline if self._spin is None else deadline - self._spin.length
         while (now := self._now()) < deadline:
             event = self._dispatcher.next_event() if frame else None
-            self.listen(deadline if event is None else min(deadline, self.begin + event))
+            self.listen(max(awake, now) if event is None else min(max(awake, now), self.begin + event))
+            if self._spin is not None and now < awake <= (woken := self._now()):
+                self._spin.note(woken - awake)
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
         self._lateness = now - deadline
@@ -368,7 +386,16 @@ class RealClock(Clock):
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
         return self._dispatcher.in_flight(self._running())
 
+    def end_phase(self) -> None:
+        """See `Clock.end_phase`; record how the loop is scheduled."""
+        super().end_phase()
+        if self._spin is not None and (realtime := self._config.realtime) is not None:
+            of = {"priority": realtime.priority, "lock": realtime.lock, "core": realtime.core}
+            self.record.realtime = {**of, "spin_us": self._spin.length / 1e3}
+
     def _set_begin(self, seed: int, played: int) -> None:
+        if not self.record.episodes:
+            self._used = time.thread_time_ns()  # of the processor, without the warm-up
         config, drains = self._config, self._config.between_episodes == "drain"
         if drains:
             for event, running in self.pool.drain(config.start_timeout, self._stops):
@@ -423,7 +450,7 @@ class RealClock(Clock):
         if event.fate == Fate.DONE:
             ticket, latency = inference.ticket, event.ended - event.began
             span = Span(event.worker, ticket.episode, ticket.start, event.began, event.ended)
-            self._ended.append((inference.number, span, latency, self._now() - inference.sent - latency))
+            self._book(inference, span, latency, self._now() - inference.sent - latency)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
         if event.fate == Fate.LOST:
@@ -434,13 +461,17 @@ class RealClock(Clock):
         if inference.ticket.number >= self._first:  # it is of the present episode
             if done:
                 self.pool.wait(inference, event)
-                self._dispatcher.finished(event.worker, start, event.began - self.begin, event.ended - self.begin)
+                self._dispatcher.finished(event.worker, start, *self._times(event, inference))
                 return
             self._dispatcher.lost(start)
         elif done and inference.sent >= self._since:
             self.record.dropped += 1
         if event.fate != Fate.LOST:
             self._dispatcher.free(event.worker, self._now() - self.begin)
+
+    def _times(self, event: Finished, inference: Inference) -> tuple[int, int]:
+        """Return when an inference began and ended, in nanoseconds since the episode began."""
+        return event.began - self.begin, event.ended - self.begin
 
 
 class VirtualClock(Clock):
@@ -458,7 +489,7 @@ class VirtualClock(Clock):
         self._last_deadline = self.record.end = self.record.begin + self._frames.begin(played + frames)
         for event, inference in self.pool.take_in(self._transport.discard()):
             self._note(event, inference, self._last_deadline)
-        self._ended.sort(key=lambda entry: entry[0])  # in the order of starts, as `SimulatedSchedule` logs them
+        self._ended.sort(key=lambda entry: entry[3])  # in the order of starts, as `SimulatedSchedule` logs them
         super().end_episode(frames, played)
 
     def wait_for(self, frame: int) -> None:
@@ -520,7 +551,7 @@ class VirtualClock(Clock):
         self._note_fate(event.fate)
         ticket, ended = inference.ticket, int(min(event.ended, cut))
         span = Span(event.worker, ticket.episode, ticket.start, event.began, ended)
-        self._ended.append((inference.number, span, event.ended - event.began, None))
+        self._book(inference, span, event.ended - event.began, None)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
         if inference is not None:

@@ -99,16 +99,19 @@ class _Episode:
 
     Args:
         journal: Receives its transitions; None without learners.
+        record: Of the phase.
+        number: Of the episode.
+        lived: Frames before it, as policies count them.
     """
 
-    def __init__(self, journal: Journal | None) -> None:
+    def __init__(self, journal: Journal | None, record: Measurements, number: int, lived: int) -> None:
         self._journal = journal
         self.transitions = Transitions(journal)
-        self.effects: list[tuple[int, int]] = []  # start and effect of each decision
         self.last_action: Any = None
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
+        self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
         self.rewards = self.score = 0.0
 
     def cut(self, following: Any, frame: int, newest: Any) -> None:
@@ -162,7 +165,7 @@ class EnvironmentLoop:
         self._halves = halves_of(env)
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls, self._stops = journal, controls, stops
-        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
+        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
             line, name = config.chunk.call(line), "after"
@@ -194,7 +197,7 @@ class EnvironmentLoop:
     def _play(self, phase: PhaseSpec) -> Measurements:
         self.begun = False  # whether anything has been played
         clock, self._record = self.clock, (record := self.clock.begin_phase())
-        record.lags = None if self._journal is None else []
+        record.lags = None if self._journal is None else record.numbers()
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
         if phase.phase_state is not None:
@@ -237,7 +240,8 @@ class EnvironmentLoop:
             self._safe_action.reset(seed)
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
-        episode = _Episode(self._journal if learns else None)
+        before = phase.frames_before + played
+        episode = _Episode(self._journal if learns else None, self._record, number, before)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
@@ -247,7 +251,7 @@ class EnvironmentLoop:
                 break
             if not (frame and halves.reads_late):
                 clock.wait_for(frame)
-            lived = phase.frames_before + played + frame
+            lived = before + frame
             if phase.on_frame is not None:
                 self._tell(phase.on_frame, episode, lived)
             self._pause_or_resume(episode, observation, frame)
@@ -356,7 +360,7 @@ class EnvironmentLoop:
             self._record.versions.append(chosen.version)
             if self._record.lags is not None and self._controls is not None:
                 self._record.lags.append(int(self._controls.updates.sum()) - chosen.updates)
-            episode.effects.append((start, frame))
+            episode.effects.note(start, frame, inference.worker)
             if self._stacks is not None:
                 self._stacks.applied(start)
             episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)

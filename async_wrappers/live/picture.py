@@ -60,7 +60,7 @@ def timing_picture(
 
     if not seconds > 0:
         raise ValueError(f"seconds must be > 0 to be drawn, got {seconds}")
-    rows = min(workers, MOST_ROWS) + 2
+    rows = min(max(workers, 1), MOST_ROWS) + 2
     figure = Figure(figsize=(10, 3.4 + 0.29 * rows), layout="constrained")
     lags = [span.lag for span in spans if span.lag is not None]
     histograms: list[Any] = ["delay", "interval", *(["lag"] if lags else [])]
@@ -92,6 +92,7 @@ def timing_picture(
 
 def _draw_workers(ax: Axes, spans: Sequence[Span], workers: int, begin: float, seconds: float) -> None:
     end = begin + seconds
+    in_loop, workers = workers == 0, max(workers, 1)
     shown = min(workers, MOST_ROWS)
     for span in spans:
         last = span.ended if span.applied is None else span.applied
@@ -103,7 +104,7 @@ def _draw_workers(ax: Axes, spans: Sequence[Span], workers: int, begin: float, s
     ax.set_ylim(shown - 0.2, -0.8)
     ax.set_xlim(begin, end)
     ax.set_xlabel("seconds")
-    ax.set_ylabel("worker" if workers == shown else f"worker (first {shown} of {workers})")
+    ax.set_ylabel("loop" if in_loop else "worker" if workers == shown else f"worker (first {shown} of {workers})")
     ax.grid(axis="x", color="0.85", linewidth=0.6)
     ax.set_axisbelow(True)
 

@@ -12,6 +12,7 @@ from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
@@ -28,7 +29,12 @@ class RunFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of the environment loop; see `AsyncRunner` for their meanings."""
+    """Settings of the environment loop; see `AsyncRunner` for their meanings.
+
+    Attributes:
+        workers: Number of inferences that run at a time, 1 with a policy in the loop.
+        in_loop: Whether the policy runs in the loop, with ``AsyncRunner(workers=0)``.
+    """
 
     workers: int
     fps: Any
@@ -45,8 +51,16 @@ class LoopConfig:
     chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None for no committed prefix
     stack_size: int = 1
+    timeline: float | None = None  # seconds that the report's time line holds; None for all
+    realtime: Realtime | None = None
     learns_from: str = "sent"
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
+    in_loop: bool = False
+
+    @property
+    def processes(self) -> int:
+        """How many workers there are beside the loop."""
+        return 0 if self.in_loop else self.workers
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
         """Return the rows that join committed actions to an observation; None without a committed prefix."""

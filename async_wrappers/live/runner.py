@@ -303,7 +303,7 @@ class AsyncRunner:
     @property
     def workers(self) -> int:
         """How many workers infer."""
-        return self._spec.config.workers
+        return self._spec.config.processes
 
     @property
     def pids(self) -> dict[str, int]:

@@ -13,15 +13,16 @@ import gymnasium as gym
 from numpy.typing import NDArray
 
 from async_wrappers import checks
-from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
+from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.remote.address import Address, RemotePolicy, as_token
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, frame_rate
-from async_wrappers.schedule.simulated import MOST_WORKERS, worker_count
-from async_wrappers.schedule.stagger import Stagger, make_stagger
+from async_wrappers.schedule.simulated import MOST_WORKERS
+from async_wrappers.schedule.stagger import Stagger, Tickets, make_stagger
 from async_wrappers.settings import Settings, choice, declared, flag, positive, setting, whole
 from async_wrappers.wrappers.chunk import Chunk, as_chunk
 from async_wrappers.wrappers.committed_prefix import prefix_length
@@ -83,6 +84,21 @@ def _latency(name: str, value: Any) -> Latency:
     return as_latency(value, name)
 
 
+def _realtime(name: str, value: Any) -> Realtime:
+    if not isinstance(value, Realtime):
+        raise ValueError(f"{name} must be a Realtime, such as Realtime(), or None, got {value!r}")
+    return value
+
+
+def _timeline(name: str, value: Any) -> float | None:
+    if isinstance(value, str) and value == "all":
+        return None
+    try:
+        return checks.positive(name, value, "seconds")
+    except ValueError:
+        raise ValueError(f"{name} must be 'all' or a number > 0 of seconds, got {value!r}") from None
+
+
 _SECONDS = "It must be a number of seconds from 0 to 1e9."
 
 
@@ -106,9 +122,10 @@ class RunnerSettings(Settings):
     )
     workers: int = field(
         metadata=declared(
-            "Number of inferences that run at a time.",
-            lambda _, value: worker_count(value),
-            f"It must be {checks.whole_range(1, MOST_WORKERS)}.",
+            "Number of inferences that run at a time. 0: the policy runs in the environment loop, within each frame, "
+            "for a controller of microseconds: its delay is 0 frames.",
+            lambda name, value: checks.whole(name, value, 0, MOST_WORKERS),
+            f"It must be {checks.whole_range(0, MOST_WORKERS)}.",
         )
     )
     fps: float | Fraction | None = setting(
@@ -250,6 +267,21 @@ class RunnerSettings(Settings):
         _features,
     )
 
+    timeline: str | float = setting(
+        "all",
+        "For a run without end: the seconds of the environment's time, the last of a run, whose inferences the report "
+        "has one by one, for its trace and picture; all earlier ones are counted, so that memory does not grow with "
+        'the run, and percentiles are within 0.4 %. ``"all"``: every inference, and exact percentiles.',
+        _timeline,
+    )
+
+    realtime: Realtime | None = setting(
+        None,
+        "`Realtime` scheduling for the environment loop's process, on Linux. None: that of this process. It needs "
+        '``backend="process"``; on the virtual clock it is ignored.',
+        _realtime,
+    )
+
     report_effect: bool = flag(
         False,
         'A transition\'s observations are dicts ``{"start": ..., "effect": ...}``: the one that the decision started '
@@ -288,11 +320,15 @@ class RunnerSettings(Settings):
         self._refuse_contradictions(learners, chunk, stagger)
         config = LoopConfig(
             **self._of(LoopConfig),
+            workers=max(self.workers, 1),
+            in_loop=self.workers == 0,
+            latency=Constant(0.0) if self.workers == 0 else self.latency,  # type: ignore[arg-type]  # a model by now
             fps=self._frames_per_second(),
             stagger=stagger,
             default_action=self.default_action if chunk is None else chunk.after,
             chunk=chunk,
             prefix=prefix,
+            timeline=self.timeline,  # type: ignore[arg-type]  # "all" has become None
             overdue=(self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
         )
         latency, remote = self._update_latency(learners), self._remote(learners)
@@ -341,11 +377,18 @@ class RunnerSettings(Settings):
         return {each.name: getattr(self, each.name) for each in fields(kind) if each.name in _UNCHANGED}
 
     def _refuse_contradictions(self, learners: int, chunk: Chunk | None, stagger: Stagger) -> None:
-        if self.max_age == 0 and self.backend != "virtual":
+        if not self.workers:
+            self._refuse_beside_in_loop()
+        if self.max_age == 0 and self.backend != "virtual" and self.workers:
             raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
         refuse_old_playout(self.max_age, stagger.playout)
         if self.backend == "thread" and learners:
             raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
+        if self.backend == "thread" and self.realtime is not None:
+            raise ValueError(
+                "realtime must be None with backend='thread', whose environment loop runs in the caller's thread: use "
+                f"backend='process', got {self.realtime!r}"
+            )
         if stagger.granted is not None and not learners:
             raise ValueError(f"stagger={self.stagger!r} gives learning a place in the cycle: give make_learner")
         if chunk is not None and chunk.mean is not None and learners:
@@ -363,6 +406,20 @@ class RunnerSettings(Settings):
             raise ValueError(
                 f"committed_prefix={self.committed_prefix!r} needs actions that are known before they are due, and "
                 f"with features={self.features!r} they are made when they are: leave one of the two out"
+            )
+
+    def _refuse_beside_in_loop(self) -> None:
+        """Refuse what has no meaning where the policy runs in the loop."""
+        if isinstance(self.make_policy, str):
+            raise ValueError(f"workers must be >= 1 with a policy on another machine ({self.make_policy!r}), got 0")
+        if self.stagger != "tickets" and not isinstance(self.stagger, Tickets):
+            raise ValueError(
+                f"stagger must be 'tickets' with workers=0, where there is nobody to spread, got {self.stagger!r}"
+            )
+        if self.latency is not None and nanoseconds(as_latency(self.latency).mean) > 0:
+            raise ValueError(
+                "latency must be None with workers=0, where the policy answers within its frame, got "
+                f"{self.latency!r}: give workers=1 to model one that takes longer"
             )
 
     def _learner_count(self) -> int:
@@ -396,7 +453,8 @@ class RunnerSettings(Settings):
 
 
 # Settings that `run_spec` combines with others, or makes a part of the run of.
-_MADE = {"fps", "stagger", "default_action", "learners", "learner_latency", "make_policy"}
+_MADE = {"workers", "latency", "fps", "stagger", "default_action", "learners", "learner_latency", "timeline"}
+_MADE |= {"make_policy"}
 _UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 

@@ -12,7 +12,8 @@ Tasks, each with ways to play that are compared; actions are computed on every f
                    99th percentile: 5 frames. Beside pendulum_5, whose delay is the same: >= 0.9 of its score, where a
                    random player's score is 0 (`share_of_constant`)
     chunks         InvertedPendulum-v5, one decision per 9 frames, 2 frames late, PPO: a chunk >= 2 times the last
-                   action repeated
+                   action repeated; with a first standard deviation of half the range, a third and a tenth of that
+    chunks_double  InvertedDoublePendulum-v5, the same
 
     without delay  no delay, and a policy that reads the observation
     late start     the final weights of *without delay*, where the first frames of an episode receive no torque, as
@@ -124,6 +125,29 @@ def _under(delay: int) -> dict[str, tuple[str, ...]]:
     }
 
 
+def _chunks(environment_id: str) -> Task:
+    """Return one decision per 9 frames by PPO: its action repeated, or a chunk of 11, and less noise at first."""
+    ways: dict[str, tuple[str, ...]] = {
+        "repeat": ("RealtimeDelay.default_action = 'repeat'",),
+        "chunk": ("RealtimeDelay.default_action = 'chunk'",),  # of delay + noops + 1 = 11 frames
+    }
+    less = {
+        f"{way}, a {part}": (*bindings, f"create_policy_value_network.log_std_init = {log_std}")
+        for way, bindings in ways.items()
+        for part, log_std in (("third", -1.1), ("tenth", -2.3))
+    }
+    bindings = (
+        "create_runner.schedule = 'vector'",
+        "VectorRunner.num_envs = 16",
+        "RealtimeDelay.delay = 2",
+        "RealtimeDelay.noops = 8",
+        "PPOAgent.gamma = 0.99",
+        "PPOAgent.learning_rate_decay = None",
+    )
+    best = "chunk, a tenth"
+    return Task("configs/ppo/pendulum.gin", environment_id, 1_000_000, ways | less, best, bindings=bindings)
+
+
 _SAC_FILE, _PENDULUM = "configs/sac/pendulum.gin", "Pendulum-v1"
 TASKS: Mapping[str, Task] = {
     "pendulum_5": Task(_SAC_FILE, _PENDULUM, 12_000, {UNDELAYED: _delay(0), LATE: _delay(0), **_under(5)}, late=5),
@@ -137,24 +161,8 @@ TASKS: Mapping[str, Task] = {
         late=3,
     ),
     "random": Task(_SAC_FILE, _PENDULUM, 12_000, {RANDOM: (), "effect": (*_LATENCY, _window(5), _AT_EFFECT)}),
-    "chunks": Task(
-        "configs/ppo/pendulum.gin",
-        "InvertedPendulum-v5",
-        1_000_000,
-        {
-            "repeat": ("RealtimeDelay.default_action = 'repeat'",),
-            "chunk": ("RealtimeDelay.default_action = 'chunk'",),  # of delay + noops + 1 = 11 frames
-        },
-        best="chunk",
-        bindings=(
-            "create_runner.schedule = 'vector'",
-            "VectorRunner.num_envs = 16",
-            "RealtimeDelay.delay = 2",
-            "RealtimeDelay.noops = 8",
-            "PPOAgent.gamma = 0.99",
-            "PPOAgent.learning_rate_decay = None",
-        ),
-    ),
+    "chunks": _chunks("InvertedPendulum-v5"),
+    "chunks_double": _chunks("InvertedDoublePendulum-v5"),
 }
 
 

@@ -115,6 +115,7 @@ RUNNER = {
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
     **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0, "learns_from": "sent"},
+    **{"timeline": 5.0, "realtime": None},
 }
 CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}

@@ -17,7 +17,9 @@ from typing import Any
 
 import cloudpickle
 
+from async_wrappers.live.clocks import RealClock
 from async_wrappers.live.environment import made_environment
+from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
 from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
@@ -45,7 +47,7 @@ def run_environment(
 ) -> None:
     """Run the environment's process: make the environment, send its spaces, then play each phase.
 
-    The light half of a policy with memory runs here too, and so does its library.
+    The light half of a policy with memory runs here too, and with ``workers=0`` all of the policy; so does its library.
     """
     gone = threading.Event()
     with as_child(supervisor, gone.set):
@@ -55,9 +57,10 @@ def run_environment(
             supervisor.send(("spaces", env.observation_space, env.action_space))
             layout: SharedLayout = supervisor.recv()
             controls = layout.controls(memory)
-            transport: Transport
             number, journal = 0, layout.journal(memory)
-            release = None if policy is None else _made_release(policy, layout, memory)
+            release = None
+            if policy is not None and layout.features is not None:
+                release = _made_release(policy, layout, memory)
 
             def stops() -> bool:
                 return controls.stop >= number or gone.is_set()
@@ -65,11 +68,19 @@ def run_environment(
             def warns(sentence: str) -> None:
                 supervisor.send(("warning", number, sentence))
 
-            if place is None:
-                remote, transport = None, SharedTransport(layout, memory, inboxes, outbox)
+            transport: Transport
+            remote, clock = None, RealClock
+            if policy is not None and config.in_loop:
+                transport, clock = _made_in_loop(policy, layout, memory), InLoopClock
+            elif place is None:
+                transport = SharedTransport(layout, memory, inboxes, outbox)
             else:
                 remote = transport = RemoteTransport(layout, config, place, warns)
-            loop = EnvironmentLoop(env, transport, config, journal, controls, stops, warns=warns, release=release)
+            if config.realtime is not None:
+                # last, so that threads which the environment has started are neither on the loop's core nor as urgent
+                config.realtime.apply()
+            at_once = env, transport, config, journal, controls, stops
+            loop = EnvironmentLoop(*at_once, warns=warns, release=release, clock=clock)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])
                 record = loop.play(phase)
@@ -85,6 +96,14 @@ def _made_release(payload: Block, layout: SharedLayout, memory: SharedMemory) ->
     policy = _loaded(payload)()
     _one_thread()
     return Release(policy, layout.action_space, layout.extras, layout.board(memory), layout.workers)
+
+
+def _made_in_loop(payload: Block, layout: SharedLayout, memory: SharedMemory) -> InLoopTransport:
+    _one_thread()
+    policy = _loaded(payload)()
+    _one_thread()
+    encodes = layout.features is not None
+    return InLoopTransport(policy, layout.answers, layout.extras, encodes, layout.board(memory))
 
 
 def run_worker(
@@ -120,6 +139,7 @@ def run_learner(
     layout: SharedLayout,
     memory: SharedMemory,
     updates_per_transition: float | None,
+    counts: bool,
     supervisor: connection.Connection,
 ) -> None:
     """Run a learner in its process: make it, agree on its weights' layout, then learn, and answer commands in between.
@@ -135,7 +155,7 @@ def run_learner(
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
             layout = replace(layout, weights=supervisor.recv())
         controls = layout.controls(memory)
-        learning = LearnerLoop(number, learner, layout, memory, updates_per_transition)
+        learning = LearnerLoop(number, learner, layout, memory, updates_per_transition, counts)
         learning.succeed()
         try:
             while True:

@@ -65,6 +65,8 @@ class ProcessBackend:
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
             raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
         self._spec = spec
+        if spec.config.realtime is not None:
+            spec.config.realtime.refuse()
         pickled("make_env", spec.make_env)
         pickled("a default action, strategy or latency", spec.config)
         self._environment_payload = cloudpickle.dumps((spec.make_env, spec.config, spec.remote))
@@ -232,13 +234,14 @@ class ProcessBackend:
     def _start(self) -> None:
         """Start all children; the environment reports its spaces, the learner the layout of its weights."""
         learners = self._spec.learners
-        workers = 0 if self._spec.remote is not None else self._spec.config.workers
+        workers = 0 if self._spec.remote is not None else self._spec.config.processes
         messages, self._outbox = map(self._keep, socket.socketpair())
         for _ in range(workers):
             inbox, tickets = map(self._keep, socket.socketpair())
             self._inboxes.append(inbox)
             self._tickets.append(tickets)
-        policy = None if self._spec.features is None else self._policy_payload  # its release half, for one with memory
+        in_loop = self._spec.config.in_loop or self._spec.features is not None  # all of it, or its release half
+        policy = self._policy_payload if in_loop else None
         takes = self._environment_payload, policy, self._memory, self._inboxes, messages
         self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)
         self._close_inboxes()
@@ -262,10 +265,25 @@ class ProcessBackend:
         environment.pipe.send(self._layout)
 
     def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
-        return start_child(context, name, target, arguments, self._started)
+        child = start_child(context, name, target, arguments, self._started)
+        if target is not run_environment:
+            self._keep_off_loop(child)
+        return child
+
+    def _keep_off_loop(self, child: Child) -> None:
+        """Keep a child, and what it starts, away from the environment loop's own core, if it has one."""
+        realtime = self._spec.config.realtime
+        if realtime is not None and realtime.core is not None and child.process.pid is not None:
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(child.process.pid, self._cores_beside_loop())
+
+    def _cores_beside_loop(self) -> set[int]:
+        realtime = self._spec.config.realtime
+        cores: set[int] = os.sched_getaffinity(0)
+        return cores if realtime is None or realtime.core is None else cores - {realtime.core}
 
     def _worker(self, number: int, incarnation: int) -> Child:
-        cores = sorted(os.sched_getaffinity(0)) if self._spec.pin else []
+        cores = sorted(self._cores_beside_loop()) if self._spec.pin else []
         core = cores[number % len(cores)] if cores else None
         takes = number, incarnation, self._layout, self._memory, self._tickets[number], self._outbox, core
         child = self._child(self._fork, f"worker {number}", run_worker, self._policy_payload, *takes)
@@ -273,7 +291,8 @@ class ProcessBackend:
         return child
 
     def _learner(self, number: int, incarnation: int) -> Child:
-        takes = number, self._layout, self._memory, self._spec.updates_per_transition
+        counts = self._spec.config.timeline is not None
+        takes = number, self._layout, self._memory, self._spec.updates_per_transition, counts
         child = self._child(self._fork, f"learner {number}", run_learner, self._learner_payload, *takes)
         child.incarnation = incarnation
         child.awaits_layout = self._layout.weights is None

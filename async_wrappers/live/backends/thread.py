@@ -13,7 +13,9 @@ from contextlib import ExitStack
 from functools import partial
 
 from async_wrappers.live.backends.supervised import enough_descriptors
+from async_wrappers.live.clocks import RealClock
 from async_wrappers.live.environment import made_environment
+from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
 from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop import EnvironmentLoop
@@ -39,7 +41,7 @@ class ThreadBackend:
         with ExitStack() as held:
             self._env = made_environment(spec.make_env)
             held.callback(self._env.close)
-            workers = 0 if spec.remote is not None else spec.config.workers
+            workers = 0 if spec.remote is not None else spec.config.processes
             self._errors: dict[int, BaseException] = {}
             self._memory = SharedMemory.private()
             self._layout = spec.layout(self._env.observation_space, self._env.action_space)
@@ -48,17 +50,25 @@ class ThreadBackend:
                 pairs = [tuple(map(held.enter_context, socket.socketpair())) for _ in range(workers + 1)]
             self._messages, self._outbox = pairs.pop()
             self._inboxes = [ours for ours, _ in pairs]
-            self._remote = None
-            transport: Transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
-            if spec.remote is not None:
-                warns = partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-                self._remote = transport = RemoteTransport(self._layout, spec.config, spec.remote, warns)
-                held.callback(self._remote.close)
             release = None
             if spec.features is not None:
                 release = Release(spec.make_policy(), self._layout.action_space, spec.extras)
+            self._remote: RemoteTransport | None = None
+            transport: Transport
+            if spec.config.in_loop:
+                clock: type[RealClock] = InLoopClock
+                answers = self._layout.answers, spec.extras, spec.features is not None
+                transport = InLoopTransport(spec.make_policy(), *answers)
+            elif spec.remote is not None:
+                clock = RealClock
+                warns = partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
+                self._remote = transport = RemoteTransport(self._layout, spec.config, spec.remote, warns)
+                held.callback(self._remote.close)
+            else:
+                clock = RealClock
+                transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
             self._loop = EnvironmentLoop(
-                self._env, transport, spec.config, stops=lambda: bool(self._errors), release=release
+                self._env, transport, spec.config, stops=lambda: bool(self._errors), release=release, clock=clock
             )
             self._threads = [
                 threading.Thread(target=self._work, args=(worker, spec, theirs), name=f"worker {worker}", daemon=True)

@@ -93,7 +93,7 @@ class VirtualBackend:
             held.callback(learners[-1].close)
         layout = layout.with_weights(WeightsLayout.of(learners[0].weights()), memory)
         self._learners = [
-            LearnerLoop(number, learner, layout, memory, spec.updates_per_transition)
+            LearnerLoop(number, learner, layout, memory, spec.updates_per_transition, spec.config.timeline is not None)
             for number, learner in enumerate(learners)
         ]
         self._updating = VirtualLearners(self._learners, spec.learner_latency)

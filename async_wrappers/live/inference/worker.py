@@ -35,6 +35,7 @@ def infer(
     began: int | None = None,
     extras: gym.spaces.Dict | None = None,
     encodes: bool = False,
+    who: str | None = None,
 ) -> Finished:
     """Return the result of a ticket: the action, or why there is none.
 
@@ -49,6 +50,7 @@ def infer(
             and ``extras``. None: its answer is the action.
         encodes: Whether the answer is features in the place of an action, and `action_space` their space; extras then
             come with the release.
+        who: Who answers, for the sentence that refuses the answer; the worker if not given.
 
     Raises:
         ValueError: The answer has not the extras that are declared.
@@ -67,7 +69,7 @@ def infer(
             fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
         except RefusedAction as reason:
             what = "element" if encodes else "action"
-            fate, action = Fate.REFUSED, refusal(f"worker {worker}", answer, action_space, reason, what)
+            fate, action = Fate.REFUSED, refusal(who or f"worker {worker}", answer, action_space, reason, what)
     return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0, left)
 
 

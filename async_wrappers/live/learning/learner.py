@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.latency import Latency
+from async_wrappers.live.histogram import Histogram
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 from async_wrappers.live.memory.journal import TransitionReader
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
@@ -96,6 +97,7 @@ class LearnerLoop:
             the lock under which a learner applies its gradients; where it is this process's own, all learners take
             turns in one thread, and need none.
         updates_per_transition: Most updates for each transition, of all learners together: each owes an L-th of them.
+        counts: Whether the durations of updates are counted in a `Histogram` instead of kept.
 
     Raises:
         ValueError: The learner's weights are not those of the layout.
@@ -108,6 +110,7 @@ class LearnerLoop:
         layout: SharedLayout,
         memory: SharedMemory,
         updates_per_transition: float | None = None,
+        counts: bool = False,
     ) -> None:
         """See the class."""
         journal, board = layout.journal(memory), layout.board(memory)
@@ -121,7 +124,8 @@ class LearnerLoop:
         self._observed = 0
         self._updates_here = 0  # made by this process
         self._unpublished = False
-        self.steps: list[int] = []
+        self._counts = counts
+        self.steps: list[int] | Histogram = self._no_steps()
         """Duration of each update in nanoseconds, until it is cleared."""
         self.scalars: Mapping[str, Any] = {}
         """Scalars of the last update."""
@@ -185,9 +189,12 @@ class LearnerLoop:
         if hasattr(self._learner, "forget_replays"):
             self._learner.forget_replays(directory / f"replay_{self._number}", keep)
 
-    def statistics(self) -> tuple[list[int], dict[str, float], dict[str, float]]:
+    def _no_steps(self) -> list[int] | Histogram:
+        return Histogram() if self._counts else []
+
+    def statistics(self) -> tuple[Any, dict[str, float], dict[str, float]]:
         """Return the updates' durations since the last call, the newest one's scalars, and means of `OFF_POLICY`."""
-        steps, self.steps = self.steps, []
+        steps, self.steps = self.steps, self._no_steps()
         sums, self._sums = self._sums, {}
         means = {name: float(value) / max(len(steps), 1) for name, value in sums.items()}
         scalars = {name: float(value) for name, value in self.scalars.items()}
@@ -232,9 +239,10 @@ class LearnerLoop:
         began = time.monotonic_ns()
         self.begin_update()
         self.end_update()
-        self.steps.append(time.monotonic_ns() - began)
+        took = time.monotonic_ns() - began
+        self.steps.append(took)
         if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
-            time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
+            time.sleep(took / 1e9 * self._number / self._learners)
 
     def observe(self, most: int | None = None) -> None:
         """Observe the transitions that are complete; at most `most`, if it is given.

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.ppo import PPO
@@ -32,6 +31,7 @@ from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.experiments import load_gin
+from tests.worlds.many_worlds import rounds, vector_envs
 from tests.worlds.plain_data import assert_identical
 from tests.worlds.steered_env import SteeredEnv
 
@@ -62,6 +62,8 @@ def hyperparameters(**arguments: Any) -> dict[str, Any]:
 
 
 class PPOContract(AgentContract):
+    """Two minibatches a pass: what they hold is tested below."""
+
     arguments: dict[str, Any] = {}
 
     @pytest.fixture
@@ -69,7 +71,8 @@ class PPOContract(AgentContract):
         return WORLDS["turn-based"]
 
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
-        return TurnBasedAgent.playing(PPO, environment, **hyperparameters(seed=seed, **self.arguments))
+        few = {"batch_size": 12, "unroll_length": 6, **self.arguments}
+        return TurnBasedAgent.playing(PPO, environment, **hyperparameters(seed=seed, **few))
 
     def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
         assert isinstance(agent, TurnBasedAgent)
@@ -91,9 +94,9 @@ class RealPPOContract(PPOContract):
 
 
 class TestDiscrete(PPOContract):
-    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["delay 5, noops 3"]
 
 
 class TestDiscreteWithMemory(PPOContract):
@@ -108,13 +111,15 @@ class TestOnADict(PPOContract):
 
 
 class TestReal(RealPPOContract):
-    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
+    pass
 
 
-class TestRealWithMemory(RealPPOContract):
-    arguments = {"network": partial(lstm, std="network"), "normalize_rewards": False}
+class TestRealWithAWindow(RealPPOContract):
+    arguments = {"network": partial(small, action_window=2), "unroll_length": 1}
+
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["delay 5, noops 3"]
 
 
 class Chunked(RealtimeDelay):
@@ -131,7 +136,7 @@ class Chunked(RealtimeDelay):
 
 
 class TestOnChunksOfABox(RealPPOContract):
-    arguments = {"network": lstm}
+    arguments = {"network": partial(lstm, std="network"), "normalize_rewards": False}
 
     def make_environment(self, **arguments: Any) -> Any:
         return Chunked(**arguments)
@@ -141,18 +146,9 @@ class TestOnChunksOfABox(RealPPOContract):
 
 
 def vector(num_envs: int, make_env: Callable[[], Any] = SteeredEnv, **arguments: Any) -> tuple[VectorAgent, VectorEnvs]:
-    envs = VectorEnvs(SyncVectorEnv([make_env] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
+    envs = vector_envs(num_envs, make_env)
     spec = PPO(envs.observation_space, envs.action_space, **hyperparameters(**arguments))
     return VectorAgent(spec, num_envs), envs
-
-
-def rounds(agent: VectorAgent, envs: VectorEnvs, count: int) -> None:
-    envs.begin(list(range(agent.num_envs)))
-    for _ in range(count):
-        shown = envs.recv()
-        agent.observe(shown)
-        envs.send(shown.env_ids, agent.act(shown))
-    envs.close()
 
 
 def watched(agent: Any) -> list[dict[str, Any]]:
@@ -343,7 +339,7 @@ def test_entries_of_a_chunk_that_differ_are_refused() -> None:
         PPO(Box(-1, 1, (3,)), MultiDiscrete([2, 3]))
 
 
-def test_several_live_learners_are_refused() -> None:
+def test_a_learner_that_is_one_of_several_is_refused() -> None:
     spec = PPO(Box(-1, 1, (3,)), Box(-1, 1, (2,)), **hyperparameters())
     with pytest.raises(ValueError, match=r"learners must be 1 with agent 'ppo', whose update has several gradient st"):
         make_learner(spec, 0, 2)
@@ -482,7 +478,7 @@ def test_it_learns_to_steer() -> None:
                          optimizer=adam)  # fmt: skip
     envs.begin(list(range(8)))
     scores: list[float] = []
-    for _ in range(600):
+    for _ in range(300):
         shown = envs.recv()
         scores += [each.score for each in agent.observe(shown)]
         envs.send(shown.env_ids, agent.act(shown))
@@ -507,14 +503,15 @@ def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
         "AsyncRunner.learner_latency = 0.015",
         "AsyncRunner.default_action = 'repeat'",
         "create_policy_value_network.hidden = (6, 6)",
-        "PPOAgent.update_period = 24",
+        "PPOAgent.update_period = 12",
         "PPOAgent.batch_size = 6",
         "PPOAgent.unroll_length = 3",
         "PPOAgent.num_epochs = 2",
         "PPOAgent.when_full = 'drop_oldest'",
         "PPOAgent.store_version = True",
         "PPOAgent.learning_rate_decay = None",
-        "Runner.training_steps = 200",
+        "Runner.training_steps = 90",
+        "Runner.max_steps_per_episode = 30",
         "Runner.evaluation_episodes = None",
         "Runner.evaluation_steps = 20",
         "Runner.report_episodes = 0",
@@ -531,12 +528,23 @@ def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
 LSTM = ("create_policy_value_network.core = 'lstm'", "LSTMCore.hidden = 4")
 
 
-@pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
+WINDOW = ("create_policy_value_network.action_window = 2", "PPOAgent.unroll_length = 1")
+
+
+@pytest.mark.parametrize("bindings", [WINDOW, LSTM], ids=["with a window", "with memory"])
 def test_it_learns_live_and_goes_on_bit_for_bit(bindings: tuple[str, ...], tmp_path: Path) -> None:
     whole = live(tmp_path / "whole", 2, *bindings)
     first = live(tmp_path / "pieces", 1, *bindings)
     assert 3 < first[0]["updates"] < whole[0]["updates"]
     assert_identical(live(tmp_path / "pieces", 2, *bindings), whole)
+
+
+def test_several_learners_are_refused_before_the_run_begins(tmp_path: Path) -> None:
+    from async_wrappers.agents.create_runner import create_runner
+
+    load_gin("configs/live/pendulum_ppo.gin", bindings=["AsyncRunner.learners = 2"])
+    with pytest.raises(ValueError, match=r"^AsyncRunner\.learners must be 1 with agent 'ppo', whose update has sev"):
+        create_runner(tmp_path)
 
 
 # Runs of many environments.
@@ -551,11 +559,11 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(bindings: tuple[str, ...], t
             "create_runner.schedule = 'vector'",
             "VectorRunner.num_envs = 4",
             "create_policy_value_network.hidden = (6, 6)",
-            "PPOAgent.update_period = 24",
-            "PPOAgent.batch_size = 6",
+            "PPOAgent.update_period = 16",
+            "PPOAgent.batch_size = 8",
             "PPOAgent.unroll_length = 3",
             "PPOAgent.num_epochs = 2",
-            "Runner.training_steps = 150",
+            "Runner.training_steps = 80",
             "Runner.evaluation_episodes = 1",
             "Runner.report_episodes = 0",
             "Runner.exact_resume = True",

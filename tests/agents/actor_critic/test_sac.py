@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scipy.stats import kstest
 
 from async_wrappers import AsyncRunner, RealtimeDelay
@@ -38,13 +37,14 @@ from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.agents import ApartAgent
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.many_worlds import vector_envs
 from tests.worlds.plain_data import assert_identical
 
 SMALL: dict[str, Any] = {
     "hidden_units": 8,
     "num_layers": 1,
     "min_replay_history": 10,
-    "update_period": 3,
+    "update_period": 6,
     "batch_size": 8,
     "replay_capacity": 2000,
     "target_smoothing_coefficient": 0.1,
@@ -78,10 +78,11 @@ LIVE: dict[str, Any] = {
 
 class SACContract(AgentContract):
     arguments: dict[str, Any] = {}
+    played = "delay 2, noops 3"
 
-    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS[self.played]
 
     def make_environment(self, **arguments: Any) -> Any:
         return DriftingEnv(numbers=2, **arguments)
@@ -105,10 +106,13 @@ class SACContract(AgentContract):
 
 
 class TestSAC(SACContract):
-    pass
+    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
 
 
 class TestPrioritizedInNSteps(SACContract):
+    played = "turn-based"
     arguments = {"replay_scheme": "prioritized", "update_horizon": 3, "stack_size": 2, "num_critics": 3}
 
 
@@ -121,15 +125,12 @@ class TestWithACriticAtTheEffect(SACContract):
 
 
 class TestCriticsFirst(SACContract):
+    played = "turn-based"
     arguments = {"replay_scheme": "prioritized", "critics_first": True}
 
 
 class TestOfADict(SACContract):
     arguments = {"replay_eviction": "reservoir", "replay_capacity": 30}
-
-    @pytest.fixture(params=["delay 2, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
 
     def make_environment(self, **arguments: Any) -> Any:
         return DictEnv(picture=False, numbers=2, **arguments)
@@ -206,8 +207,7 @@ def test_several_live_learners_are_refused() -> None:
 
 
 def numbered(num_envs: int) -> VectorEnvs:
-    makes = [lambda: NumberedEpisodes(DriftingEnv(numbers=2), 5, 0, num_envs)] * num_envs
-    return VectorEnvs(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
+    return vector_envs(num_envs, lambda: NumberedEpisodes(DriftingEnv(numbers=2), 5, 0, num_envs))
 
 
 @pytest.mark.parametrize("overlap", [False, True])

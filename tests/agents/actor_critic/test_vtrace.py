@@ -13,7 +13,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.terms import TargetEntropy
@@ -38,6 +37,7 @@ from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
+from tests.worlds.many_worlds import rounds, vector_envs
 from tests.worlds.plain_data import assert_identical, differs
 
 
@@ -140,20 +140,9 @@ class TestOnChunks(VTraceContract):
 
 def vector(num_envs: int, **arguments: Any) -> tuple[VectorAgent, VectorEnvs]:
     """An agent of many environments, and these."""
-    envs = VectorEnvs(
-        SyncVectorEnv([lambda: DriftingEnv(noop=True)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-    )
+    envs = vector_envs(num_envs, lambda: DriftingEnv(noop=True))
     spec = VTrace(envs.observation_space, envs.action_space, **hyperparameters(**arguments))
     return VectorAgent(spec, num_envs), envs
-
-
-def rounds(agent: VectorAgent, envs: VectorEnvs, count: int) -> None:
-    envs.begin(list(range(agent.num_envs)))
-    for _ in range(count):
-        shown = envs.recv()
-        agent.observe(shown)
-        envs.send(shown.env_ids, agent.act(shown))
-    envs.close()
 
 
 def watched(agent: VectorAgent) -> list[dict[str, Any]]:
@@ -361,9 +350,7 @@ def test_updates_beside_environments_that_go_in_step_are_spread_over_the_rounds(
 
 def test_updates_beside_short_episodes_keep_up_and_each_step_is_learnt_from_once() -> None:
     # Episodes of one decision have two rows each: unrolls come twice as fast as decisions.
-    envs = VectorEnvs(
-        SyncVectorEnv([lambda: DriftingEnv(noop=True, lengths=[1])] * 12, autoreset_mode=AutoresetMode.SAME_STEP)
-    )
+    envs = vector_envs(12, lambda: DriftingEnv(noop=True, lengths=[1]))
     agent = VectorAgent(VTrace(envs.observation_space, envs.action_space, **hyperparameters()), 12)
     agent.overlap_learning()
     drawn = watched(agent)

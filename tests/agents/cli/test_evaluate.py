@@ -38,10 +38,12 @@ def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path,
     assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--trust", "--render", "--video"))
 
 
-def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: Path, call: Any) -> None:
+@pytest.mark.parametrize("agent", ["VTraceAgent", "PPOAgent"])
+def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: Path, call: Any, agent: str) -> None:
+    config = {"VTraceAgent": "configs/vtrace/cartpole.gin", "PPOAgent": "configs/ppo/pendulum.gin"}[agent]
     bindings = ("Runner.num_iterations = 1", "Runner.training_steps = 300", "Runner.report_episodes = 0")
     words = [word for binding in bindings for word in ("--gin_bindings", binding)]
-    assert call("--base_dir", "run", "--gin_files", "configs/vtrace/cartpole.gin", *words).code == 0
+    assert call("--base_dir", "run", "--gin_files", config, *words).code == 0
 
     def evaluated(*more: str) -> tuple[str, dict[str, Any]]:
         told = call("evaluate", "--base_dir", "run", "--episodes", "4", *more).out
@@ -50,7 +52,7 @@ def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: P
     likeliest, drawn, bound = (
         evaluated(),
         evaluated("--drawn"),
-        evaluated("--gin_bindings", "VTraceAgent.drawn_evaluation = True"),
+        evaluated("--gin_bindings", f"{agent}.drawn_evaluation = True"),
     )
     assert likeliest[1]["returns"] != drawn[1]["returns"] == bound[1]["returns"]
     assert drawn == evaluated("--drawn")  # of the run's seed
@@ -63,7 +65,7 @@ def test_drawn_actions_need_a_policy_to_draw_from(place: Path, call: Any) -> Non
     words = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
     assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
     message = refused(call("evaluate", "--base_dir", "run", "--trust", "--drawn"))
-    assert "--drawn needs an agent with a policy to draw from, VTraceAgent, got DQNAgent" in message
+    assert "--drawn needs an agent whose evaluation may draw, VTraceAgent or PPOAgent, got DQNAgent" in message
 
 
 def test_equal_episodes_are_told(place: Path, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

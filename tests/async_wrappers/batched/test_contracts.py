@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.batched.double_buffered import DoubleBuffered
+from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
@@ -213,6 +214,24 @@ class TestDoubleBuffered(OfAVector):
     def paid(self, envs: BatchedEnvs) -> float | None:
         assert isinstance(envs, Both)
         return sum(super(TestDoubleBuffered, self).paid(half) or 0.0 for half in envs.halves)
+
+
+class TestLocal(BatchedEnvsContract):
+    def make_environment(self) -> gym.Env[Any, Any]:
+        return SeededEnv("dict")
+
+    def make_batched(self) -> BatchedEnvs:
+        return LocalEnvs(self.make_environment, 3)
+
+
+class TestLocalBoxActions(TestLocal):
+    def make_environment(self) -> gym.Env[Any, Any]:
+        return SeededEnv(action_space=Box(1, 2, (2,)))
+
+
+class TestDelayedLocal(TestLocal):
+    def make_environment(self) -> gym.Env[Any, Any]:
+        return RealtimeDelay(SeededEnv("tuple"), delay=2, noops=1)
 
 
 class TestProcesses(BatchedEnvsContract):
