@@ -14,13 +14,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+from ctypes.util import find_library
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported: no screen is needed; "osmesa" without EGL
+if __name__ == "__main__" and find_library("EGL"):
+    os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported: it renders without a screen
 from arm import FPS, MODEL, Arm
 from policy import make_policy
 
