@@ -22,7 +22,7 @@
 #    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
 # 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
 #    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
-#    time, it can be frame k.
+#    time, it can be frame k; where the loop itself decides, between 3 and 4 (`in_loop.py`), it is.
 # 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
 #    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
