@@ -9,6 +9,7 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `load_recording`: the episodes that ``AsyncRunner(record=...)`` has recorded, as arrays.
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     )
     from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.realtime import Realtime
+    from async_wrappers.live.recording.reader import Recording, load_recording
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -120,6 +122,7 @@ __all__ = [
     "RampDown",
     "Realtime",
     "RealtimeDelay",
+    "Recording",
     "RunFailed",
     "Sequential",
     "Shown",
@@ -142,6 +145,7 @@ __all__ = [
     "create_gym_vector",
     "create_minatar_environment",
     "decompose",
+    "load_recording",
     "make_stagger",
     "measure",
     "plan",
@@ -168,6 +172,7 @@ _LAZY = {
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
     "live.machine": "Machine MachineEnv MachineFailed",
     "live.realtime": "Realtime",
+    "live.recording.reader": "Recording load_recording",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",

@@ -26,6 +26,7 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
+from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
 from async_wrappers.printing import in_pipeline, let_all_be_printed
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{plan,workers,networks,probe,doctor,serve}"
+        dest="command", required=True, metavar="{plan,workers,networks,probe,convert,doctor,serve}"
     )
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
@@ -101,6 +102,12 @@ def _make_parser() -> _Parser:
     probe.add_argument("--seed", type=int, default=0, help="of the first episode and of the actions (0)")
     probe.add_argument("--alternatives", type=int, default=2, help="other actions that are tried on a frame (2)")
     probe.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    convert = commands.add_parser("convert", help="a recording of a live run as a dataset of Minari's or LeRobot's")
+    convert.add_argument("directory", metavar="DIR", help="the recording; with --to recording a LeRobot dataset")
+    convert.add_argument("--to", required=True, choices=("minari", "lerobot", "recording"), help="what it becomes")
+    convert.add_argument("--output", required=True, metavar="NAME_OR_DIR", help="a new directory, or a Minari id")
+    convert.add_argument("--task", default="recorded", help="for LeRobot: what the robot was to do, in words")
+    convert.add_argument("--images", action="store_true", help="for LeRobot: keep each picture as it is, no videos")
     doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
     doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
     doctor.add_argument("--seconds", type=float, default=10.0, help="of each of four measurements (10)")
@@ -260,6 +267,16 @@ def _maker(env: str, kwargs: str) -> Callable[[], gym.Env[Any, Any]]:
     return make
 
 
+def _convert(options: argparse.Namespace) -> None:
+    if options.to == "minari":
+        done = to_minari(options.directory, options.output)
+    elif options.to == "lerobot":
+        done = to_lerobot(options.directory, options.output, options.task, videos=not options.images)
+    else:
+        done = from_lerobot(options.directory, options.output)
+    print(f"{done.episodes} episodes, {done.frames} frames: {done.path}")
+
+
 def _doctor(options: argparse.Namespace) -> None:
     found = examine(options.hz, options.seconds)
     facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
@@ -316,6 +333,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "workers": _workers,
     "networks": _networks,
     "probe": _probe,
+    "convert": _convert,
     "doctor": _doctor,
     "serve": _serve,
 }

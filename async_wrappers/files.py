@@ -18,6 +18,7 @@ __all__ = [
     "naming",
     "refuse_damage",
     "stamp",
+    "sync_directory",
     "write_atomically",
     "write_text_atomically",
 ]
@@ -53,7 +54,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 class _File(io.BufferedWriter):
@@ -115,7 +116,7 @@ def refuse_damage(path: Path, remedy: str) -> Iterator[None]:
         raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from None
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Make a rename in `directory` last through a power cut (Windows cannot open a directory, and need not)."""
     if os.name != "posix":
         return

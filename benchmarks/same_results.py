@@ -72,6 +72,7 @@ ADDED = {  # what reports tell since some version: no difference where the earli
     "off_policy",
     "paused",
     "phase_state",
+    "recording",
     "stopped",
     "too_old",
     "updates_per_action",

@@ -9,6 +9,7 @@ episodes of a pickle. So the writer uses the class that both are made of, `minar
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ from absl import logging
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
 from async_wrappers.extras import extra
 
-__all__ = ["FLATTEN", "DatasetWriter", "read_demonstrations"]
+__all__ = ["FLATTEN", "DatasetWriter", "read_demonstrations", "recorded_delay"]
 
 # Names of Minari's layout.
 _DATA, _METADATA = "data", "metadata.json"
@@ -144,10 +145,30 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
     yield from read_pickle(Path(source))
 
 
+def recorded_delay(source: str) -> dict[str, float] | None:
+    """Return the delay under which a dataset was recorded live: ``median``, ``least`` and ``most``, in frames.
+
+    None where the source does not tell, as one that a person has played without delay.
+    """
+    place = None if os.path.isfile(source) else _place(source)
+    if place is None:
+        return None
+    try:
+        told = json.loads((place / _METADATA).read_text(encoding="utf-8"))["delay_frames"]
+        return {name: float(told[name]) for name in ("median", "least", "most")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _place(source: str) -> Path | None:
+    """Return the directory of a dataset's files; None if there is none."""
+    return next((path for path in _places(source) if os.path.isfile(path / _METADATA)), None)
+
+
 def _read_dataset(source: str) -> Iterator[Demonstration]:
     if _is_id(source):
         _minari()
-    path = next((path for path in _places(source) if os.path.isfile(path / _METADATA)), None)
+    path = _place(source)
     if path is None:
         raise ValueError(
             f"{source!r} must be a Minari dataset (a directory, or an id that ends in -v and a number) or a pickle of "

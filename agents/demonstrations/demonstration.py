@@ -167,6 +167,7 @@ class Playback(gym.Env[Any, Any]):
     Attributes:
         loaded: The episode that is loaded.
         off_schedule_frames: Number of frames since the reset whose recorded action differs from the received one.
+        delays: Frames from start to effect of each decision of the episode that `transitions` has played.
     """
 
     loaded: Demonstration
@@ -175,6 +176,7 @@ class Playback(gym.Env[Any, Any]):
         """See the class."""
         self.observation_space, self.action_space = frames.observation_space, frames.action_space
         self._frame = self.off_schedule_frames = 0
+        self.delays: list[int] = []
 
     @classmethod
     def under(cls, environment: Environment) -> tuple[Environment, Playback]:
@@ -235,14 +237,16 @@ def transitions(
     # A schedule does not depend on actions. So one pass finds the frames on which they take effect, and a second pass
     # plays the actions of those frames.
     landings = [effect for effect, *_ in _decisions(environment, seed, repeat(actions[0]))]
-    for _, transition in _decisions(environment, seed, (actions[effect] for effect in landings), effects):
+    playback.delays.clear()
+    for _, delay, transition in _decisions(environment, seed, (actions[effect] for effect in landings), effects):
+        playback.delays.append(delay)
         yield transition
 
 
 def _decisions(
     environment: Environment, seed: int, actions: Iterable[Any], effects: Effects | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Play one episode; yield (effect, transition) of each decision that was applied."""
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Play one episode; yield (effect, delay, transition) of each decision that was applied."""
     observation, _ = environment.reset(seed=seed)
     if effects is not None:
         effects.begin_episode()
@@ -264,7 +268,7 @@ def _decisions(
                 "truncated": bool(truncated and not terminated),
                 "next_observation": following_stored,
             }
-            yield frame - interval, transition
+            yield frame - interval, int(realtime.get("delay", 0)), transition
         if over:
             return
         observation = following

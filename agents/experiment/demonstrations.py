@@ -18,11 +18,12 @@ import gin
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.acting.effect import Effects, report_effect
 from async_wrappers.agents.agent import Agent, Demonstrable
-from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter, read_demonstrations
+from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter, read_demonstrations, recorded_delay
 from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.episode import environment_seed, play_episode
@@ -80,6 +81,7 @@ class Pretraining:
             report_effect(environment, agent.spec.name)
             effects = Effects(agent.spec.without_tuples)
         episodes = frames = departures = shown = 0
+        delays: list[int] = []
         for episode in read_demonstrations(self.dataset):
             try:
                 playback.load(episode)
@@ -94,13 +96,32 @@ class Pretraining:
                 shown += 1
             episodes, frames = episodes + 1, frames + len(episode)
             departures += playback.off_schedule_frames
+            delays += playback.delays
         if agent.transitions < agent.batch_size:
             raise ValueError(
                 f"{self._named} gives {agent.transitions} transitions under this delay and "
                 f"spacing, fewer than a batch of {agent.batch_size}: record more, or bind a smaller batch_size"
             )
+        self._compare_delays(delays)
         self.facts = {"episodes": episodes, "frames": frames, "departures": departures, "transitions": shown}
         self.pending = True
+
+    def _compare_delays(self, delays: Sequence[int]) -> None:
+        """Warn if the dataset was recorded live under another delay than that of the run, `delays` of its decisions."""
+        recorded = recorded_delay(self.dataset)
+        if recorded is None or not delays:
+            return
+        median, own = recorded["median"], float(np.median(delays))
+        if abs(median - own) >= 1:
+            logging.warning(
+                "%s was recorded live under a delay of %g frames (%g to %g), and this run has one of %g: its actions "
+                "answer other observations than this agent will see; train under that delay, or record under this one",
+                self._named,
+                median,
+                recorded["least"],
+                recorded["most"],
+                own,
+            )
 
     def run(self, agent: Agent, base_dir: Path) -> None:
         """Make the updates, and write their scalars to ``metrics/pretraining.jsonl`` and to TensorBoard."""

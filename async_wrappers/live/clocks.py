@@ -75,6 +75,7 @@ class Clock:
         pool: The workers and their inferences.
         record: The measurements of the phase that goes on.
         begin: When the running episode's first frame began.
+        lateness: By how many nanoseconds the frame that goes on began late.
     """
 
     simulated: bool
@@ -107,8 +108,7 @@ class Clock:
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
-        self._lateness = 0  # of the frame that was waited for last
-        self.begin = 0
+        self.begin = self.lateness = 0
 
     # A phase and its episodes.
 
@@ -187,6 +187,10 @@ class Clock:
         """Whether a frame was ever published."""
         return self._number >= 0
 
+    def deadline(self, frame: int) -> int:
+        """Return when a frame of the running episode is to begin."""
+        return self.begin + self._frames.begin(frame)
+
     def wait_for(self, frame: int) -> None:
         """Let a frame begin; its lateness is recorded once it is played (`begin_frame`)."""
         raise NotImplementedError
@@ -205,7 +209,7 @@ class Clock:
             observation: The workers' input, for the learners; None if nothing is learnt.
         """
         self._ticket, self._shown = ticket, observation
-        self.record.note_frame(self._lateness)
+        self.record.note_frame(self.lateness)
         self.take_turns()
         self._report_overdue()
         self._dispatcher.frame(ticket.start)
@@ -380,7 +384,7 @@ class RealClock(Clock):
                 self._spin.note(woken - awake)
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
-        self._lateness = now - deadline
+        self.lateness = now - deadline
 
     def next_start(self) -> int | None:
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
@@ -448,6 +452,8 @@ class RealClock(Clock):
             return
         self._note_fate(event.fate)
         if event.fate == Fate.DONE:
+            if event.journey is not None:
+                self.record.journeys.append(event.journey)
             ticket, latency = inference.ticket, event.ended - event.began
             span = Span(event.worker, ticket.episode, ticket.start, event.began, event.ended)
             self._book(inference, span, latency, self._now() - inference.sent - latency)

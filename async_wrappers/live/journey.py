@@ -13,9 +13,15 @@ exchanges is taken; clocks drift by less in that time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ClockOffset", "Journey"]
+import numpy as np
+
+__all__ = ["MOST_JOURNEYS", "ClockOffset", "Journey", "parts_ms"]
+
+MOST_JOURNEYS = 100_000
+"""That a run remembers, the newest ones."""
 
 _REMEMBERED = 64  # exchanges
 
@@ -69,3 +75,19 @@ class ClockOffset:
         out = received - twice // 2 - sent
         parts = out, began - received, ended - began
         return Journey(*parts, here - sent - sum(parts), (shortest + 1) // 2)
+
+
+def parts_ms(journeys: Iterable[Journey]) -> dict[str, dict[str, float]]:
+    """Return mean, p50, p99 and max of each part in milliseconds, and of the doubt; empty without journeys."""
+    table = np.asarray(list(journeys), np.float64).reshape(-1, len(Journey._fields)) / 1e6
+    if not len(table):
+        return {}
+    columns = {**dict(zip(Journey._fields, table.T, strict=True)), "round_trip": table[:, :-1].sum(1)}
+    return {
+        name: {
+            "mean": float(column.mean()),
+            **{f"p{q}": float(np.percentile(column, q)) for q in (50, 99)},
+            "max": float(column.max()),
+        }
+        for name, column in columns.items()
+    }

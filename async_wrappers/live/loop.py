@@ -22,7 +22,7 @@
 #    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
 # 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
 #    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
-#    time, it can be frame k.
+#    time, it can be frame k; where the loop itself decides, between 3 and 4 (`in_loop.py`), it is.
 # 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
 #    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
@@ -79,6 +79,7 @@ from async_wrappers.live.inference.transport import Transport
 from async_wrappers.live.machine import Machine, as_environment, halves_of
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
+from async_wrappers.live.recording.rows import NoRecorder, Recorder
 from async_wrappers.live.release import Release
 from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
@@ -107,6 +108,7 @@ class _Episode:
     def __init__(self, journal: Journal | None, record: Measurements, number: int, lived: int) -> None:
         self._journal = journal
         self.transitions = Transitions(journal)
+        self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
         self.last_action: Any = None
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
@@ -140,6 +142,7 @@ class EnvironmentLoop:
         warns: Called once, when an answer of the policy's is refused, with a sentence.
         release: Makes actions of the features that workers send, where the policy has memory; None where they send
             actions.
+        recorder: Records each frame; None for no recording.
         clock: The kind of clock, `RealClock` or `VirtualClock`; the latter's transport is a `VirtualTransport`.
 
     Attributes:
@@ -157,6 +160,7 @@ class EnvironmentLoop:
         now: Callable[[], int] = time.monotonic_ns,
         warns: Callable[[str], None] | None = None,
         release: Release | None = None,
+        recorder: Recorder | None = None,
         clock: type[Clock] = RealClock,
     ) -> None:
         """See the class."""
@@ -165,6 +169,7 @@ class EnvironmentLoop:
         self._halves = halves_of(env)
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls, self._stops = journal, controls, stops
+        self._recorder: Recorder | NoRecorder = NoRecorder() if recorder is None else recorder
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
@@ -242,6 +247,7 @@ class EnvironmentLoop:
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
         episode = _Episode(self._journal if learns else None, self._record, number, before)
+        self._recorder.begin_episode(phase.number, number)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
@@ -264,6 +270,7 @@ class EnvironmentLoop:
             sent = halves.send(action)
             if sent is not None:
                 self._note_sent(episode, sent, frame)
+            self._record_frame(episode, observation, action, sent, frame)
             if halves.reads_late:
                 clock.wait_for(frame + 1)
             observation, reward, terminated, truncated, info = halves.observe()
@@ -273,8 +280,10 @@ class EnvironmentLoop:
             episode.score = score_of(info, episode.rewards)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
+            self._recorder.pay(float(reward), terminated, truncated)
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
+                self._recorder.end_episode(observation, frame)
                 observation = self._env.reset()[0]  # the game goes on
                 terminated = False
         if terminated or truncated:
@@ -285,6 +294,7 @@ class EnvironmentLoop:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
             missed = episode.missed if episode.paused is None else frame - episode.paused
             halves.send(self._safe_action(observation, episode.last_action, missed + 1))
+        self._recorder.end_episode(observation, frame)
         clock.end_episode(frame, played)
         self._record.episodes.append(EpisodeTiming(episode.score, frame, number, clock.begin, info.get("won")))
         self._record.effects.append(episode.effects)
@@ -313,6 +323,26 @@ class EnvironmentLoop:
             self._release.begin_episode()
         if episode.paused is None:
             self.clock.reopen()
+
+    def _record_frame(self, episode: _Episode, observation: Any, action: Any, sent: Any, frame: int) -> None:
+        """Record what is seen and sent on a frame, before the environment may write into either.
+
+        `sent` is None if it is the action itself.
+        """
+        if isinstance(self._recorder, NoRecorder):
+            return
+        paused = episode.paused is not None
+        self._recorder.act(
+            observation,
+            action,
+            action if sent is None else sent,
+            frame=frame,
+            deadline=self.clock.deadline(frame),
+            lateness=self.clock.lateness,
+            decision=None if paused or episode.missed else episode.decision,
+            paused=paused,
+            limited=sent is not None,
+        )
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
         """Call the phase's `on_frame` as a frame begins, and note its result."""
@@ -358,9 +388,12 @@ class EnvironmentLoop:
         if inference is not None and chosen is not None:
             start, action = inference.ticket.start, chosen.action
             self._record.versions.append(chosen.version)
+            lag = -1
             if self._record.lags is not None and self._controls is not None:
-                self._record.lags.append(int(self._controls.updates.sum()) - chosen.updates)
+                lag = int(self._controls.updates.sum()) - chosen.updates
+                self._record.lags.append(lag)
             episode.effects.note(start, frame, inference.worker)
+            episode.decision = start, frame - start, lag
             if self._stacks is not None:
                 self._stacks.applied(start)
             episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)

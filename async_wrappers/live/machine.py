@@ -90,7 +90,7 @@ class Halves(Protocol):
 
 
 class _SteppedHalves:
-    """An environment: its step is made as the action is sent, and the result is there at once."""
+    """An environment: its step is made when the result is asked for, as soon as the action has been recorded."""
 
     reads_late = False
 
@@ -98,10 +98,11 @@ class _SteppedHalves:
         self._env = env
 
     def send(self, action: Any) -> None:
-        self._outcome = self._env.step(action)
+        self._action = action
 
     def observe(self) -> Outcome:
-        return self._outcome
+        outcome: Outcome = self._env.step(self._action)
+        return outcome
 
     def abandon(self) -> None:
         """An environment is left as it is; its backend closes it."""

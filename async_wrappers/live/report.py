@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.files import write_atomically
+from async_wrappers.latency import Trace
 from async_wrappers.live.histogram import RELATIVE_ERROR
+from async_wrappers.live.journey import MOST_JOURNEYS, Journey, parts_ms
 from async_wrappers.live.picture import fresh_share, timing_picture
 
 __all__ = ["Effects", "EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution"]
@@ -73,6 +75,7 @@ class Effects(list[tuple[int, int]]):
         self.append((start, effect))
 
 
+_PARTS = ("out", "queue", "inference", "back", "round_trip")
 _HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
 
 
@@ -92,6 +95,7 @@ class Measurements:
         latencies: Of each inference.
         spans: Of each inference; on the virtual clock a reset cuts it off.
         exchanges: Transport time of each decision: from ticket to action, less the inference.
+        journeys: Parts of the newest round trips to workers on another machine.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
         lags: Age of the weights behind each applied action when it was applied, in updates of all learners; None
@@ -114,6 +118,7 @@ class Measurements:
         reason: Why, where the loop itself did it.
         phase_state: The environment's, for the next phase; None if it keeps nothing.
         notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
+        recording: Where the phase was recorded, how many frames of it, and how many were dropped; None without one.
         loop_time: Processor time of the environment loop's thread; None on the virtual clock.
         realtime: How the loop was scheduled, as in the report.
     """
@@ -129,6 +134,7 @@ class Measurements:
     latencies: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
+    journeys: deque[Journey] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
     lateness: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     lags: list[int] | None = None
@@ -149,6 +155,7 @@ class Measurements:
     reason: str | None = None
     phase_state: Any = None
     notes: list[tuple[int, Any]] = field(default_factory=list)
+    recording: dict[str, Any] | None = None
     loop_time: int | None = None
     realtime: dict[str, Any] | None = None
 
@@ -230,6 +237,7 @@ class Measurements:
             episodes=tuple(replace(episode, began=episode.began - self.begin) for episode in self.episodes),
             spans=tuple(self._placed()),
             exchange_us=self._statistics(self.exchanges, 1e3) if self.exchanges else None,
+            journey_ms=parts_ms(self.journeys),
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
@@ -244,6 +252,7 @@ class Measurements:
                 for episode, pauses in zip(self.episodes, self.pauses, strict=False)
                 for begin, end in pauses
             ),
+            recording=self.recording,
             timeline_s=self._timeline_s(),
             loop_share=None if self.loop_time is None else self.loop_time / wall,
             realtime=self.realtime,
@@ -340,6 +349,9 @@ class TimingReport:
         spans: Each inference, for the trace.
         exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
             virtual clock.
+        journey_ms: With a policy on another machine, parts of a round trip (`async_wrappers.live.journey`): out, queue,
+            inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict of mean,
+            p50, p99 and max. Else empty.
         playout_frames: Frames from a decision's start until its action is due; 0 if it is due when it is ready.
         lost: Inferences that gave no action, by reason.
         updates: Updates of all learners.
@@ -352,6 +364,8 @@ class TimingReport:
             EffectiveSampleSize (of these ratios, a share) and KL, where the learner returns them.
         stopped: Why the run ended before its length was reached; None if it did not.
         pauses: When each pause began and ended, in nanoseconds of the run's time line.
+        recording: ``directory``, ``frames`` (those in its files) and ``dropped`` of a run that was recorded; None
+            without a recording.
         timeline_s: Seconds of the environment's time, the last of the run, whose inferences `spans` has; percentiles
             are then those of a histogram, within 0.4 %, and all other numbers exact. None: it has all of them, and
             percentiles are exact.
@@ -373,6 +387,7 @@ class TimingReport:
     episodes: tuple[EpisodeTiming, ...]
     spans: tuple[Span, ...] = ()
     exchange_us: dict[str, float] | None = None
+    journey_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     playout_frames: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
@@ -383,6 +398,7 @@ class TimingReport:
     off_policy: dict[str, float] = field(default_factory=dict)
     stopped: str | None = None
     pauses: tuple[tuple[int, int], ...] = ()
+    recording: dict[str, Any] | None = None
     timeline_s: float | None = None
     loop_share: float | None = field(default=None, compare=False)
     realtime: dict[str, Any] | None = field(default=None, compare=False)
@@ -406,6 +422,17 @@ class TimingReport:
     def refused(self) -> int:
         """Number of the policy's answers that were no action."""
         return self.lost.get("refused", 0)
+
+    def latency_trace(self) -> Trace:
+        """Return how long the inferences took, in the order of their starts, as a latency model.
+
+        `RealtimeDelay`, the virtual clock and `plan` take it. Of a policy on another machine it is the round trips.
+
+        Raises:
+            ValueError: There was no inference.
+        """
+        ordered = sorted(self.spans, key=lambda span: (span.began, span.worker))
+        return Trace([(span.ended - span.began) / 1e9 for span in ordered])
 
     @property
     def wins(self) -> int:
@@ -525,6 +552,9 @@ class TimingReport:
             yield "workers", f"none: the policy runs in the loop, {w['busy_share']:.1%} of the time"
         if self.exchange_us is not None:
             yield "exchange", f"{_line(self.exchange_us)} us"
+        if self.journey_ms:
+            parts = ", ".join(f"{name} {self.journey_ms[name]['p50']:.2f}" for name in _PARTS)
+            yield "journey", f"p50 {parts} ms; out and back +- {self.journey_ms['doubt']['p50']:.2f}"
         if self.lost:
             yield "lost", f"{self.lost}"
         if self.learner_step_ms:
@@ -532,6 +562,9 @@ class TimingReport:
             yield "learning", f"{self.updates} updates, {per_frame} per frame, {per_action} per action"
         if self.wins or self.losses:
             yield "outcome", f"{self.wins} won, {self.losses} lost"
+        if self.recording is not None:
+            written, dropped = self.recording["frames"], self.recording["dropped"]
+            yield "recording", f"{written} frames in {self.recording['directory']}, {dropped} dropped"
         if self.phase_state is not None:
             yield "state", f"{self.phase_state}, for the next phase"
         returns = [f"{episode.score:g}" for episode in self.episodes[:8]] + ["..."] * (len(self.episodes) > 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.recording.writer import RecordSpec
 from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
@@ -137,6 +139,17 @@ class RunSpec:
     features: gym.Space[Any] | None = None
     report_effect: bool = False
     remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
+    record: Path | None = None
+
+    def recording(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], simulated: bool = False
+    ) -> RecordSpec | None:
+        """Return the recording of an environment with these spaces; None where nothing is recorded."""
+        if self.record is None:
+            return None
+        config, default = self.config, self.config.chunk or self.config.default_action
+        facts = config.fps, simulated, config.workers, str(default)
+        return RecordSpec(self.record, observation_space, action_space, *facts)
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.

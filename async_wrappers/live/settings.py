@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, fields
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -78,6 +79,12 @@ def _features(name: str, value: Any) -> gym.Space[Any]:
         raise ValueError(f"{name} must be a gymnasium.Space, what encode returns, or None, got {value!r}")
     Codec(name, value)  # refuses what memory cannot hold
     return value
+
+
+def _directory(name: str, value: Any) -> Path:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"{name} must be a directory, such as 'runs/arm-1', or None, got {value!r}")
+    return Path(value).absolute()
 
 
 def _latency(name: str, value: Any) -> Latency:
@@ -287,6 +294,14 @@ class RunnerSettings(Settings):
         'A transition\'s observations are dicts ``{"start": ..., "effect": ...}``: the one that the decision started '
         "from, and that of the frame on which its action was applied, for a critic. Policies get the first alone. Not "
         "with chunks, nor with stacks.",
+    )
+    record: str | Path | None = setting(
+        None,
+        "A new directory that receives a recording of the run: what was seen, drawn and sent on each frame, and when "
+        "(`async_wrappers.load_recording`). No frame waits for it: a process writes it, and where the disk is slower "
+        "than the run, frames are dropped and counted (``report.recording``). Where it cannot be written, a warning "
+        "says so, and the run goes on. None records nothing.",
+        _directory,
     )
     learns_from: str = choice(
         "sent",

@@ -1,4 +1,4 @@
-"""The main functions of the process backend's children: the environment loop, a worker, a learner."""
+"""The main functions of the process backend's children: the environment loop, a worker, a learner, the recorder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,19 @@ from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
+from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.release import Release
 from async_wrappers.live.remote.transport import RemoteTransport
 
-__all__ = ["as_child", "ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
+__all__ = [
+    "as_child",
+    "ignore_signals",
+    "run_environment",
+    "run_learner",
+    "run_recorder",
+    "run_worker",
+    "signals_blocked",
+]
 
 
 _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
@@ -41,6 +50,7 @@ def run_environment(
     payload: bytes,
     policy: Block | None,
     memory: SharedMemory,
+    rows: Block | None,
     inboxes: Sequence[socket],
     outbox: socket,
     supervisor: connection.Connection,
@@ -55,7 +65,9 @@ def run_environment(
         env = made_environment(make_env)
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
-            layout: SharedLayout = supervisor.recv()
+            layout: SharedLayout
+            recording: RecordSpec | None
+            layout, recording = supervisor.recv()
             controls = layout.controls(memory)
             number, journal = 0, layout.journal(memory)
             release = None
@@ -80,7 +92,8 @@ def run_environment(
                 # last, so that threads which the environment has started are neither on the loop's core nor as urgent
                 config.realtime.apply()
             at_once = env, transport, config, journal, controls, stops
-            loop = EnvironmentLoop(*at_once, warns=warns, release=release, clock=clock)
+            recorder = None if rows is None or recording is None else recording.recorder(rows)
+            loop = EnvironmentLoop(*at_once, warns=warns, release=release, recorder=recorder, clock=clock)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])
                 record = loop.play(phase)
@@ -168,6 +181,13 @@ def run_learner(
                 learning.turn()
         finally:
             learner.close()
+
+
+def run_recorder(recording: RecordSpec, rows: Block, supervisor: connection.Connection) -> None:
+    """Run the process that writes the rows of a recording."""
+    over = threading.Event()
+    with as_child(supervisor, over.set):
+        write_rows(recording, rows, supervisor, over)
 
 
 def _answer(command: Callable[..., Any], arguments: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The process backend: the supervisor of an environment process, N workers and L learners.
+"""The process backend: the supervisor of an environment process, N workers, L learners and a recorder.
 
 The supervisor is the calling process. It starts the others, restarts those that die, and ends all of them.
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
@@ -28,12 +28,14 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.live.backends.children import run_environment, run_learner, run_worker
+from async_wrappers.live.backends.children import run_environment, run_learner, run_recorder, run_worker
 from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.live.backends.supervised import Child, enough_descriptors
 from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedMemory
+from async_wrappers.live.recording.rows import RowRing
+from async_wrappers.live.recording.writer import PATIENCE, reported, wait_until_drained
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunFailed, RunSpec
 
@@ -77,6 +79,9 @@ class ProcessBackend:
         self._workers: list[Child] = []
         self._learners: list[Child] = []
         self._environment: Child | None = None
+        self._recorder: Child | None = None
+        self._rows: RowRing | None = None  # on their way to the recorder
+        self._recorded = 0, 0  # the ring's counts before the phase
         self._inboxes: list[socket.socket] = []
         self._tickets: list[socket.socket] = []  # by worker: its end of its inbox
         self._numbers = itertools.count(1)  # of phases and commands
@@ -132,6 +137,7 @@ class ProcessBackend:
             if self._learners:
                 record.updates = int(self._controls.updates.sum()) - updates
                 record.note_learning([self._ask(number, "statistics") for number in range(len(self._learners))])
+            record.recording = self._report_recording()
             record.restarts += self._restarts  # those between two phases included
             self._restarts = 0
             return record
@@ -195,18 +201,20 @@ class ProcessBackend:
         try:
             if hasattr(self, "_controls"):
                 self._controls.stop = 1 << 62
-            for child in self._children():
+            players = [child for child in self._children() if child is not self._recorder]
+            for child in players:
                 with suppress(OSError):
                     child.pipe.send((0, "close") if child in self._learners else None)
             self._close_inboxes()
             deadline = time.monotonic() + _PATIENCE
-            for child in reversed(self._children()):  # the environment first: when it is gone, workers end
+            for child in reversed(players):  # the environment first: when it is gone, workers end
                 child.join(max(0.0, deadline - time.monotonic()))
+            self._end_recording()
         finally:
             kill_all(self._started)
             # the start of one that was interrupted may have put it into no list
             children = {*self._children(), *(each for each in self._started.values() if isinstance(each, Child))}
-            self._workers, self._learners, self._environment = [], [], None
+            self._workers, self._learners, self._environment, self._recorder = [], [], None, None
             for child in children:
                 child.close()
             self._started.clear()
@@ -218,8 +226,43 @@ class ProcessBackend:
         return {child.name: child.process.pid for child in self._children() if child.process.pid is not None}
 
     def _children(self) -> list[Child]:
-        environment = [] if self._environment is None else [self._environment]
-        return [*self._learners, *self._workers, *environment]
+        others = [child for child in (self._recorder, self._environment) if child is not None]
+        return [*self._learners, *self._workers, *others]
+
+    def _report_recording(self) -> dict[str, Any] | None:
+        """Return what the report says about the recording of the phase that has ended, when all of it is in files."""
+        if self._rows is None or self._spec.record is None:
+            return None
+        wait_until_drained(self._rows, lambda: self._recorder is not None and self._recorder.is_alive())
+        self._look_at_recorder()
+        before, self._recorded = self._recorded, self._rows.counts
+        return reported(self._spec.record, before, self._recorded)
+
+    def _look_at_recorder(self) -> None:
+        """Handle the recorder's messages; go on without it if it has ended."""
+        recorder = self._recorder
+        if recorder is not None and not self._listen(recorder):
+            self._lose_recorder(None if recorder.error is None else f"raised:\n{recorder.error[1]}")
+
+    def _lose_recorder(self, how: str | None) -> None:
+        """Go on without the recorder, which has ended, or which a stop keeps from its work."""
+        assert self._recorder is not None and self._rows is not None
+        self._rows.close()
+        lost, self._recorder = self._recorder, None
+        lost.kill()
+        how = lost.how_it_ended() if how is None else how
+        self._started.pop(lost.name, None)
+        lost.close()
+        sentence = f"the recording in {self._spec.record} ends here, as the recorder {how}: the run goes on"
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+    def _end_recording(self) -> None:
+        """Let the recorder finish its files; nobody adds a row any more."""
+        if self._recorder is not None:
+            with suppress(OSError):
+                self._recorder.pipe.send(None)
+            self._recorder.join(PATIENCE)
+            self._listen(self._recorder)
 
     def _keep(self, opened: Any) -> Any:
         """Register an object to be closed at the end, and return it."""
@@ -242,7 +285,8 @@ class ProcessBackend:
             self._tickets.append(tickets)
         in_loop = self._spec.config.in_loop or self._spec.features is not None  # all of it, or its release half
         policy = self._policy_payload if in_loop else None
-        takes = self._environment_payload, policy, self._memory, self._inboxes, messages
+        rows = None if self._spec.record is None else self._keep(Block())
+        takes = self._environment_payload, policy, self._memory, rows, self._inboxes, messages
         self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)
         self._close_inboxes()
         messages.close()
@@ -255,6 +299,11 @@ class ProcessBackend:
         self._controls = self._layout.controls(self._memory)
         self._controls.granted = -1 if self._spec.config.stagger.granted is None else 0
         self._controls.patience = 1 << 62  # how long an inference takes is not known yet
+        recording = self._spec.recording(observation_space, action_space)
+        if recording is not None and rows is not None:
+            recording.resize(rows)
+            self._rows = recording.ring(rows)
+            self._recorder = self._child(self._fork, "the recorder", run_recorder, recording, rows)
         for number in range(learners):
             self._learners.append(self._learner(number, 0))
         for number in range(learners):
@@ -262,7 +311,7 @@ class ProcessBackend:
         self._begun = True
         for number in range(workers):
             self._workers.append(self._worker(number, 0))
-        environment.pipe.send(self._layout)
+        environment.pipe.send((self._layout, recording))
 
     def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
         child = start_child(context, name, target, arguments, self._started)
@@ -363,7 +412,8 @@ class ProcessBackend:
             self._restart_due()
             living = [child for child in [*self._workers, *self._learners] if child.restart_at is None]
             waits: list[Any] = [environment.pipe, environment.sentinel]
-            waits += [each for child in living for each in (child.pipe, child.sentinel)]
+            watched = living if self._recorder is None else [*living, self._recorder]
+            waits += [each for child in watched for each in (child.pipe, child.sentinel)]
             ready = connection.wait(waits, min(_LOOK, self._next_restart() or _LOOK))
             if environment.pipe in ready or environment.sentinel in ready:
                 record = self._record_of(environment)
@@ -372,6 +422,7 @@ class ProcessBackend:
             for child in living:
                 if child.sentinel in ready or (child.pipe in ready and not self._listen(child)):
                     self._died(child)
+            self._look_at_recorder()
             self._look_after()
 
     def _record_of(self, environment: Child) -> Measurements | None:
@@ -404,7 +455,9 @@ class ProcessBackend:
             child.pulse.look(child is waited_for)
             if (ailment := child.pulse.ailment() or self._overdue(child)) is None:
                 continue
-            if child is not self._environment:
+            if child is self._recorder:
+                self._lose_recorder(ailment)
+            elif child is not self._environment:
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
                 child.kill()
                 self._died(child)

@@ -20,6 +20,7 @@ from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.layout import SharedMemory
+from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.release import Release
 from async_wrappers.live.remote.transport import RemoteTransport
 from async_wrappers.live.report import Measurements
@@ -53,6 +54,11 @@ class ThreadBackend:
             release = None
             if spec.features is not None:
                 release = Release(spec.make_policy(), self._layout.action_space, spec.extras)
+            self._recording = LocalRecording.of(spec.recording(self._env.observation_space, self._env.action_space))
+            recorder = None
+            if self._recording is not None:
+                held.callback(self._recording.close)
+                recorder = self._recording.recorder
             self._remote: RemoteTransport | None = None
             transport: Transport
             if spec.config.in_loop:
@@ -68,7 +74,13 @@ class ThreadBackend:
                 clock = RealClock
                 transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
             self._loop = EnvironmentLoop(
-                self._env, transport, spec.config, stops=lambda: bool(self._errors), release=release, clock=clock
+                self._env,
+                transport,
+                spec.config,
+                stops=lambda: bool(self._errors),
+                release=release,
+                recorder=recorder,
+                clock=clock,
             )
             self._threads = [
                 threading.Thread(target=self._work, args=(worker, spec, theirs), name=f"worker {worker}", daemon=True)
@@ -90,6 +102,7 @@ class ThreadBackend:
             for worker, error in self._errors.items():
                 error.add_note(f"raised in worker {worker}")
                 raise error
+        record.recording = None if self._recording is None else self._recording.end_phase()
         if self._remote is not None:
             record.restarts += self._remote.take_reconnections()
         return record

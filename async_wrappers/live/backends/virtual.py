@@ -16,6 +16,7 @@ from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.exchange import Controls
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
+from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.release import Release
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
@@ -66,6 +67,9 @@ class VirtualBackend:
             release = None
             if spec.features is not None:
                 release = Release(spec.make_policy(), answers, spec.extras, board, config.workers)
+            self._recording = LocalRecording.of(spec.recording(env.observation_space, env.action_space, simulated=True))
+            if self._recording is not None:
+                held.callback(self._recording.close)
             self._loop = EnvironmentLoop(
                 env,
                 transport,
@@ -74,6 +78,7 @@ class VirtualBackend:
                 self._controls,
                 now=transport.now,
                 release=release,
+                recorder=None if self._recording is None else self._recording.recorder,
                 clock=VirtualClock,
             )
             self._held = held.pop_all()
@@ -101,6 +106,12 @@ class VirtualBackend:
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; at its end updates that go on are finished."""
+        record = self._play(phase)
+        if self._recording is not None:
+            record.recording = self._recording.end_phase()
+        return record
+
+    def _play(self, phase: PhaseSpec) -> Measurements:
         if self._updating is None or self._controls is None:
             return self._loop.play(phase)
         updates = int(self._controls.updates.sum())

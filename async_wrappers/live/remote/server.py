@@ -49,6 +49,7 @@ __all__ = ["PolicyServer"]
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
 _VISITORS = 64  # handshakes at a time
+_DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
 _RECORD = 10  # seconds that a record may take once it has begun
 _PATIENCE = 3.0  # seconds that workers have to end
@@ -347,6 +348,10 @@ class PolicyServer:
         with suppress(OSError):
             if error is not None:
                 visitor.end.sendall(visitor.handshake.refusal(error))
+                visitor.end.shutdown(socket.SHUT_WR)
+                for _ in range(_DRAINED):  # an end that is closed with bytes unread takes the sentence back
+                    if not visitor.end.recv(1 << 16):
+                        break
         visitor.end.close()
 
     def _end_predecessor(self, parts: _Parts, hello: Hello) -> None:

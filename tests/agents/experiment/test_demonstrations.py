@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from async_wrappers import AsyncRunner, load_recording
 from async_wrappers.agents.baselines import RandomAgent
-from async_wrappers.agents.demonstrations.dataset import read_demonstrations
-from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
+from async_wrappers.agents.demonstrations.dataset import read_demonstrations, recorded_delay
+from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, Recorder, transitions
 from async_wrappers.agents.demonstrations.players import Script, make_player
 from async_wrappers.agents.experiment.demonstrations import Pretraining
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.live.recording.convert import to_minari
 from tests.worlds.agents import FAMILY, make_agent
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
@@ -196,6 +198,49 @@ class TestStopping:
 
 def _interrupt(*_: Any) -> Any:
     raise Interrupted
+
+
+def recorded(path: Path, latency: float) -> str:
+    """Record a live run on the virtual clock, and convert it; return the dataset."""
+    given: dict[str, Any] = {"backend": "virtual", "latency": latency, "default_action": 0, "record": path / "run"}
+    with AsyncRunner(lambda: DriftingEnv(lengths=[20]), lambda: lambda observation: 1, 3, 60, **given) as runner:
+        runner.run(episodes=3)
+    to_minari(path / "run", str(path / "dataset"))
+    return str(path / "dataset")
+
+
+class TestRecordedLive:
+    def test_the_delay_of_the_recording_is_known_and_another_one_is_told(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = recorded(tmp_path, 4 / 60)
+        assert recorded_delay(dataset) == {"median": 4.0, "least": 4.0, "most": 4.0}
+        pretrained(tmp_path / "other", dataset).resume()
+        assert caplog.messages[-1] == (
+            f"Runner.pretrain_dataset {dataset!r} was recorded live under a delay of 4 frames (4 to 4), and this run "
+            "has one of 2: its actions answer other observations than this agent will see; train under that delay, or "
+            "record under this one"
+        )
+
+    def test_under_the_same_delay_the_transitions_are_those_of_the_run(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = recorded(tmp_path, 2 / 60)
+        pretrained(tmp_path / "same", dataset, create_environment_fn=lambda: drifting(noops=0)).resume()
+        assert not [message for message in caplog.messages if "recorded live" in message]
+        environment, playback = Playback.under(drifting(noops=0))
+        (first, *_) = read_demonstrations(dataset)
+        playback.load(first)
+        shown = list(transitions(environment, playback, seed=0))
+        assert playback.delays == [2] * len(shown)
+        (ours, *_) = load_recording(tmp_path / "run")
+        starts = ours.columns["start"][~ours.columns["default"]]
+        assert [each["action"] for each in shown] == [1] * len(starts)
+        for transition, start in zip(shown, starts, strict=True):
+            assert np.array_equal(transition["observation"], ours.observations[start])
+
+    def test_a_player_without_delay_is_not_compared(self, shown: str) -> None:
+        assert recorded_delay(shown) is None
 
 
 class TestBadInput:

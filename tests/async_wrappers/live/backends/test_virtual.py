@@ -390,6 +390,7 @@ SCHEMA = {
     "lag_updates": None,
     "off_policy": dict,
     "stopped": None,
+    "recording": None,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,

@@ -1,0 +1,393 @@
+"""Recordings as datasets that others train on: Minari's, and LeRobot's by LeRobot's own library; and LeRobot's as ours.
+
+Either library is imported when it is asked for, and neither is needed on the robot, where NumPy writes a recording.
+LeRobot wants an environment of its own (other versions of Python, PyTorch and NumPy than ours), in which the core of
+async_wrappers installs too: run ``python -m async_wrappers convert`` there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import partial
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from async_wrappers.extras import extra
+from async_wrappers.live.recording.files import EpisodeFiles, NoDirectory
+from async_wrappers.live.recording.reader import Episode, Recording, load_recording
+from async_wrappers.live.recording.rows import RowLayout
+
+__all__ = ["Converted", "from_lerobot", "to_lerobot", "to_minari"]
+
+Array = npt.NDArray[Any]
+
+
+class Converted(NamedTuple):
+    """What was written.
+
+    Attributes:
+        path: The directory of the dataset.
+        episodes: How many.
+        frames: Of all episodes.
+    """
+
+    path: Path
+    episodes: int
+    frames: int
+
+
+def to_minari(directory: str | Path, target: str) -> Converted:
+    """Write a recording as a Minari dataset.
+
+    The actions are those that were sent. The other columns, and the actions that were drawn, are the episodes' infos,
+    whose first row belongs to the reset, as Minari has it. The dataset's metadata have the delay under which the
+    recording was made (``delay_frames``: median, least and most), with which a pretraining compares its own.
+
+    Args:
+        directory: Of the recording.
+        target: An id such as ``"arm/recorded-v0"``, kept where Minari keeps its datasets, or a directory; a new one.
+
+    Raises:
+        ValueError: There is no recording, it has no frames, or the dataset exists.
+        gymnasium.error.DependencyNotInstalled: Minari is missing.
+    """
+    recording = _with_frames(load_recording(directory))
+    with extra("a Minari dataset", "minari"):
+        import h5py  # noqa: F401
+        import minari
+        from minari.data_collector import EpisodeBuffer
+    path, name = _minari_place(target)
+    with _new_directory(path) as temporary:
+        spaces_of_it = recording.observation_space, recording.action_space
+        new = minari.dataset.minari_storage.MinariStorage.new
+        # JPEG would change the pictures.
+        storage = new(temporary / "data", *spaces_of_it, jpeg_encoding=False)
+        facts = {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "AsyncRunner"}
+        storage.update_metadata({**facts, "fps": float(recording.fps), "delay_frames": _delay(recording)})
+        for number, episode in enumerate(recording):
+            cut = np.zeros(len(episode), np.bool_)
+            last = cut.copy()
+            last[-1] = True
+            buffer = EpisodeBuffer(
+                id=number,
+                observations=episode.observations,
+                actions=episode.sent,
+                rewards=episode.rewards,
+                terminations=last if episode.terminated else cut,
+                truncations=cut if episode.terminated else last,
+                infos=_infos(episode),
+            )
+            storage.update_episodes([buffer])
+    return Converted(path, len(recording), sum(map(len, recording)))
+
+
+def _delay(recording: Recording) -> dict[str, float] | None:
+    delays = recording.delays()
+    if not len(delays):
+        return None
+    return {"median": float(np.median(delays)), "least": int(delays.min()), "most": int(delays.max())}
+
+
+def _infos(episode: Episode) -> dict[str, Any]:
+    """Return the columns, and the actions that were drawn, with a row before them for the reset."""
+    columns = {name: _after(-1 if name in _NONE else 0, values) for name, values in episode.columns.items()}
+    return {**columns, "drawn": _mapped(partial(_after, 0), episode.drawn)}
+
+
+_NONE = ("frame", "start", "delay", "lag")  # -1 where there is none
+
+
+def _after(first: int, values: Array) -> Array:
+    return np.concatenate([np.full_like(values[:1], first), values])
+
+
+def _mapped(function: Callable[[Array], Any], values: Any) -> Any:
+    """Apply a function to each array of a dict or tuple of arrays."""
+    if isinstance(values, Mapping):
+        return {key: _mapped(function, each) for key, each in values.items()}
+    if isinstance(values, tuple):
+        return tuple(_mapped(function, each) for each in values)
+    return function(values)
+
+
+def _minari_place(target: str) -> tuple[Path, str]:
+    """Return the directory of a dataset and its id."""
+    if re.fullmatch(r"[-_\w][-_\w/]*-v\d+", target) is None:
+        path = Path(target).absolute()
+        return path, f"{re.sub(r'[^-_a-zA-Z0-9]', '_', path.name)}-v0"
+    from minari.storage.datasets_root_dir import get_dataset_path
+
+    return Path(get_dataset_path(target)).absolute(), target
+
+
+def _with_frames(recording: Recording) -> Recording:
+    if not len(recording):
+        raise ValueError(f"{str(recording.directory)!r} must have an episode with a frame, but nothing was recorded")
+    return recording
+
+
+@contextmanager
+def _new_directory(path: Path) -> Iterator[Path]:
+    """Give a directory to write into, which takes its name when the block is left without an error."""
+    if path.exists():
+        raise ValueError(f"output {str(path)!r} must be a new one, but it exists: choose another name")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"output {str(path)!r} cannot be written ({error.strerror}): choose another") from None
+    try:
+        yield temporary
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+# LeRobot. A frame of its datasets is a dict of arrays by the names of features, with a task in words.
+
+_WHOLE = {"frame", "deadline", "lateness", "start", "delay", "lag"}
+_FLAGS = {"default", "late", "limited", "paused"}
+_OURS = "realtime."  # before the names of our columns
+_STATE, _PICTURES = "observation.state", "observation.images."
+
+
+def _lerobot() -> Any:
+    try:
+        try:
+            from lerobot.datasets import LeRobotDataset
+        except ImportError:  # lerobot <= 0.5
+            from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    except ImportError as error:
+        raise gym.error.DependencyNotInstalled(
+            f"a LeRobot dataset needs LeRobot's own environment ({error}): there `pip install 'lerobot[dataset]' "
+            "async-wrappers`, and run the same command with its python"
+        ) from None
+    return LeRobotDataset
+
+
+class _Leaf(NamedTuple):
+    """An array of an observation or action as a feature of LeRobot's."""
+
+    path: tuple[Any, ...]  # keys or numbers down to it
+    shape: tuple[int, ...]
+    dtype: str  # "video", or NumPy's name
+
+    def read(self, values: Any) -> Any:
+        """Return the array of this leaf."""
+        for key in self.path:
+            values = values[key]
+        return values
+
+    def row(self, values: Any, frame: int) -> Array:
+        """Return the value of a frame as LeRobot has it."""
+        value = np.asarray(self.read(values)[frame])
+        return value if self.dtype in ("video", "image") else value.astype(self.dtype).reshape(self.shape)
+
+    def feature(self) -> dict[str, Any]:
+        """Return the description of the feature."""
+        names = ["height", "width", "channels"] if self.dtype in ("video", "image") else None
+        return {"dtype": self.dtype, "shape": self.shape, "names": names}
+
+
+def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded", videos: bool = True) -> Converted:
+    """Write a recording as a LeRobotDataset, by LeRobot's own library.
+
+    Pictures, Boxes of uint8 ``[height, width, 3]``, are ``observation.images.NAME``; the only other entry of the
+    observation is ``observation.state``, several ones are ``observation.NAME``. ``action`` is what was sent. Beside
+    them are ``next.reward``, ``next.done`` and the columns, as ``realtime.delay`` and so on. The observation after an
+    episode's last frame has no place in such a dataset.
+
+    Args:
+        directory: Of the recording.
+        target: A new directory.
+        task: What the robot was to do, in words.
+        videos: Whether pictures are kept as videos, which changes them a little, or each by itself.
+
+    Raises:
+        ValueError: There is no recording, it has no frames, its frame rate is no whole number, or `target` exists.
+        gymnasium.error.DependencyNotInstalled: LeRobot is missing.
+    """
+    recording, path = _with_frames(load_recording(directory)), Path(target).absolute()
+    if recording.fps.denominator != 1:
+        raise ValueError(
+            f"{str(directory)!r} has {float(recording.fps):g} frames per second, and LeRobot's datasets a whole "
+            "number: convert it to Minari"
+        )
+    library = _lerobot()
+    if path.exists():
+        raise ValueError(f"output {str(path)!r} must be a new one, but it exists: choose another name")
+    seen = _named(recording.observation_space, "observation", videos)
+    acted = _named(recording.action_space, "action", videos)
+    features = {name: leaf.feature() for name, leaf in {**seen, **acted}.items()}
+    features |= {f"{_OURS}drawn{name[len('action') :]}": leaf.feature() for name, leaf in acted.items()}
+    features |= {f"{_OURS}{name}": _scalar("int64" if name in _WHOLE else "bool") for name in sorted(_WHOLE | _FLAGS)}
+    features |= {"next.reward": _scalar("float32"), "next.done": _scalar("bool"), "next.terminated": _scalar("bool")}
+    dataset = library.create(
+        f"local/{path.name}", int(recording.fps), features, root=path, robot_type="async_wrappers", use_videos=videos
+    )
+    for episode in recording:
+        for frame in range(len(episode)):
+            dataset.add_frame({**_frame_of(episode, frame, seen, acted), "task": task})
+        dataset.save_episode()
+    dataset.finalize()
+    return Converted(path, len(recording), sum(map(len, recording)))
+
+
+def _scalar(dtype: str) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": (1,), "names": None}
+
+
+def _named(space: gym.Space[Any], name: str, videos: bool) -> dict[str, _Leaf]:
+    """Return the features of an observation or an action, by name."""
+    leaves = list(_leaves(space, (), videos))
+    if name == "action":
+        return {".".join((name, *map(_word, leaf.path))): leaf for leaf in leaves}
+    pictures = [leaf for leaf in leaves if leaf.dtype in ("video", "image")]
+    others = [leaf for leaf in leaves if leaf not in pictures]
+    found = {_PICTURES + ("_".join(map(_word, leaf.path)) or "camera"): leaf for leaf in pictures}
+    if len(others) == 1:
+        return {**found, _STATE: others[0]}
+    return {**found, **{f"observation.{'_'.join(map(_word, leaf.path))}": leaf for leaf in others}}
+
+
+def _word(key: Any) -> str:
+    return re.sub(r"[/.\s]", "_", str(key))
+
+
+def _leaves(space: gym.Space[Any], path: tuple[Any, ...], videos: bool) -> Iterator[_Leaf]:
+    if isinstance(space, spaces.Dict):
+        for key, each in space.spaces.items():
+            yield from _leaves(each, (*path, key), videos)
+    elif isinstance(space, spaces.Tuple):
+        for number, each in enumerate(space.spaces):
+            yield from _leaves(each, (*path, number), videos)
+    else:
+        assert space.shape is not None and space.dtype is not None
+        if space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] == 3:
+            yield _Leaf(path, space.shape, "video" if videos else "image")
+        else:
+            kind = np.dtype(space.dtype).kind
+            dtype = "float32" if kind == "f" else "bool" if kind == "b" else "int64"
+            yield _Leaf(path, space.shape or (1,), dtype)
+
+
+def _frame_of(episode: Episode, frame: int, seen: Mapping[str, _Leaf], acted: Mapping[str, _Leaf]) -> dict[str, Array]:
+    found = {name: leaf.row(episode.observations, frame) for name, leaf in seen.items()}
+    for name, leaf in acted.items():
+        found[name] = leaf.row(episode.sent, frame)
+        found[f"{_OURS}drawn{name[len('action') :]}"] = leaf.row(episode.drawn, frame)
+    for name in _WHOLE | _FLAGS:
+        found[f"{_OURS}{name}"] = episode.columns[name][frame : frame + 1]
+    over = frame + 1 == len(episode)
+    found["next.reward"] = episode.rewards[frame : frame + 1].astype(np.float32)
+    found["next.done"] = np.array([over])
+    found["next.terminated"] = np.array([over and episode.terminated])
+    return found
+
+
+def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
+    """Write a LeRobotDataset as a recording, by LeRobot's own library, so that `to_minari` takes it on.
+
+    Observations are a Dict by the names of the features, less ``observation.``, or a Box where there is one alone. The
+    last frame's observation becomes the one after the last frame, so an episode has a frame less; not where it
+    terminated, after which nothing is bootstrapped. Where the dataset has no ``realtime.delay``, somebody else has
+    recorded it, and the delay is 0.
+
+    Args:
+        directory: Of the dataset.
+        target: A new directory.
+
+    Raises:
+        ValueError: There is no such dataset, or `target` is not new.
+        gymnasium.error.DependencyNotInstalled: LeRobot is missing.
+    """
+    library, source = _lerobot(), Path(directory).absolute()
+    if not (source / "meta" / "info.json").is_file():
+        raise ValueError(
+            f"{str(directory)!r} must be a LeRobot dataset, but there is no {source / 'meta' / 'info.json'}"
+        )
+    dataset = library(f"local/{source.name}", root=source)
+    names = [name for name in dataset.features if name.startswith("observation.")]
+    box = {name: _space_of(dataset.features[name]) for name in [*names, "action"]}
+    keys = {name: name.removeprefix(_PICTURES).removeprefix("observation.") for name in names}
+    observed: gym.Space[Any] = spaces.Dict([(keys[name], box[name]) for name in names])
+    if len(names) == 1:
+        observed = box[names[0]]
+    layout = RowLayout(observed, box["action"])
+    facts = {"fps": str(Fraction(dataset.fps)), "workers": 0, "default_action": "none", "clock": "LeRobot"}
+    try:
+        files = EpisodeFiles(Path(target).absolute(), layout, facts)
+    except NoDirectory as error:
+        raise ValueError(str(error).replace("record=", "output ")) from None
+    number = episodes = frames = 0
+    items = (dataset[index] for index in range(len(dataset)))
+    for item, following in pairwise(chain(items, [None])):
+        over = following is None or _number(following["frame_index"]) == 0
+        seen = {keys[name]: _value(item[name], box[name]) for name in names}
+        row = _row_of(item, seen if len(names) > 1 else seen[keys[names[0]]], layout)
+        row["number"] = number = number + 1
+        row["terminated"] = over and bool(_number(item.get("next.terminated", 0)))
+        files.write(row)
+        frames += not over or bool(row["terminated"][0])
+        if over:
+            if row["terminated"]:  # nothing is bootstrapped on the observation after it
+                row["number"], row["frame"], row["final"] = number + 1, row["frame"] + 1, True
+                files.write(row)
+            number, episodes = number + 2, episodes + 1  # a gap, after which a new file begins
+    files.close()
+    return Converted(Path(target).absolute(), episodes, frames)
+
+
+def _row_of(item: Mapping[str, Any], observation: Any, layout: RowLayout) -> Array:
+    """Return the row of an item of LeRobot's; it reports no action as a default one, unless the item says so."""
+    assert isinstance(layout.action_space, spaces.Box)
+    row = np.zeros(1, layout.dtype)
+    sent = _value(item["action"], layout.action_space)
+    drawn = item.get(f"{_OURS}drawn")
+    layout.observation.write(row["observation"], observation)
+    layout.action.write(row["sent"], sent)
+    layout.action.write(row["drawn"], sent if drawn is None else _value(drawn, layout.action_space))
+    row["episode"], row["frame"] = _number(item["episode_index"]), _number(item["frame_index"])
+    row["reward"], row["start"], row["lag"] = _number(item.get("next.reward", 0.0)), row["frame"], -1
+    for name in _WHOLE | _FLAGS:
+        if f"{_OURS}{name}" in item:
+            row[name] = _number(item[f"{_OURS}{name}"])
+    return row
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(value).reshape(-1)[0]
+
+
+def _space_of(feature: Mapping[str, Any]) -> spaces.Box:
+    shape = tuple(feature["shape"])
+    if feature["dtype"] in ("video", "image"):
+        channels_first = shape[0] in (1, 3) and shape[-1] not in (1, 3)
+        return spaces.Box(0, 255, (*shape[1:], shape[0]) if channels_first else shape, np.uint8)
+    dtype: Any = np.dtype(feature["dtype"]).type
+    if feature["dtype"] == "bool":
+        return spaces.Box(0, 1, shape, dtype)
+    low, high = (-np.inf, np.inf) if np.issubdtype(dtype, np.floating) else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return spaces.Box(low, high, shape, dtype)
+
+
+def _value(value: Any, space: spaces.Box) -> Array:
+    """Return a tensor of LeRobot's as an element of a space; its pictures are floats [channels, height, width]."""
+    array = np.asarray(value)
+    if space.dtype == np.uint8 and len(space.shape) == 3:
+        if array.dtype != np.uint8:
+            array = np.rint(array * 255)
+        return np.moveaxis(array, 0, -1).astype(np.uint8) if array.shape != space.shape else array.astype(np.uint8)
+    return array.astype(space.dtype).reshape(space.shape)

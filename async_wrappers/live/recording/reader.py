@@ -1,0 +1,159 @@
+"""`load_recording`: the episodes of a recorded live run, as arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, overload
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from async_wrappers.files import refuse_damage
+from async_wrappers.live.recording.files import FACTS, episode_paths, read_rows, space_of_json
+from async_wrappers.live.recording.rows import RowLayout, Rows
+
+__all__ = ["COLUMNS", "Episode", "Recording", "load_recording"]
+
+COLUMNS = ("frame", "deadline", "lateness", "late", "start", "delay", "lag", "default", "limited", "paused")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T frames that follow each other: an episode, or a part of one where frames were dropped.
+
+    Observations and actions are mapped into memory, and read from disk when they are used; those of a Dict or Tuple
+    space are dicts or tuples of arrays.
+
+    Attributes:
+        observations: `[T + 1, *shape]`; the last one follows the last frame.
+        drawn: `[T, *shape]`, the actions that were chosen: the policy's, or the default action.
+        sent: `[T, *shape]`, the actions that the environment received.
+        rewards: float64 `[T]`.
+        terminated: Whether the environment ended it; else it was cut, by a time limit, by the run's end or by a gap.
+        columns: `[T]` each, by name: ``frame`` of the episode; ``deadline``, when it should have begun, in nanoseconds
+            of the loop's clock, and ``lateness``, by how much later it did; ``late``, whether by more than half a
+            frame; ``start``, the frame that the policy read, ``delay``, frames from there until the decision took
+            effect, and ``lag``, the age of its weights in updates, each -1 where there is none; ``default``, whether
+            the action is not the policy's; ``limited``, whether a limit changed it; ``paused``.
+        phase: Number of the phase, 0 for training and 1 for evaluation where nothing else was given.
+        number: Number of the episode in its phase.
+    """
+
+    observations: Any
+    drawn: Any
+    sent: Any
+    rewards: npt.NDArray[np.float64]
+    terminated: bool
+    columns: Mapping[str, npt.NDArray[Any]]
+    phase: int
+    number: int
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return len(self.rewards)
+
+
+@dataclass(frozen=True)
+class Recording(Sequence[Episode]):
+    """A recorded run: a sequence of episodes.
+
+    Attributes:
+        directory: Where it is.
+        observation_space: Of the environment.
+        action_space: Of the environment.
+        fps: Frames per second.
+        facts: Everything else in ``recording.json``.
+    """
+
+    directory: Path
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    fps: Fraction
+    facts: Mapping[str, Any]
+    _paths: Sequence[Path] = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of episodes."""
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
+        """Return an episode.
+
+        Raises:
+            ValueError: Its file is damaged.
+        """
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        path = self._paths[index]
+        layout = RowLayout(self.observation_space, self.action_space)
+        with refuse_damage(path, "delete it to read the others"):
+            return _episode(read_rows(path, layout.dtype), layout)
+
+    def delays(self) -> npt.NDArray[np.int64]:
+        """Return the delay of each frame that received an action of the policy's, in frames, over all episodes."""
+        found = [episode.columns["delay"][~episode.columns["default"]] for episode in self]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def load_recording(directory: str | Path) -> Recording:
+    """Return the recording in a directory that ``AsyncRunner(record=...)`` has written.
+
+    Episodes whose writer was killed are there up to the last whole row. Episodes without a frame are left out.
+
+    Raises:
+        ValueError: There is no recording, or a file is damaged.
+    """
+    directory = Path(directory)
+    path = directory / FACTS
+    if not path.is_file():
+        raise ValueError(f"{str(directory)!r} must be a recording of AsyncRunner(record=...), but there is no {path}")
+    with refuse_damage(path, "it cannot be read without its frame rate and spaces"):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if facts.pop("format") != 1:
+            raise ValueError(f"its format is not 1, and its version {facts['version']}")
+        observation_space, action_space = (
+            space_of_json(facts.pop(f"{each}_space")) for each in ("observation", "action")
+        )
+        fps = Fraction(facts.pop("fps"))
+    layout, paths = RowLayout(observation_space, action_space), []
+    for each in episode_paths(directory):
+        with refuse_damage(each, "delete it to read the others"):
+            rows = read_rows(each, layout.dtype)
+        if len(rows) > 1:
+            paths.append(each)
+    return Recording(directory, observation_space, action_space, fps, facts, paths)
+
+
+def _episode(rows: Rows, layout: RowLayout) -> Episode:
+    """Return the episode of a file's rows; without a final row the last frame's observation is the last one."""
+    frames = rows[:-1]
+    last = frames[-1]
+    return Episode(
+        observations=_arrays(rows["observation"], layout.observation_space),
+        drawn=_arrays(frames["drawn"], layout.action_space),
+        sent=_arrays(frames["sent"], layout.action_space),
+        rewards=np.array(frames["reward"]),
+        terminated=bool(last["terminated"]),
+        columns={name: np.array(frames[name]) for name in COLUMNS},
+        phase=int(last["phase"]),
+        number=int(last["episode"]),
+    )
+
+
+def _arrays(rows: Any, space: gym.Space[Any]) -> Any:
+    """Return the values of a space over rows: an array, or a dict or tuple of these."""
+    if isinstance(space, spaces.Dict):
+        return {key: _arrays(rows[f"f{place}"], each) for place, (key, each) in enumerate(space.spaces.items())}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_arrays(rows[f"f{place}"], each) for place, each in enumerate(space.spaces))
+    return rows

@@ -1,0 +1,376 @@
+"""A policy on another machine: its round trips beside those of other wires, and what a run makes of them.
+
+`trip`: a round trip over the loopback, beside the wires of openpi's server (websockets with msgpack) and of LeRobot's
+(gRPC with bytes), with the same payloads, in turns. `fresh`: 8 workers of 100 ms at 60 frames a second. `proxy`: behind
+a network of 20 +- 10 ms each way, beside the simulation's prediction from the measured round trips. `chaos`: the server
+is killed every 10 s for two minutes.
+
+The peers are optional: ``pip install websockets msgpack grpcio``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers import AsyncRunner
+from async_wrappers.live.inference.transport import Ready
+from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.remote.address import Address, RemotePolicy
+from async_wrappers.live.remote.server import PolicyServer
+from async_wrappers.live.remote.transport import RemoteTransport
+from async_wrappers.live.run_spec import LoopConfig
+from async_wrappers.schedule.stagger import NoStagger
+from tests.worlds.served import Proxy
+
+ROOT = Path(__file__).parents[1]
+SIZES = {
+    "48 B -> 24 B": (gym.spaces.Box(-1, 1, (12,)), gym.spaces.Box(-1, 1, (6,))),
+    "301 KB -> 2.8 KB": (gym.spaces.Box(0, 255, (2, 224, 224, 3), np.uint8), gym.spaces.Box(-1, 1, (50, 14))),
+}
+ROUNDS, TRIPS = 7, 150
+
+
+class Constant:
+    """Answers with the same array at once."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self._answer = np.zeros(space.shape, space.dtype)
+
+    def act(self, observation: Any, decision: Any) -> Any:
+        """Return it."""
+        return self._answer
+
+
+# Contestants: each serves in a process of its own, and gives a function that makes a round trip.
+
+
+def serve_ours(address: str, space: gym.Space[Any], listening: Any) -> None:
+    PolicyServer(partial(Constant, space), address, backend="thread").serve(lambda where: listening.send(where))
+
+
+@contextmanager
+def ours(sizes: tuple[Any, Any], observation: Any, unix: bool = False) -> Iterator[Callable[[], Any]]:
+    address = f"unix:///tmp/remote_policy_{os.getpid()}.sock" if unix else "tcp://127.0.0.1:0"
+    with in_process(serve_ours, address, sizes[1]) as where:
+        layout = SharedLayout(*sizes, workers=1, learners=0, journal_capacity=8)
+        remote = RemotePolicy(Address.of("address", where))
+        transport = RemoteTransport(layout, LoopConfig(1, 50, NoStagger()), remote, print)
+        while not any(isinstance(event, Ready) for event in transport.collect(time.monotonic_ns() + 10**9)):
+            pass
+        number = 0
+
+        def trip() -> Any:
+            nonlocal number
+            number += 1
+            transport.publish(number, observation)
+            transport.start(0, Ticket(0, number, 0, number, number, False))
+            while not (events := transport.collect(time.monotonic_ns() + 10**9)):
+                pass
+            return events[0].action  # type: ignore[union-attr]
+
+        yield trip
+        transport.close()
+
+
+def packed(array: Any) -> dict[str, Any]:
+    """Return an array as openpi's client packs it."""
+    return {"__ndarray__": True, "data": array.tobytes(), "dtype": array.dtype.str, "shape": array.shape}
+
+
+def unpacked(message: dict[str, Any]) -> Any:
+    return np.ndarray(message["shape"], message["dtype"], message["data"])
+
+
+def serve_websockets(space: gym.Space[Any], listening: Any) -> None:
+    import msgpack
+    from websockets.sync.server import serve
+
+    policy = Constant(space)
+
+    def answer(socket: Any) -> None:
+        for message in socket:
+            observation = unpacked(msgpack.unpackb(message)["observation"])
+            socket.send(msgpack.packb({"actions": packed(policy.act(observation, None))}))
+
+    with serve(answer, "127.0.0.1", 0, compression=None, max_size=None) as server:
+        listening.send(server.socket.getsockname()[1])
+        server.serve_forever()
+
+
+@contextmanager
+def websockets(sizes: tuple[Any, Any], observation: Any) -> Iterator[Callable[[], Any]]:
+    import msgpack
+    from websockets.sync.client import connect
+
+    with ExitStack() as held_open:
+        port = held_open.enter_context(in_process(serve_websockets, sizes[1]))
+        socket = held_open.enter_context(connect(f"ws://127.0.0.1:{port}", compression=None, max_size=None))
+
+        def trip() -> Any:
+            socket.send(msgpack.packb({"observation": packed(observation)}))
+            return unpacked(msgpack.unpackb(socket.recv())["actions"])
+
+        yield trip
+
+
+def serve_grpc(space: gym.Space[Any], shape: tuple[int, ...], dtype: str, listening: Any) -> None:
+    import grpc
+
+    policy = Constant(space)
+
+    def answer(request: bytes, context: Any) -> bytes:
+        answered: bytes = policy.act(np.ndarray(shape, dtype, request), None).tobytes()
+        return answered
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    method = grpc.unary_unary_rpc_method_handler(answer)  # no serializers: bytes
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("policy", {"act": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    listening.send(port)
+    server.wait_for_termination()
+
+
+@contextmanager
+def grpc_bytes(sizes: tuple[Any, Any], observation: Any) -> Iterator[Callable[[], Any]]:
+    import grpc
+
+    with ExitStack() as held_open:
+        port = held_open.enter_context(in_process(serve_grpc, sizes[1], observation.shape, observation.dtype.str))
+        act = held_open.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")).unary_unary("/policy/act")
+
+        def trip() -> Any:
+            return np.frombuffer(act(observation.tobytes()), np.float32).reshape(sizes[1].shape)
+
+        yield trip
+
+
+@contextmanager
+def in_process(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
+    """Run a server in a process of its own; give what it says once it listens."""
+    context = multiprocessing.get_context("spawn")
+    listens, says = context.Pipe()
+    process = context.Process(target=target, args=(*arguments, says), daemon=True)
+    process.start()
+    try:
+        yield listens.recv()
+    finally:
+        process.terminate()
+        process.join(10)
+        process.kill()
+
+
+def trip() -> bool:
+    """Print the round trips of all contestants; return whether ours are at most half of the better peer's."""
+    made: dict[str, Any] = {"ours, TCP": ours, "ours, Unix": partial(ours, unix=True)}
+    for name, peer, modules in (
+        ("websockets + msgpack (openpi)", websockets, ("websockets", "msgpack")),
+        ("gRPC, bytes (LeRobot)", grpc_bytes, ("grpc",)),
+    ):
+        if all(importlib.util.find_spec(module) for module in modules):
+            made[name] = peer
+        else:
+            print(f"{name}: left out, as {' or '.join(modules)} is not installed")
+    held = True
+    print("| payload | wire | p50, us | p99, us |\n|---|---|---|---|")
+    for size, spaces in SIZES.items():
+        spaces[0].seed(0)
+        observation = spaces[0].sample()
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in made}
+        with ExitStack() as held_open:
+            trips = {name: held_open.enter_context(make(spaces, observation)) for name, make in made.items()}
+            for _ in range(ROUNDS):
+                for name, go in trips.items():
+                    found[name].append(timed(go))
+        middle = {name: np.median(rows, axis=0) for name, rows in found.items()}
+        for name, (p50, p99) in middle.items():
+            print(f"| {size} | {name} | {p50:.0f} | {p99:.0f} |")
+        if len(middle) > 2:
+            better = np.min([row for name, row in middle.items() if not name.startswith("ours")], axis=0)
+            for what, own, peer in zip(("p50", "p99"), middle["ours, TCP"], better, strict=True):
+                held &= told(f"{size}: {what}, TCP, of the better peer's", own / peer, own <= peer / 2, "<= 0.5")
+    return held
+
+
+def timed(go: Callable[[], Any]) -> tuple[float, float]:
+    for _ in range(10):
+        go()
+    times = []
+    for _ in range(TRIPS):
+        begin = time.perf_counter_ns()
+        go()
+        times.append((time.perf_counter_ns() - begin) / 1e3)
+    return float(np.percentile(times, 50)), float(np.percentile(times, 99))
+
+
+def told(what: str, value: float, holds: bool, bar: str) -> bool:
+    load = os.getloadavg()[0]
+    print(f"{what}: {value:.4g} ({bar}): {'held' if holds else 'MISSED'}, load average {load:.1f}", flush=True)
+    return bool(holds)
+
+
+# Runs.
+
+
+class Line(gym.Env[Any, Any]):
+    """Observes its frame's number; never ends."""
+
+    observation_space = gym.spaces.Box(0, 1_000_000, (1,), np.int64)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin with frame 0."""
+        super().reset(seed=seed)
+        self._frame = 0
+        return np.array([0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one frame."""
+        self._frame += 1
+        return np.array([self._frame]), 0.0, False, False, {}
+
+
+class Sleeping:
+    """Thinks for some time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def act(self, observation: Any, decision: Any) -> int:
+        """Return the action 1, late."""
+        time.sleep(self._seconds)
+        return 1
+
+
+def make_sleeping() -> Sleeping:
+    return Sleeping(0.030)
+
+
+def fresh(seconds: float) -> bool:
+    """Print the share of frames with a fresh action, of 8 workers of 100 ms at 60 fps."""
+    with PolicyServer(partial(Sleeping, 0.1), "tcp://127.0.0.1:0", 8) as server:
+        report = AsyncRunner(Line, server.address, 8, 60, playout=8, latency=0.1, default_action=0).run(seconds=seconds)
+    print(report)
+    share = report.frames["fresh"] / (report.frames["total"] - report.playout_frames)
+    return told("fresh after the first action, 8 workers of 100 ms, 60 fps", share, share >= 0.999, ">= 0.999")
+
+
+def proxy(seconds: float) -> bool:
+    """Print the share of fresh frames behind a network of 20 +- 10 ms each way, and the simulation's."""
+    common: dict[str, Any] = {"playout": "p95", "default_action": 0, "workers": 8, "fps": 50}
+    with ExitStack() as held_open:
+        server = held_open.enter_context(PolicyServer(make_sleeping, "tcp://127.0.0.1:0", 8))
+        network = held_open.enter_context(Proxy(int(server.address.rpartition(":")[2]), (0.020, 0.010)))
+        report = AsyncRunner(Line, f"tcp://127.0.0.1:{network.port}", **common).run(seconds=seconds)
+    print(report)
+    common["playout"] = report.playout_frames
+    again = AsyncRunner(Line, lambda: lambda shown: 1, backend="virtual", latency=report.latency_trace(), **common)
+    predicted = again.run(seconds=seconds)
+    live, simulated = (each.frames["fresh"] / each.frames["total"] for each in (report, predicted))
+    print(f"behind 20 +- 10 ms each way: {live:.4f} live, {simulated:.4f} predicted from the round trips")
+    return told("difference in points", 100 * abs(live - simulated), abs(live - simulated) <= 0.01, "<= 1")
+
+
+def chaos(seconds: float) -> bool:
+    """Kill the server every 10 s; print how long after it listens again the first action is applied."""
+    listened: list[float] = []
+    applied: list[float] = []
+    servers: list[subprocess.Popen[str]] = []
+
+    def start(bind: str) -> str:
+        words = ["serve", "benchmarks.remote_policy:make_sleeping", "--bind", bind, "--workers", "4"]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "async_wrappers", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        servers.append(server)
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        listened.append(time.monotonic())
+        return line.partition(" at ")[2].partition(" ")[0]
+
+    address, before = start("tcp://127.0.0.1:0"), held()
+    over = threading.Event()
+
+    def kill_again_and_again() -> None:
+        while not over.wait(10):
+            servers[-1].kill()
+            servers[-1].wait()
+            start(address)
+
+    seen = 0
+
+    def on_frame(status: Any) -> None:
+        nonlocal seen
+        if status.actions > seen:
+            seen = status.actions
+            applied.append(time.monotonic())
+
+    killer = threading.Thread(target=kill_again_and_again, daemon=True)
+    runner = AsyncRunner(Line, address, 4, 50, backend="thread", latency=0.03, playout=3, default_action=0)
+    killer.start()
+    report = runner.run(seconds=seconds, on_frame=on_frame)
+    over.set()
+    killer.join(60)
+    print(report)
+    waits = [min((each - when for each in applied if each > when), default=float("inf")) for when in listened[1:-1]]
+    servers[-1].terminate()
+    code = servers[-1].wait(20)
+    left = {name: count for name, count in held().items() if count > before[name]}
+    worst = max(waits, default=float("inf"))
+    print(f"{len(waits)} kills; seconds until it plays again: {', '.join(f'{wait:.2f}' for wait in waits)}")
+    kept = told("worst wait after it listens, s", worst, worst <= 2, "<= 2")
+    kept &= told(
+        "frames late by half a frame, share", report.frames["missed_deadlines"] / report.frames["total"], True, "-"
+    )
+    return (
+        told("left behind: sockets, shared memory; exit code", len(left) + code, not left and code == 0, "0") and kept
+    )
+
+
+def held() -> dict[str, int]:
+    """Return how many sockets this process has, and how many names there are in shared memory."""
+    sockets = 0
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            sockets += os.readlink(f"/proc/self/fd/{each}").startswith("socket:")
+    return {"sockets": sockets, "shared memory": len(os.listdir("/dev/shm"))}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["trip", "fresh", "proxy"], help="of trip, fresh, proxy, chaos")
+    parser.add_argument("--seconds", type=float, help="of each run (20; chaos: 120)")
+    parser.add_argument("--fifo", type=int, help="real-time priority of all ends alike, for a machine with other work")
+    options = parser.parse_args()
+    if options.fifo is not None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(options.fifo))
+    kept = True
+    for part in options.parts:
+        if part == "trip":
+            kept &= trip()
+        else:
+            play = {"fresh": fresh, "proxy": proxy, "chaos": chaos}[part]
+            kept &= play(options.seconds or (120 if part == "chaos" else 20))
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

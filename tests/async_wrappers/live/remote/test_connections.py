@@ -1,0 +1,408 @@
+"""What may go wrong between a loop and a server: each is a sentence, a worker that comes back, or a freed worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from async_wrappers import AsyncRunner
+from async_wrappers.__main__ import main
+from async_wrappers.live import RunFailed
+from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.remote.handshake import ClientHandshake, Declared, Hello, Refused, ServerHandshake, Welcome
+from async_wrappers.live.remote.server import PolicyServer
+from async_wrappers.live.remote.wire import HEADER, MAGIC, Answers, Kind, Tickets, encoded
+from async_wrappers.live.workers import NoWorkers
+from tests.worlds.served import Proxy
+
+ROOT = Path(__file__).parents[4]
+TOKEN = "a token of a test"
+FPS, DEFAULT = 50, -1
+
+
+class Line(gym.Env[Any, Any]):
+    """Observes its frame's number; never ends."""
+
+    observation_space = gym.spaces.Box(0, 1_000_000, (1,), np.int64)
+    action_space = gym.spaces.Discrete(1_000_002, start=-1)
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.array([0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.received.append(int(action))
+        return np.array([len(self.received)]), 0.0, False, False, {}
+
+
+class Echo:
+    """Answers with the frame that it was shown, after some milliseconds."""
+
+    def act(self, observation: Any, decision: Any) -> int:
+        time.sleep(0.015)
+        return int(observation[0])
+
+
+def raises() -> Any:
+    raise RuntimeError("no weights here")
+
+
+@contextmanager
+def served(make_policy: Any = Echo, workers: int = 2, **arguments: Any) -> Iterator[PolicyServer]:
+    with PolicyServer(make_policy, "tcp://127.0.0.1:0", workers, backend="thread", **arguments) as server:
+        yield server
+
+
+def play(address: str, frames: int, env: Line | None = None, **arguments: Any) -> Any:
+    """Play frames with a policy in a server, in this thread."""
+    on_frame = arguments.pop("on_frame", None)
+    given = {"workers": 2, "fps": FPS, "backend": "thread", "latency": 0.015, "playout": 2, **arguments}
+    env = env or Line()
+    runner = AsyncRunner(lambda: env, address, default_action=DEFAULT, **given)
+    return runner.run(frames=frames, on_frame=on_frame)
+
+
+class Guest:
+    """A loop's end of one connection, by hand."""
+
+    def __init__(self, address: str, worker: int = 0, workers: int = 1, session: str = "one") -> None:
+        self.end = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10)
+        hello = Hello(Line.observation_space, Line.action_space, None, False, 0, worker, workers, session)
+        handshake = ClientHandshake(hello)
+        self.end.sendall(handshake.begin())
+        while wants := handshake.wants():
+            data = self.end.recv(wants)
+            assert data, "the server has closed the connection"
+            self.end.sendall(handshake.receive(data))
+        self.tickets, self.answers = Tickets(Line.observation_space), Answers(Line.action_space)
+
+    def ticket(self, frame: int) -> bytes:
+        body = bytearray(self.tickets.observation_bytes)
+        self.tickets.write_observation(body, np.array([frame]))
+        return self.tickets.head(Ticket(0, frame, 0, frame, frame, False)) + bytes(body)
+
+    def ask(self, frame: int) -> int:
+        self.end.sendall(self.ticket(frame))
+        record = self.end.recv(1 << 16, socket.MSG_PEEK)
+        size = HEADER.unpack_from(record)[3] + HEADER.size
+        return int(self.answers.read(bytearray(self.end.recv(size, socket.MSG_WAITALL)))[0])
+
+
+def test_a_loop_that_vanishes_within_a_record_frees_its_worker() -> None:
+    with served(workers=1) as server:
+        first = Guest(server.address)
+        assert first.ask(7) == 7
+        first.end.sendall(first.ticket(8)[:70])
+        first.end.close()
+        assert Guest(server.address, session="another").ask(9) == 9
+
+
+def test_a_loop_is_told_that_all_workers_are_busy_and_may_try_again() -> None:
+    with served(workers=1) as server:
+        first = Guest(server.address)
+        with pytest.raises(Refused, match="all 1 workers are busy with other runs") as error:
+            Guest(server.address, session="another")
+        assert error.value.again
+        assert first.ask(3) == 3
+
+
+def test_the_same_worker_of_the_same_run_takes_the_place_of_its_lost_connection() -> None:
+    with served(workers=1) as server:
+        first = Guest(server.address)  # half open: nobody has closed it
+        assert Guest(server.address).ask(4) == 4
+        assert first.end.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "sentence"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(64), b"the other end sent b'GET ' where a record begins"),
+        (HEADER.pack(MAGIC, 9, 1, 9, 0, 0, 0, 0, 0, 0), b"speaks version 9 of the wire format"),
+        (HEADER.pack(MAGIC, 1, 1, 2_000_000_000, 0, 0, 0, 0, 0, 0), b"announced 2000000000 bytes in a record HELLO"),
+    ],
+    ids=["web", "version", "size"],
+)
+def test_whoever_speaks_something_else_gets_a_sentence_and_the_server_goes_on(sent: bytes, sentence: bytes) -> None:
+    with served(workers=1) as server:
+        with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), timeout=10) as end:
+            end.sendall(sent)
+            end.shutdown(socket.SHUT_WR)
+            said = b"".join(iter(lambda: end.recv(4096), b""))
+        assert sentence in said
+        assert Guest(server.address).ask(5) == 5
+
+
+def test_a_ticket_of_another_size_ends_its_connection_alone() -> None:
+    with served(workers=1) as server:
+        guest = Guest(server.address)
+        guest.end.sendall(encoded(Kind.TICKET, bytes(2_000)))
+        with suppress(ConnectionResetError):
+            assert guest.end.recv(1) == b""
+        assert Guest(server.address).ask(6) == 6
+
+
+@pytest.mark.parametrize(
+    ("serves", "plays", "sentence"),
+    [
+        ({"token": TOKEN}, {"token": "another token of it"}, "refuses: token must be that of the server"),
+        ({"token": TOKEN}, {}, "refuses: token must be given, as the server asks for one, got None"),
+        ({}, {"token": TOKEN}, "refuses: token must be None, or the server be started with the same one"),
+        ({}, {"workers": 3}, "refuses: workers must be at most 2, as many as the server has, got 3"),
+        (
+            {"action_space": gym.spaces.Discrete(3)},
+            {},
+            r"refuses: action_space must be Discrete\(3\) for this server's",
+        ),
+        ({"observation_space": gym.spaces.Discrete(3)}, {}, r"refuses: observation_space must be Discrete\(3\)"),
+    ],
+)
+def test_a_server_with_another_token_or_other_spaces_is_a_sentence_before_the_first_frame(
+    serves: dict[str, Any], plays: dict[str, Any], sentence: str
+) -> None:
+    with (
+        served(**serves) as server,
+        pytest.raises(RunFailed, match=f"^the policy server at {server.address} {sentence}"),
+    ):
+        play(server.address, 5, **plays)
+
+
+@contextmanager
+def impostor(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Let something that is no server of ours take one connection after the other."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        while True:
+            try:
+                end, _ = listener.accept()
+            except OSError:
+                return
+            with end, suppress(ConnectionError):
+                end.settimeout(10)
+                serve(end)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n" + bytes(64), "sent b'HTTP' where a record begins with b'AWRP'"),
+        (HEADER.pack(MAGIC, 7, 2, 9, 0, 0, 0, 0, 0, 0), "speaks version 7 of the wire format, and this end version 1"),
+        (HEADER.pack(MAGIC, 1, 2, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record CHALLENGE"),
+    ],
+    ids=["web", "version", "size"],
+)
+def test_an_end_that_is_no_server_of_this_version_is_a_sentence(says: bytes, sentence: str) -> None:
+    def serve(end: socket.socket) -> None:
+        end.sendall(says)
+        end.recv(1 << 16)
+
+    with impostor(serve) as address, pytest.raises(RunFailed, match=f"^the policy server at {address} {sentence}"):
+        play(address, 5, workers=1)
+
+
+def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame() -> None:
+    space = gym.spaces.Discrete(2_000_000)
+
+    def serve(end: socket.socket) -> None:
+        handshake = ServerHandshake(Declared(), Welcome("impostor", 1))
+        while wants := handshake.wants():
+            if said := handshake.receive(end.recv(wants)):
+                end.sendall(said)
+        end.sendall(handshake.welcome())
+        tickets, answers = Tickets(Line.observation_space), Answers(space)
+        while record := end.recv(tickets.bytes, socket.MSG_WAITALL):
+            ticket, _ = tickets.read(bytearray(record))
+            end.sendall(answers.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
+
+    with impostor(serve) as address, pytest.warns(RuntimeWarning, match="worker 0 answered .*1500000.* no action of"):
+        report = play(address, 20, workers=1)
+    assert report.lost["refused"] > 3
+    assert 0 < report.frames["fresh"] < 12
+
+
+def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
+    def serve(end: socket.socket) -> None:
+        handshake = ServerHandshake(Declared(), Welcome("impostor", 1))
+        while wants := handshake.wants():
+            if said := handshake.receive(end.recv(wants)):
+                end.sendall(said)
+        end.sendall(handshake.welcome())
+        tickets, answers = Tickets(Line.observation_space), Answers(Line.action_space)
+        while record := end.recv(tickets.bytes, socket.MSG_WAITALL):
+            ticket, _ = tickets.read(bytearray(record))
+            if ticket.number == 5:
+                ticket = ticket._replace(number=4)
+            end.sendall(answers.write(ticket, (0, 0, 0, 0), 1, None))
+
+    with impostor(serve) as address, pytest.warns(RuntimeWarning, match="answered ticket 4, and was asked ticket 5"):
+        report = play(address, 30, workers=1)
+    assert report.lost == {"lost": 1}
+    assert report.workers["restarts"] == 1
+    assert report.frames["fresh"] > 15
+
+
+def test_nobody_at_the_address_is_a_sentence_after_the_start_timeout() -> None:
+    with pytest.raises(NoWorkers, match=r"start_timeout=0.3 s; missing: 0, 1; the policy server .* Connection refused"):
+        play("tcp://127.0.0.1:1", 5, start_timeout=0.3)
+
+
+def test_an_exception_of_make_policy_comes_out_of_the_server_before_it_listens() -> None:
+    with pytest.raises(RuntimeError, match="no weights here"), served(raises):
+        pass
+
+
+def test_a_network_that_stalls_for_a_second_costs_frames_and_no_connection() -> None:
+    env = Line()
+    with served() as server, Proxy(int(server.address.rpartition(":")[2])) as proxy:
+
+        def stall(status: Any) -> None:
+            proxy.stalled = 40 <= status.frame < 80
+
+        report = play(f"tcp://127.0.0.1:{proxy.port}", 130, env, on_frame=stall, overdue_seconds=5.0)
+    assert report.lost == {}
+    assert report.workers["restarts"] == 0
+    assert set(env.received[50:80]) == {DEFAULT}
+    assert sum(action != DEFAULT for action in env.received[90:]) > 25
+    assert all(action < frame for frame, action in enumerate(env.received) if action != DEFAULT)
+
+
+def test_connections_that_are_cut_are_made_again_and_told_once() -> None:
+    env = Line()
+    with served() as server, Proxy(int(server.address.rpartition(":")[2])) as proxy:
+
+        def cut(status: Any) -> None:
+            if status.frame in (30, 60):
+                proxy.cut()
+
+        with pytest.warns(RuntimeWarning, match="connects again, and frames go on without it") as told:
+            report = play(f"tcp://127.0.0.1:{proxy.port}", 110, env, on_frame=cut)
+    assert len({str(each.message) for each in told if "connects again" in str(each.message)}) <= 2
+    assert report.workers["restarts"] == 4
+    assert sum(action != DEFAULT for action in env.received[90:]) > 10
+
+
+def test_a_server_that_is_stopped_and_one_that_is_killed_and_starts_again_are_played_with_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "echoing.py").write_text(
+        "import time\nclass Echo:\n    def act(self, o, d):\n        time.sleep(0.015)\n        return int(o[0])\n"
+    )
+    listening: list[tuple[float, str]] = []
+
+    def start(bind: str) -> subprocess.Popen[str]:
+        words = ["serve", "echoing:Echo", "--bind", bind, "--workers", "2", "--threads"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "async_wrappers", *words],
+            **{
+                "cwd": tmp_path,
+                "stdout": subprocess.PIPE,
+                "text": True,
+                "env": {**os.environ, "PYTHONPATH": str(ROOT)},
+            },
+        )
+        assert process.stdout is not None
+
+        def hear(line: str) -> None:
+            listening.append((time.monotonic(), line))
+
+        threading.Thread(target=lambda: hear(process.stdout.readline()), daemon=True).start()
+        return process
+
+    servers = [start("tcp://127.0.0.1:0")]
+    try:
+        deadline = time.monotonic() + 60
+        while not listening and time.monotonic() < deadline:
+            time.sleep(0.05)
+        address = listening[0][1].partition(" at ")[2].partition(" ")[0]
+        fresh: list[float] = []
+        seen = [0]
+
+        def on_frame(status: Any) -> None:
+            if status.actions > seen[0]:
+                seen[0] = status.actions
+                fresh.append(time.monotonic())
+            if status.frame == 40:
+                servers[0].send_signal(signal.SIGSTOP)
+            if status.frame == 120:
+                servers[0].send_signal(signal.SIGCONT)
+                marks.append(time.monotonic())
+            if status.frame == 220:
+                servers[0].kill()
+                servers.append(start(address))
+
+        marks: list[float] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            report = play(address, 700, on_frame=on_frame)
+        assert report.frames["total"] == 700
+        assert report.frames["missed_deadlines"] < 100
+        assert any(marks[0] < when < marks[0] + 2 for when in fresh)
+        assert any(listening[1][0] < when < listening[1][0] + 3 for when in fresh)
+        servers[1].terminate()
+        assert servers[1].wait(20) == 0
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait(20)
+
+
+def test_the_command_names_a_factory_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in (
+        (["serve", "json:nothing"], "MODULE:FACTORY must name a function, such as my_policy:make_policy, got 'json:no"),
+        (
+            ["serve", "json:__name__"],
+            "MODULE:FACTORY must name a function, such as my_policy:make_policy, got 'json:",
+        ),
+        (["serve", "json:loads", "--bind", "here"], "address must be an address such as 'tcp://"),
+        (["serve", "json:loads", "--workers", "0"], "workers must be a whole number between 1 and 10,000, got 0"),
+        (["serve", "json:loads", "--token-file", os.devnull], "--token-file must have the token in its first line"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert sentence in capsys.readouterr().err
+
+
+def test_an_address_in_use_is_a_sentence() -> None:
+    with served() as server, pytest.raises(OSError, match=f"{server.address} is in use: end the server that listens"):
+        PolicyServer(Echo, server.address, backend="thread").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"backend": "virtual"}, "backend must be 'process' or 'thread' with make_policy='tcp://h:1'"),
+        ({"make_learner": Echo, "backend": "process"}, "to which no learner sends weights yet: leave make_learner out"),
+        ({"features": gym.spaces.Discrete(2)}, "features and make_release must be given together"),
+        ({"pin": True, "backend": "process"}, "pin must be False with make_policy='tcp://h:1'"),
+        ({"token": "short"}, "token must be text or bytes of at least 16 bytes, .* got 5 bytes"),
+    ],
+)
+def test_what_does_not_go_with_an_address_is_refused_by_the_constructor(arguments: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        AsyncRunner(Line, "tcp://h:1", 2, 50, **arguments)

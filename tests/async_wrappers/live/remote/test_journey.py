@@ -1,0 +1,154 @@
+"""The parts of a round trip, and that a live run with a policy in a server is the virtual clock's on its times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from async_wrappers import AsyncRunner, Chunk, plan
+from async_wrappers.latency import Trace
+from async_wrappers.live.journey import ClockOffset, Journey, parts_ms
+from async_wrappers.live.remote.server import PolicyServer
+from tests.worlds.recording_env import PRIME, RecordingEnv
+from tests.worlds.remembering import FEATURES, Remembering
+
+FPS, FRAMES = 25, 40
+
+times = st.integers(0, 10**9)
+
+
+@given(st.integers(-(10**15), 10**15), st.lists(st.tuples(times, times, times, times, times), min_size=1, max_size=80))
+def test_the_offset_is_as_sure_as_it_says_and_the_parts_are_the_round_trip(
+    offset: int, exchanges: list[tuple[int, int, int, int, int]]
+) -> None:
+    clock, now = ClockOffset(), 0
+    for out, queue, inference, sending, back in exchanges:
+        received = now + out + offset
+        server = received, received + queue, received + queue + inference, received + queue + inference + sending
+        here = server[-1] - offset + back
+        journey = clock.journey(now, server, here)
+        assert journey is not None
+        assert abs(journey.out - out) <= journey.doubt + 1
+        assert (journey.queue, journey.inference) == (queue, inference)
+        assert sum(journey[:4]) == here - now
+        now = here + 1
+    assert 2 * journey.doubt <= min(out + back for out, *_, back in exchanges[-64:]) + 1
+
+
+@pytest.mark.parametrize("server", [(5, 4, 6, 7), (0, 0, 0, 200), (9, 8, 7, 6)])
+def test_times_that_cannot_be_are_no_journey(server: tuple[int, int, int, int]) -> None:
+    assert ClockOffset().journey(0, server, 100) is None
+
+
+def test_a_table_of_parts_has_a_row_for_each() -> None:
+    table = parts_ms([Journey(1_000_000, 0, 3_000_000, 2_000_000, 500_000)] * 2)
+    assert {name: row["p50"] for name, row in table.items()} == {
+        **{"out": 1.0, "queue": 0.0, "inference": 3.0, "back": 2.0, "doubt": 0.5, "round_trip": 6.0}
+    }
+    assert parts_ms([]) == {}
+
+
+class Replayed(Trace):
+    """Gives the recorded times in their order, from the first one on."""
+
+    def stream(self, seed: Any = None) -> Any:
+        left: Iterator[float] = iter(self.latencies.tolist())
+        return SimpleNamespace(draw=lambda: round(next(left, 0.001) * 1e9))
+
+
+class Thinking:
+    """Answers with a chunk that is a hash of all that it may read, after 1.4 frames."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def act(self, observation: Any, decision: Any) -> Any:
+        time.sleep(self._seconds)
+        seen = np.concatenate([np.asarray(part).reshape(-1) for part in leaves(observation)]).astype(np.int64)
+        mixed = (int((seen % 1009 * np.arange(1, len(seen) + 1)).sum()) + decision.start) % 125
+        return SimpleNamespace(
+            action=np.array([mixed % 5, mixed // 5 % 5, mixed // 25]), extras={"seen": np.float32(mixed)}
+        )
+
+
+class Encoding(Remembering):
+    """A policy with memory that takes its time."""
+
+    seconds = 1.4 / FPS
+
+    def encode(self, observation: Any, decision: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().encode(observation, decision)
+
+
+class Instant(Encoding):
+    seconds = 0.0
+
+
+def leaves(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return [leaf for each in value.values() for leaf in leaves(each)]
+    return [value]
+
+
+STATES = gym.spaces.Dict({"state": gym.spaces.Box(0, PRIME, (), np.int64)})
+CHUNKS = {
+    **{"default_action": Chunk(3, "noop"), "committed_prefix": 2, "stack_size": 2},
+    "extras": gym.spaces.Dict({"seen": gym.spaces.Box(0, 1000, ())}),
+}
+
+
+@pytest.mark.parametrize(
+    ("make_policy", "make_instant", "arguments"),
+    [
+        (lambda: Thinking(1.4 / FPS), lambda: Thinking(0.0), CHUNKS),
+        (Encoding, Instant, {"features": FEATURES, "extras": STATES}),
+    ],
+    ids=["chunks, prefix, stacks and extras", "a core at release"],
+)
+def test_a_live_run_over_the_loopback_is_the_virtual_clocks_on_its_recorded_times(
+    make_policy: Any, make_instant: Any, arguments: dict[str, Any]
+) -> None:
+    common = {**arguments, "playout": 3, "slot": 2, "seed": 3}
+    release = {"make_release": make_policy} if "features" in arguments else {}
+    for _ in range(5):  # a busy machine may be late
+        worlds = [RecordingEnv(FRAMES), RecordingEnv(FRAMES)]
+        with PolicyServer(make_policy, "tcp://127.0.0.1:0", 2, backend="thread") as server:
+            given = {"backend": "thread", "latency": 1.4 / FPS, **common, **release}
+            live = AsyncRunner(partial(worlds.__getitem__, 0), server.address, 2, FPS, **given)
+            report = live.run(episodes=1)
+        if not any(report.frames[name] for name in ("late_actions", "dropped_actions", "missed_deadlines")):
+            break
+    trace = Replayed(report.latency_trace().latencies)
+    virtual = AsyncRunner(
+        partial(worlds.__getitem__, 1), make_instant, 2, FPS, backend="virtual", latency=trace, **common
+    )
+    again = virtual.run(episodes=1)
+    assert worlds[0].actions == worlds[1].actions
+    assert report.frames["fresh"] == again.frames["fresh"] > 10
+    journey = report.journey_ms
+    assert journey["inference"]["p50"] >= 1400 / FPS
+    assert journey["round_trip"]["p50"] < journey["inference"]["p50"] + 20
+    assert "journey" in str(report)
+
+
+def test_the_round_trips_are_a_trace_that_planning_takes(tmp_path: Path) -> None:
+    with PolicyServer(lambda: Thinking(0.0), "tcp://127.0.0.1:0", 2, backend="thread") as server:
+        runner = AsyncRunner(lambda: RecordingEnv(15), server.address, 2, FPS, backend="thread", latency=0.01, **CHUNKS)
+        report = runner.run(episodes=1)
+    trace = report.latency_trace()
+    assert len(trace.latencies) == len(report.spans)
+    assert trace.mean == pytest.approx(report.latency_ms["mean"] / 1e3)
+    trace.to_json(tmp_path / "trace.json")
+    assert plan(Trace(tmp_path / "trace.json"), fps=FPS, seconds=5).enough is not None
+    report.to_json(tmp_path / "report.json")
