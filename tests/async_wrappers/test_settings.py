@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner
+from async_wrappers.live.machine import Machine
 from async_wrappers.live.settings import RunnerSettings
 from async_wrappers.settings import Settings, choice, declared, documented, flag, positive, setting, takes, whole
 from docs.extensions.generated import parameter_rows
@@ -98,7 +99,7 @@ def test_the_runners_arguments_are_declared_with_types_and_a_meaning_each() -> N
     parameters = inspect.signature(AsyncRunner).parameters
     assert list(parameters) == [each.name for each in fields(RunnerSettings)]
     assert list(parameters)[:7] == ["make_env", "make_policy", "workers", "fps", "stagger", "playout", "slot"]
-    assert parameters["make_env"].annotation == Callable[[], gym.Env[Any, Any]]
+    assert parameters["make_env"].annotation == Callable[[], gym.Env[Any, Any] | Machine]
     assert parameters["journal"].annotation is int
     kinds = [each.kind for each in parameters.values()]
     assert kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 7 + [inspect.Parameter.KEYWORD_ONLY] * (len(kinds) - 7)

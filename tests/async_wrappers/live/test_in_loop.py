@@ -199,6 +199,11 @@ def test_what_means_nothing_beside_it_is_refused(terms: dict[str, Any], sentence
         AsyncRunner(lambda: RecordingEnv(), lambda: act, **{"workers": 0, "fps": FPS, **terms})
 
 
+def test_a_policy_on_another_machine_is_not_in_the_loop() -> None:
+    with pytest.raises(ValueError, match=r"workers must be >= 1 with a policy on another machine \('tcp://.*, got 0"):
+        AsyncRunner(lambda: RecordingEnv(), "tcp://127.0.0.1:5555", workers=0, fps=FPS)
+
+
 def test_its_report_says_so_and_can_be_drawn(tmp_path: Any) -> None:
     report, _ = play("virtual")
     assert "workers    none: the policy runs in the loop" in str(report)
