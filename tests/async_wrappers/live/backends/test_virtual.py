@@ -395,6 +395,7 @@ SCHEMA = {
     "loop_share": None,
     "realtime": None,
     "recording": None,
+    "journey_ms": dict,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,
