@@ -64,7 +64,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -107,7 +107,7 @@ class _Episode:
     """
 
     def __init__(self, journal: Journal | None, record: Measurements, number: int, lived: int) -> None:
-        self._journal = journal
+        self._journal, self.number = journal, number
         self.transitions = Transitions(journal)
         self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
         self.last_action: Any = None
@@ -261,11 +261,6 @@ class EnvironmentLoop:
         """Play an episode, or as much of it as fits into the phase; return its number of frames."""
         seed = episode_seed(self._config.seed, phase.number, number)
         observation, _ = self._env.reset(seed=seed)
-        self._default_action.reset(seed)
-        if self._safe_action is not self._default_action:
-            self._safe_action.reset(seed)
-        if self._guard is not None:
-            self._guard.begin_episode()
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
@@ -313,21 +308,28 @@ class EnvironmentLoop:
             episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
         else:
             episode.transitions.abandon()
+        self._end_episode(episode, observation, frame, played, info)
+        return frame
+
+    def _end_episode(
+        self, episode: _Episode, observation: Any, frame: int, played: int, info: Mapping[str, Any]
+    ) -> None:
+        """Book an episode that has ended, or that the phase's end has cut, and leave a machine with the safe action."""
         if self._guard is not None:
             self._record.limited, self._record.unsent = self._guard.limited, [*self._guard.unsent]
-        if halves.reads_late:
+        if self._halves.reads_late:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
             missed = episode.missed if episode.paused is None else frame - episode.paused
-            leave = halves.send if self._guard is None else self._guard.leave
+            leave = self._halves.send if self._guard is None else self._guard.leave
             leave(self._safe_action(observation, episode.last_action, missed + 1))
         self._recorder.end_episode(observation, frame)
-        clock.end_episode(frame, played)
-        self._record.episodes.append(EpisodeTiming(episode.score, frame, number, clock.begin, info.get("won")))
+        self.clock.end_episode(frame, played)
+        timing = EpisodeTiming(episode.score, frame, episode.number, self.clock.begin, info.get("won"))
+        self._record.episodes.append(timing)
         self._record.effects.append(episode.effects)
         if episode.paused is not None:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
-        return frame
 
     def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:
         """Note that the frame's action is not the one that was to be sent."""
@@ -451,7 +453,12 @@ class EnvironmentLoop:
         return True
 
     def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
-        """Begin an episode on the clock, the first one with a warm-up; memory, chunks and stacks are cleared."""
+        """Begin an episode on the clock, the first one with a warm-up; whatever knows of the one before is cleared."""
+        self._default_action.reset(seed)
+        if self._safe_action is not self._default_action:
+            self._safe_action.reset(seed)
+        if self._guard is not None:
+            self._guard.begin_episode()
         if not self.clock.has_begun:
             first = observation if self._prefix is None else self._prefix.join(observation, [])
             answer = self.clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
