@@ -6,6 +6,7 @@
 * `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
 * `RampDown`: a default action that brings the last one down to the no-op.
+* `Limits`: bounds, rate and jerk of what a machine is sent; `LimitAction` is a wrapper that keeps them.
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
@@ -38,6 +39,7 @@ from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
     from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
@@ -104,6 +106,8 @@ __all__ = [
     "Gamma",
     "KeepEntries",
     "Latency",
+    "LimitAction",
+    "Limits",
     "LocalEnvs",
     "LogNormal",
     "Machine",

@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from collections import deque
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from async_wrappers import AsyncRunner
 from tests.worlds.forks import fork_trials
 
 __all__ = ["fork_trials"]
@@ -174,3 +176,44 @@ def test_runs_side_by_side_give_a_table_and_a_figure(tmp_path: Path, capsys: pyt
 def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="holds no finished run in AGENT/SEED"):
         example("agents_side_by_side.py")["main"](tmp_path)
+
+
+def test_the_arm_of_the_robot_page_comes_to_rest_when_its_policys_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mujoco")
+    for name in ("arm", "policy", "robot"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
+    robot = import_module("robot")
+    log = tmp_path / "log.npz"
+    with pytest.warns(RuntimeWarning, match="the policy server at tcp://.* is not reached"):
+        report = robot.play(seconds=3, kill_at=1.5, away=60, log=log)
+    robot.draw_ages(report, log, 1.5, tmp_path / "ages.png")
+    assert (tmp_path / "ages.png").stat().st_size > 10_000
+    assert report.frames["total"] == 150
+    assert report.frames["fresh"] > 10
+    assert report.lost["lost"] >= 1
+    speeds = np.abs(np.load(log)["speeds"])
+    assert speeds[:75].max() > 1
+    assert speeds[-1].max() < 0.05
+    for name in ("arm", "policy", "robot"):
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_the_arm_follows_its_target_better_than_one_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On simulated time, under the delay that the policy was trained with."""
+    pytest.importorskip("mujoco")
+    for name in ("arm", "policy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
+    arm, policy = import_module("arm"), import_module("policy")
+    trained = policy.Policy(thinks=0)
+    returns = {}
+    for name, make in {"trained": lambda: trained, "at rest": lambda: lambda o: np.zeros(2, np.float32)}.items():
+        features = {"features": arm.ArmEnv.observation_space} if name == "trained" else {}
+        runner = AsyncRunner(arm.ArmEnv, make, 4, arm.FPS, backend="virtual", latency=0.065, playout=4, **features)
+        returns[name] = runner.run(frames=300, max_episode_frames=300).episodes[0].score
+    assert returns["trained"] > returns["at rest"] / 2
+    for name in ("arm", "policy"):
+        monkeypatch.delitem(sys.modules, name)

@@ -22,6 +22,7 @@ from gymnasium.spaces import Box
 
 from async_wrappers import AsyncRunner, Chunk, Decision
 from async_wrappers.live.adapters.lerobot import LeRobotMachine, left_over, lerobot_policy
+from async_wrappers.testing.machines import MachineContract
 
 SCALE = 4.0  # of the stand-in's normalised actions
 HORIZON = 8
@@ -346,3 +347,8 @@ def test_a_feature_of_another_kind_is_refused() -> None:
     robot.observation_features = {"name": "a string"}  # type: ignore[dict-item]
     with pytest.raises(ValueError, match=r"numbers .float. or pictures .shapes., got 'name'"):
         LeRobotMachine(robot)
+
+
+class TestLeRobotMachine(MachineContract):
+    def make_machine(self) -> LeRobotMachine:
+        return LeRobotMachine(Robot(), low=-100, high=100)

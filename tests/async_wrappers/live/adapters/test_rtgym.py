@@ -9,6 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Tuple
 
 from async_wrappers.live.adapters.rtgym import RtgymMachine
+from async_wrappers.testing.machines import MachineContract
 
 
 class Drone:
@@ -69,3 +70,8 @@ def test_the_default_action_is_the_no_op_where_there_is_one() -> None:
 def test_what_is_no_interface_is_refused(interface: Any) -> None:
     with pytest.raises(ValueError, match=r"an object of a class like rtgym's .* has send_control, .*, got <"):
         RtgymMachine(interface)
+
+
+class TestRtgymMachine(MachineContract):
+    def make_machine(self) -> RtgymMachine:
+        return RtgymMachine(Drone())

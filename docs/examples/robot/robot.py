@@ -1,0 +1,175 @@
+"""An arm that waits for nobody, a slow policy on a server, and the server killed in the middle.
+
+``python docs/examples/robot/robot.py`` plays 12 seconds of real time and prints the report. It writes ``arm_ages.png``,
+both ages over time, and ``arm.gif``, the arm. docs/live/robot.md walks through it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from ctypes.util import find_library
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if __name__ == "__main__" and find_library("EGL"):
+    os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported: it renders without a screen
+from arm import FPS, MODEL, Arm
+from policy import make_policy
+
+from async_wrappers import AsyncRunner, RampDown
+
+HERE = Path(__file__).parent
+WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due
+
+
+class Server:
+    """``python -m async_wrappers serve``, in a process of its own."""
+
+    def __init__(self, factory: str = "policy:make_policy") -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        serve = [sys.executable, "-m", "async_wrappers", "serve", factory, "--bind", self.address]
+        self.command = [*serve, "--workers", str(WORKERS), "--threads"]
+        self.process: Any = None
+
+    def start(self) -> None:
+        """Start it, and return when it listens."""
+        self.process = subprocess.Popen(self.command, cwd=HERE, stdout=subprocess.PIPE, text=True)
+        print(self.process.stdout.readline().strip(), flush=True)
+
+    def comes_back(self, after: float, ended: threading.Event) -> None:
+        """Wait for its death, and start it again some seconds later, unless the run has ended."""
+        self.process.wait()
+        print("the server was killed", flush=True)
+        if not ended.wait(after):
+            self.start()
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+
+
+def kill(status: Any, pid: int, frame: int) -> None:
+    """Kill the server on a frame; called in the arm's process as each frame begins."""
+    if status.frame == frame:
+        os.kill(pid, signal.SIGKILL)
+
+
+def play(seconds: float, kill_at: float, away: float, log: Path, factory: str = "policy:make_policy") -> Any:
+    """Play, and return the report."""
+    server, ended = Server(factory), threading.Event()
+    server.start()
+    back = threading.Thread(target=server.comes_back, args=(away, ended))
+    back.start()
+    try:
+        runner = AsyncRunner(
+            partial(Arm, log),
+            server.address,
+            WORKERS,
+            FPS,
+            playout=PLAYOUT,
+            default_action=RampDown(25, hold=3),  # hold the last speed for 3 frames, then slow down over 25
+            features=Arm.observation_space,  # what the server's half of the policy answers; see policy.py
+            make_release=make_policy,
+            calibration_time=1.0,
+            seed=1,
+        )
+        return runner.run(seconds=seconds, on_frame=partial(kill, pid=server.process.pid, frame=round(kill_at * FPS)))
+    finally:
+        ended.set()
+        if back.is_alive() and server.process.poll() is None:
+            server.process.kill()  # nobody has killed it, or it is not up again yet
+        back.join()
+        if server.process.poll() is None:
+            server.end()
+
+
+def ages(report: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the frames in seconds, the age of the observation behind the last action on each, in ms, and of each
+    inference when it began, in seconds, and the age of its reading then, in ms.
+    """
+    total = report.frames["total"]
+    behind = np.full(total, np.nan)
+    applied = sorted((span.effect, span.start) for span in report.spans if span.effect is not None)
+    for (effect, start), (end, _) in zip(applied, [*applied[1:], (total, 0)], strict=True):
+        behind[effect:end] = (np.arange(effect, end) - start) * 1000 / FPS
+    read = np.array([(span.began / 1e9, span.began / 1e6 - span.start * 1000 / FPS) for span in report.spans])
+    return np.arange(total) / FPS, behind, read[:, 0], read[:, 1]
+
+
+def draw_ages(report: Any, log: Path, kill_at: float, path: Path) -> None:
+    """Draw both ages and the arm's speeds over time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    time, behind, began, fresh = ages(report)
+    rows = np.load(log)
+    figure, (above, middle, below) = plt.subplots(3, 1, figsize=(9, 7), sharex=True, layout="constrained")
+    above.step(time, behind, where="post", color="tab:blue")
+    above.set(yscale="log", ylabel="ms", title="Age of the observation behind the arm's last action")
+    middle.plot(began, fresh, ".", color="tab:green", markersize=3)
+    middle.set(ylabel="ms", title="Age of the reading when its inference begins")
+    when = rows["time"] - rows["time"][0]
+    below.plot(when, rows["speeds"], label=("shoulder", "elbow"))
+    below.set(xlabel="seconds", ylabel="radians per second", title="Speeds of the joints")
+    below.legend(loc="upper right")
+    for axes in (above, middle, below):
+        axes.axvline(kill_at, color="tab:red", linestyle="--")
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw_arm(report: Any, log: Path, path: Path, every: int = 5, size: int = 220) -> None:
+    """Draw the arm as a moving picture; its frame is red where the arm follows no action of the policy's."""
+    import mujoco
+    from PIL import Image, ImageOps
+
+    model = mujoco.MjModel.from_xml_string(MODEL)
+    data, renderer = mujoco.MjData(model), mujoco.Renderer(model, size, size)
+    rows, (_, behind, _, _) = np.load(log), ages(report)
+    pictures = []
+    for k in range(0, min(len(behind), len(rows["angles"])), every):
+        data.qpos[:], data.mocap_pos[0, :2] = rows["angles"][k], rows["target"][k]
+        mujoco.mj_forward(model, data)
+        renderer.update_scene(data, camera="above")
+        is_alone = not behind[k] <= 2 * PLAYOUT * 1000 / FPS
+        picture = ImageOps.expand(Image.fromarray(renderer.render()), 6, "#d62728" if is_alone else "#dddddd")
+        pictures.append(picture.quantize(32, dither=Image.Dither.NONE))
+    renderer.close()
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=1000 * every // FPS, loop=0)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=12.0, help="of real time (12)")
+    parser.add_argument("--kill-at", type=float, default=4.0, help="seconds until the server is killed (4)")
+    parser.add_argument("--away", type=float, default=2.0, help="seconds until it is started again (2)")
+    parser.add_argument("--output", type=Path, default=Path(), help="folder of both pictures (here)")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "arm.npz")
+        report = play(options.seconds, options.kill_at, options.away, log)
+        print(report)
+        draw_ages(report, log, options.kill_at, options.output / "arm_ages.png")
+        try:
+            draw_arm(report, log, options.output / "arm.gif")
+        except Exception as error:  # MuJoCo's own kinds: no EGL here
+            print(f"no moving picture, as nothing can be rendered here ({error}): try MUJOCO_GL=osmesa")
+    return report
+
+
+if __name__ == "__main__":
+    main()
