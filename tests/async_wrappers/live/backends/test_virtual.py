@@ -391,6 +391,7 @@ SCHEMA = {
     "off_policy": dict,
     "stopped": None,
     "released": int,
+    "journey_ms": None,
     "timeline_s": None,
     "loop_share": None,
     "realtime": None,
