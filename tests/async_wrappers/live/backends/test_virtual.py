@@ -396,6 +396,7 @@ SCHEMA = {
     "loop_share": None,
     "realtime": None,
     "recording": None,
+    "journey_ms": dict,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,
