@@ -391,7 +391,6 @@ SCHEMA = {
     "off_policy": dict,
     "stopped": None,
     "released": int,
-    "journey_ms": None,
     "timeline_s": None,
     "loop_share": None,
     "realtime": None,
