@@ -152,13 +152,15 @@ class SquashedGaussian:
 
         log pi(tanh u) = sum_i [log N(u_i; mean_i, std_i) - 2 (log 2 - u_i - softplus(-2 u_i))]
 
-    in which nothing is rounded to infinity near the bounds. The parameters are those of `Gaussian`; `log_std_range`
-    clips the logarithms of the deviations.
+    in which nothing is rounded to infinity near the bounds. The parameters are those of `Gaussian`.
+
+    Attributes:
+        log_std_range: What the logarithms of the deviations are clipped to.
     """
 
     def __init__(self, size: int, log_std_range: tuple[float, float] = (-20.0, 2.0)) -> None:
         """Take the numbers of an action, A, and the range."""
-        self.parameters, self._range = 2 * size, log_std_range
+        self.parameters, self.log_std_range = 2 * size, log_std_range
 
     def sample_with_log_prob(self, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions `[..., A]` by standard normal numbers, and their log-densities `[...]`; both have gradients.
@@ -199,7 +201,7 @@ class SquashedGaussian:
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = parameters.chunk(2, dim=-1)
-        return mean, log_std.clamp(*self._range)
+        return mean, log_std.clamp(*self.log_std_range)
 
 
 def _of_noise(noise: Tensor, log_std: Tensor) -> Tensor:

@@ -37,13 +37,13 @@ from async_wrappers.agents.learning import (
     Batch,
     Learning,
     Loss,
-    LossOutput,
     Monitor,
     Networks,
     Passes,
     batch_tensors,
+    mean_loss,
+    sum_of_losses,
 )
-from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.optimizers import clip_gradient_norm
 from async_wrappers.agents.replay.segments import check_snapshot
 from async_wrappers.agents.replay.store import SampledBatch, Source, Store
@@ -285,7 +285,7 @@ class Learner:
         for minibatch in minibatches():
             begin = perf_counter()
             output = self._loss(networks, minibatch, rng)
-            loss = _mean(output, minibatch)
+            loss = mean_loss(output, minibatch)
             priority = output.priority if "weight" in batch and priority is None else priority  # the first pass's
             self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
             if not self.compute.deferred:
@@ -323,8 +323,8 @@ class Learner:
         networks = self.networks._replace(updates=self.updates_of_all)
         output = self._loss(networks, batch, rng)
         if sampled.first_steps is not None:
-            output = _sum(output, self._loss(networks, self.tensors(sampled.first_steps), rng))
-        loss = _mean(output, batch)
+            output = sum_of_losses(output, self._loss(networks, self.tensors(sampled.first_steps), rng))
+        loss = mean_loss(output, batch)
         self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
         self._send_losses_to_host(loss.detach(), output.priority if "weight" in batch else None, sampled)
         return self._backward(loss, output.metrics, begin)
@@ -336,8 +336,8 @@ class Learner:
         begin = self.times.add("Loss", begin)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
-        each_gradient = {name: parameter.grad for name, parameter in self._parameters.items()}
-        gradients = {name: gradient for name, gradient in each_gradient.items() if gradient is not None}
+        each = self._parameters.items()
+        gradients = {name: gradient for name, parameter in each if (gradient := parameter.grad) is not None}
         if self.compute.deferred:
             spoilt = ~loss.isfinite()
             for gradient in gradients.values():
@@ -632,21 +632,6 @@ class Learner:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
-
-
-def _mean(output: LossOutput, batch: Batch) -> Tensor:
-    """Return the mean of a loss, weighted where the batch has weights."""
-    if "weight" not in batch:
-        return output.loss.mean()
-    if output.priority is None:
-        raise ValueError("the loss must return priorities, as the replay draws by them, got None: give priority=[B]")
-    return importance_weighted(output.loss, batch["weight"])
-
-
-def _sum(one: LossOutput, other: LossOutput) -> LossOutput:
-    """Add two losses of the same transitions; the metrics are those of the first."""
-    priority = None if one.priority is None or other.priority is None else one.priority + other.priority
-    return LossOutput(one.loss + other.loss, priority, one.metrics)
 
 
 def _as_they_are(action: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.optimizers import create_optimizer, polynomial_decay
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import (
@@ -37,6 +38,8 @@ __all__ = [
     "Networks",
     "Passes",
     "batch_tensors",
+    "mean_loss",
+    "sum_of_losses",
 ]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
@@ -76,6 +79,25 @@ class LossOutput(NamedTuple):
     priority: Tensor | None = None
     metrics: Mapping[str, Tensor] = {}
     mean_over: Tensor | None = None
+
+
+def mean_loss(output: LossOutput, batch: Batch) -> Tensor:
+    """Return the mean of a loss, weighted where the batch has weights.
+
+    Raises:
+        ValueError: The batch has weights, and the loss returned no priorities.
+    """
+    if "weight" not in batch:
+        return output.loss.mean()
+    if output.priority is None:
+        raise ValueError("the loss must return priorities, as the replay draws by them, got None: give priority=[B]")
+    return importance_weighted(output.loss, batch["weight"])
+
+
+def sum_of_losses(one: LossOutput, other: LossOutput) -> LossOutput:
+    """Add two losses of the same transitions; the metrics are those of the first."""
+    priority = None if one.priority is None or other.priority is None else one.priority + other.priority
+    return LossOutput(one.loss + other.loss, priority, one.metrics)
 
 
 Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]

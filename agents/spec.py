@@ -129,6 +129,8 @@ class Spec:
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
             its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
+        learns_from: Which action a live transition holds where another one was sent than the policy drew (limits, a
+            machine's driver): ``"sent"``, or ``"drawn"`` for a learner that needs the density of the policy's own.
         features: Space of the features that a worker's `encode` passes to `release`, for an agent with memory
             (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """
@@ -144,6 +146,7 @@ class Spec:
     in_flight: int | None = 0
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
+    learns_from: ClassVar[str] = "sent"
     needs_effect: bool = False
 
     def __init__(

@@ -6,6 +6,7 @@
 * `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
 * `RampDown`: a default action that brings the last one down to the no-op.
+* `Limits`: bounds, rate and jerk of what a machine is sent; `LimitAction` is a wrapper that keeps them.
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
@@ -13,6 +14,9 @@
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
 * `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
+* `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
+  `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
+  `python -m async_wrappers plan --batch-ms`.
 * `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
   interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
@@ -38,8 +42,10 @@ from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
+    from async_wrappers.analysis.capacity import Capacity, capacity
     from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
@@ -65,6 +71,7 @@ if TYPE_CHECKING:
         as_latency,
         measure,
     )
+    from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches, measure_batches
     from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.realtime import Realtime
     from async_wrappers.live.recording.reader import Recording, load_recording
@@ -72,7 +79,9 @@ if TYPE_CHECKING:
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
+    from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
+    from async_wrappers.schedule.served import ServedSchedule
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
         ExpectedTime,
@@ -88,7 +97,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AppliedActions",
     "AsyncRunner",
+    "BatchLatency",
     "BatchedEnvs",
+    "Batcher",
+    "Capacity",
     "Chunk",
     "ClipReward",
     "CommittedActions",
@@ -104,12 +116,16 @@ __all__ = [
     "Gamma",
     "KeepEntries",
     "Latency",
+    "LimitAction",
+    "Limits",
+    "LinearBatches",
     "LocalEnvs",
     "LogNormal",
     "Machine",
     "MachineEnv",
     "MachineFailed",
     "MaxTime",
+    "MeasuredBatches",
     "Memory",
     "MinAtarEnv",
     "NoAction",
@@ -125,6 +141,7 @@ __all__ = [
     "Recording",
     "RunFailed",
     "Sequential",
+    "ServedSchedule",
     "Shown",
     "SimulatedSchedule",
     "Spikes",
@@ -139,6 +156,7 @@ __all__ = [
     "VectorRealtimeDelay",
     "__version__",
     "as_latency",
+    "capacity",
     "create_atari_environment",
     "create_atari_vector",
     "create_gym_environment",
@@ -148,6 +166,7 @@ __all__ = [
     "load_recording",
     "make_stagger",
     "measure",
+    "measure_batches",
     "plan",
     "probe_delay",
     "timeline",
@@ -156,6 +175,7 @@ __all__ = [
 
 # The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
 _LAZY = {
+    "analysis.capacity": "Capacity capacity",
     "analysis.planning": "Plan plan workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
     "analysis.regret": "Decomposition decompose",
@@ -170,14 +190,17 @@ _LAZY = {
     "envs.falling_blocks": "FallingBlocksEnv",
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "latency.batches": "BatchLatency LinearBatches MeasuredBatches measure_batches",
     "live.machine": "Machine MachineEnv MachineFailed",
     "live.realtime": "Realtime",
     "live.recording.reader": "Recording load_recording",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
+    "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",
+    "schedule.served": "ServedSchedule",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
     "wrappers.vector_delay": "VectorRealtimeDelay",

@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.analysis import scaling
+from async_wrappers.analysis.capacity import capacity, capacity_picture
 from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
@@ -26,6 +27,7 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
+from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
 from async_wrappers.printing import in_pipeline, let_all_be_printed
 from async_wrappers.schedule.simulated import SimulatedSchedule
@@ -73,6 +75,14 @@ def _make_parser() -> _Parser:
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
     of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
+    of.add_argument(
+        "--batch-ms",
+        type=float,
+        nargs=2,
+        metavar=("FIXED", "EACH"),
+        help="many environments on an accelerator: milliseconds of a batch, and of each of its observations",
+    )
+    of.add_argument("--batch-trace", metavar="FILE", help="measured batches, as MeasuredBatches.to_json writes them")
     one.add_argument("--cv", type=float, help="coefficient of variation of a log-normal latency (constant without)")
     one.add_argument("--spike-probability", type=float, help="share of inferences that are slower")
     one.add_argument("--spike-factor", type=float, help="how many times slower they are")
@@ -85,6 +95,15 @@ def _make_parser() -> _Parser:
     one.add_argument("--step-ms", type=float, help="the environment's step, in milliseconds")
     one.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
     one.add_argument("--picture", metavar="FILE", help="draw the time line, such as plan.png (needs matplotlib)")
+    served = one.add_argument_group("many environments, with --batch-ms or --batch-trace")
+    served.add_argument("--envs", type=int, help="a number of environments to forecast beside the most")
+    served.add_argument("--playouts", type=int, nargs="+", metavar="FRAMES", help="delays to try (1 2 3 4 6 8)")
+    served.add_argument("--accelerators", type=int, help="how many compute, a batch at a time each (1)")
+    served.add_argument("--every", type=int, help="frames from one decision of an environment to its next (1)")
+    served.add_argument("--phases", help="spread, or together: all frames begin at once (spread)")
+    served.add_argument("--most", type=int, help="observations in a batch at most")
+    served.add_argument("--price", type=float, help="of an accelerator's hour, for the cost of an environment")
+    served.add_argument("--share", type=float, help="share of actions in time that is enough (0.995)")
     many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
     many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
     many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
@@ -131,7 +150,29 @@ def _make_parser() -> _Parser:
     return parser
 
 
+_SERVED = (
+    "envs",
+    "playouts",
+    "accelerators",
+    "every",
+    "phases",
+    "most",
+    "price",
+    "share",
+)  # flags of many environments
+_ONE = ("workers", "learn_ms", "cores", "model_mb", "release_ms", "step_ms", "spike_probability", "spike_factor")
+
+
 def _plan(options: argparse.Namespace) -> None:
+    if options.batch_ms is not None or options.batch_trace is not None:
+        _capacity(options)
+        return
+    for flag in _SERVED:
+        if getattr(options, flag) is not None:
+            raise ValueError(
+                f"--{flag} is about many environments on an accelerator: give --batch-ms or --batch-trace in the place "
+                "of --latency-ms or --trace"
+            )
     latency = _latency(options)
     found = plan(
         latency,
@@ -148,6 +189,44 @@ def _plan(options: argparse.Namespace) -> None:
     )
     if options.picture is not None:
         _draw(latency, found, options)
+    if options.json == "-":
+        print(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+        return
+    if options.json is not None:
+        found.to_json(options.json)
+    print(found)
+
+
+def _capacity(options: argparse.Namespace) -> None:
+    """Plan for many environments, which accelerators serve."""
+    for flag in _ONE:
+        if getattr(options, flag) is not None:
+            name = flag.replace("_", "-")
+            raise ValueError(f"--{name} is about one environment: it goes with --latency-ms or --trace")
+    latency: LinearBatches | MeasuredBatches
+    if options.batch_trace is not None:
+        if options.cv is not None:
+            raise ValueError(
+                f"--cv must go with --batch-ms, got --cv {options.cv:g} with --batch-trace, which has a spread"
+            )
+        latency = MeasuredBatches(options.batch_trace)
+    else:
+        fixed, each = (milliseconds / 1000 for milliseconds in options.batch_ms)
+        latency = LinearBatches(fixed, each, options.cv or 0.0)
+    given = {flag: getattr(options, flag) for flag in _SERVED if getattr(options, flag) is not None}
+    if "envs" in given:
+        given["environments"] = given.pop("envs")
+    if options.picture is not None:
+        _need_matplotlib()
+    found = capacity(latency, options.fps, seed=options.seed, **given)
+    if options.picture is not None:
+        both = [
+            found
+            if phases == found.phases
+            else capacity(latency, options.fps, seed=options.seed, **given | {"phases": phases})
+            for phases in ("spread", "together")
+        ]
+        capacity_picture(both, ["frames that begin at different times", "frames that begin together"], options.picture)
     if options.json == "-":
         print(json.dumps(found.to_dict(), indent=1, allow_nan=False))
         return

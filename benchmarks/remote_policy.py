@@ -337,9 +337,7 @@ def chaos(seconds: float) -> bool:
     worst = max(waits, default=float("inf"))
     print(f"{len(waits)} kills; seconds until it plays again: {', '.join(f'{wait:.2f}' for wait in waits)}")
     kept = told("worst wait after it listens, s", worst, worst <= 2, "<= 2")
-    kept &= told(
-        "frames late by half a frame, share", report.frames["missed_deadlines"] / report.frames["total"], True, "-"
-    )
+    print(f"frames late by half a frame: {report.frames['missed_deadlines']} of {report.frames['total']}")
     return (
         told("left behind: sockets, shared memory; exit code", len(left) + code, not left and code == 0, "0") and kept
     )

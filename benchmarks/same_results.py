@@ -66,14 +66,18 @@ FEWER = {  # what makes a case affordable; the two numbers differ so that exchan
 TIMES = ("per_second", "seconds", "time", "ActRate", "AddRate", "SampleRate", "LearnRate")  # parts of names
 ADDED = {  # what reports tell since some version: no difference where the earlier commit does not tell it
     "actions_per_frame",
+    "journey_ms",
     "lag_updates",
+    "loop_share",
     "losses",
     "notes",
     "off_policy",
     "paused",
     "phase_state",
+    "realtime",
     "recording",
     "stopped",
+    "timeline_s",
     "too_old",
     "updates_per_action",
     "updates_per_frame",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Dict
@@ -30,6 +30,9 @@ class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
         False, "Draw actions from the policy in evaluation too; otherwise they are the likeliest."
     )
     summary_writing_frequency: int = again(NetworkAgent, "summary_writing_frequency", 100)
+
+    # The loss needs the density of what the policy drew; a limiter between policy and world is part of the world.
+    learns_from: ClassVar[str] = "drawn"
 
     exploration_seed: int
     choose: Callable[..., Any]

@@ -17,9 +17,10 @@ from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.box_actions import BoxActions, real_actions
 from async_wrappers.agents.distributions import SquashedGaussian
 from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
+from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.network_agent import NetworkAgent
-from async_wrappers.agents.networks.box_actor_critic import create_box_actor_critic
+from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
 from async_wrappers.agents.networks.sequence_network import NoCore, check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.replay.settings import ReplaySettings
@@ -42,6 +43,7 @@ from async_wrappers.agents.value_based.dqn import DQN
 __all__ = ["SAC"]
 
 _STEP = "step"  # of a batch: which losses it is for
+_PARTS = ("draw", "loss_of_critics", "loss_of_policy")  # of the loss: methods that a subclass may change
 
 
 @agent("SACAgent")
@@ -101,9 +103,51 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
             return self.loss_of_critics(networks, batch, features, rng)
         if batch.get(_STEP) == "policy":
             return self.loss_of_policy(network, batch, features, rng)
+        if (given := self._in_plain_layers(networks, batch, features, rng)) is not None:
+            loss, error, metrics = joint_loss(given, list(network.parameters()))
+            errors = error.abs().mean(dim=0) if self.priority == "error" else 0.5 * error.square().sum(dim=0)
+            return LossOutput(loss, errors, metrics)
         critics = self.loss_of_critics(networks, batch, features, rng)
         policy = self.loss_of_policy(network, batch, features, rng)
         return LossOutput(critics.loss + policy.loss, critics.priority, {**critics.metrics, **policy.metrics})
+
+    def _in_plain_layers(
+        self, networks: Networks, batch: Batch, features: Tensor, rng: np.random.Generator
+    ) -> Given | None:
+        """Return what the joint loss is a function of, if its gradient may be computed by the chain rule.
+
+        That is on a CPU in float32, for plain perceptrons, and for losses that no subclass changes. On a GPU the rows
+        of each critic would have to be waited for.
+        """
+        network: Any = networks.module
+        target = networks.target
+        own = all(getattr(type(self), name) is getattr(SAC, name) for name in _PARTS)
+        if not own or self.compute.bf16 or features.device.type != "cpu" or not isinstance(target, Critics):
+            return None
+        layers, targets = plain_layers(network), perceptrons(target.each)
+        if layers is None or targets is None or type(self.distribution) is not SquashedGaussian:
+            return None
+        met, read = self._met(batch, "next_")
+        seen, next_seen = (
+            network.actor.encode(each[START] if self.needs_effect else each)
+            for each in (batch["observation"], batch["next_observation"])
+        )
+        noise = rng.standard_normal((2 * len(features), self.actions.size), dtype=np.float32)
+        return Given(
+            *layers,
+            targets,
+            network.log_temperature,
+            seen,
+            next_seen,
+            features,
+            network.critics.encode(met, read),
+            batch["action"],
+            self.reward_scale_factor * batch["reward"],
+            batch["discount"],
+            torch.from_numpy(noise),
+            self.distribution.log_std_range,
+            self.entropy_target,
+        )
 
     def loss_of_critics(
         self, networks: Networks, batch: Batch, features: Tensor, rng: np.random.Generator

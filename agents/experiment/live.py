@@ -277,6 +277,7 @@ class LiveRunner(Runner):
             features=self._spec.features,
             **({"stack_size": self._spec.stack_size} if self._spec.whole_stacks else {}),
             **({"report_effect": True} if self._spec.needs_effect else {}),
+            **({"learns_from": "drawn"} if self._spec.learns_from == "drawn" else {}),
             **terms,
         )
 

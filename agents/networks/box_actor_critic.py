@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from async_wrappers.agents.box_actions import BoxActions
+from async_wrappers.agents.losses.chain_rule import Layers, perceptrons
 from async_wrappers.agents.networks.q_network import TORSOS, DictTorso, auto_torso, checked_shapes, resolved
 from async_wrappers.agents.networks.sequence_network import SequenceNetwork
 from async_wrappers.agents.networks.torsos import (
@@ -31,7 +32,7 @@ from async_wrappers.agents.networks.torsos import (
     output_size,
 )
 
-__all__ = ["BoxActorCritic", "Critics", "GaussianHead", "create_box_actor_critic"]
+__all__ = ["BoxActorCritic", "Critics", "GaussianHead", "create_box_actor_critic", "plain_layers"]
 
 
 class GaussianHead(nn.Module):
@@ -172,6 +173,22 @@ class BoxActorCritic(nn.Module):
     def feed_previous(self) -> bool:
         """Whether the actor reads the previous action and reward."""
         return self.actor.feed_previous
+
+
+def plain_layers(network: Any) -> tuple[Layers, list[Layers]] | None:
+    """Return the layers of the actor and of each critic, of which `losses.chain_rule` gives the gradient.
+
+    Returns:
+        None for a network of other parts than `Linear` layers with ReLUs between them, and for a window of actions.
+    """
+    actor, critics = network.actor, network.critics
+    known = type(network) is BoxActorCritic and type(actor) is SequenceNetwork and type(critics) is Critics
+    if not known or type(actor.head) is not GaussianHead or actor.action_window is not None:
+        return None
+    if any(True for torso in (actor.torso, critics.torso) for _ in torso.parameters()):
+        return None
+    layers = perceptrons([actor.head.layers, *critics.each])
+    return None if layers is None else (layers[0], layers[1:])
 
 
 _OF_AGENT = ["num_critics", "num_layers", "hidden_units", "action_window", "critic_window"]

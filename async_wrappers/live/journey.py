@@ -50,10 +50,12 @@ class ClockOffset:
     def __init__(self) -> None:
         """See the module."""
         self._known: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # (length of the interval, twice its middle)
+        self._best: tuple[int, int] | None = None  # the shortest of them
 
     def forget(self) -> None:
         """Begin anew, with another server or another life of it."""
         self._known.clear()
+        self._best = None
 
     def journey(self, sent: int, times: tuple[int, int, int, int], here: int) -> Journey | None:
         """Return the parts of an exchange, and remember it.
@@ -70,8 +72,14 @@ class ClockOffset:
         length = (here - sent) - (answered - received)
         if not received <= began <= ended <= answered or length < 0:
             return None
-        self._known.append((length, received - sent + answered - here))
-        shortest, twice = min(self._known)
+        newest = length, received - sent + answered - here
+        if len(self._known) == _REMEMBERED and self._known[0] == self._best:
+            self._known.popleft()
+            self._best = min(self._known)
+        self._known.append(newest)
+        if self._best is None or newest < self._best:
+            self._best = newest
+        shortest, twice = self._best
         out = received - twice // 2 - sent
         parts = out, began - received, ended - began
         return Journey(*parts, here - sent - sum(parts), (shortest + 1) // 2)

@@ -83,6 +83,7 @@ from async_wrappers.live.recording.rows import NoRecorder, Recorder
 from async_wrappers.live.release import Release
 from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
+from async_wrappers.live.safety import deadman_of, guard_of
 from async_wrappers.live.workers import Action, Features, Inference, Refusal
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import make_default_action, written_call
@@ -166,9 +167,10 @@ class EnvironmentLoop:
         """See the class."""
         env = as_environment(env)
         refuse_oracles(env)
-        self._halves = halves_of(env)
         self._env, self._config, self._release = env, config, release
-        self._journal, self._controls, self._stops = journal, controls, stops
+        self._journal, self._controls = journal, controls
+        self._asked_to_stop = False
+        self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
         self._recorder: Recorder | NoRecorder = NoRecorder() if recorder is None else recorder
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
         name, safe_line = "default_action", line
@@ -184,8 +186,12 @@ class EnvironmentLoop:
         if journal is not None:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
+        self._halves = halves_of(env)
+        self._guard, self._deadman = guard_of(config, env, self._halves, warns), deadman_of(config, now, warns)
+        if self._guard is not None:
+            self._halves = self._guard
         self.clock = clock(
-            transport, config, controls, stops, now, warns, started=self._note_start, splits=release is not None
+            transport, config, controls, self._stops, now, warns, started=self._note_start, splits=release is not None
         )
 
     def play(self, phase: PhaseSpec) -> Measurements:
@@ -198,6 +204,8 @@ class EnvironmentLoop:
         except BaseException:
             self._halves.abandon()
             raise
+        finally:
+            self._asked_to_stop = False
 
     def _play(self, phase: PhaseSpec) -> Measurements:
         self.begun = False  # whether anything has been played
@@ -207,11 +215,13 @@ class EnvironmentLoop:
         self._updates = self._updates_made()
         if phase.phase_state is not None:
             set_phase_state(self._env, phase.phase_state)
+        if self._guard is not None:
+            self._guard.begin_run()
         self.begun = True
         frames = episodes = 0
         with clock.undisturbed():
             while phase.goes_on(frames, episodes) and not record.stopped:
-                clock.rest(lambda: self.paused)
+                clock.rest(self._watch)
                 if record.stopped:
                     break
                 frames += self._play_episode(phase, phase.first_episode + episodes, frames)
@@ -219,6 +229,10 @@ class EnvironmentLoop:
         clock.end_phase()
         record.phase_state = plain_data("the environment's phase_state", phase_state_of(self._env))
         return record
+
+    def stop(self) -> None:
+        """End the phase that goes on before its next frame; from any thread."""
+        self._asked_to_stop = True
 
     def pause(self, paused: bool) -> None:
         """Pause from the next frame on, or go on; from any thread."""
@@ -232,6 +246,13 @@ class EnvironmentLoop:
         """Whether it is to be paused."""
         return self._halted if self._controls is None else bool(self._controls.halted)
 
+    def _watch(self) -> bool:
+        """Return whether it is to be paused; a deadman that is let go pauses it."""
+        if self._deadman is not None and not self.paused and not self._deadman.held():
+            self._record.released += 1
+            self.pause(True)
+        return self.paused
+
     def _updates_made(self) -> int:
         """Return how many updates the learners have made in the phase."""
         return 0 if self._controls is None else int(self._controls.updates.sum()) - self._updates
@@ -243,6 +264,8 @@ class EnvironmentLoop:
         self._default_action.reset(seed)
         if self._safe_action is not self._default_action:
             self._safe_action.reset(seed)
+        if self._guard is not None:
+            self._guard.begin_episode()
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
@@ -290,10 +313,13 @@ class EnvironmentLoop:
             episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
         else:
             episode.transitions.abandon()
+        if self._guard is not None:
+            self._record.limited, self._record.unsent = self._guard.limited, [*self._guard.unsent]
         if halves.reads_late:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
             missed = episode.missed if episode.paused is None else frame - episode.paused
-            halves.send(self._safe_action(observation, episode.last_action, missed + 1))
+            leave = halves.send if self._guard is None else self._guard.leave
+            leave(self._safe_action(observation, episode.last_action, missed + 1))
         self._recorder.end_episode(observation, frame)
         clock.end_episode(frame, played)
         self._record.episodes.append(EpisodeTiming(episode.score, frame, number, clock.begin, info.get("won")))
@@ -362,7 +388,8 @@ class EnvironmentLoop:
 
     def _pause_or_resume(self, episode: _Episode, observation: Any, frame: int) -> None:
         """Begin or end a pause on this frame, if asked; after a pause all is as in the beginning of an episode."""
-        if self.paused and episode.paused is None:
+        paused = self._watch()
+        if paused and episode.paused is None:
             episode.paused = frame
             episode.cut(self._following(observation, frame), frame, observation)
             self.clock.close(frame - 1)
@@ -372,7 +399,7 @@ class EnvironmentLoop:
                 self._stacks.begin()
             if self._release is not None:
                 self._release.begin_episode()
-        elif episode.paused is not None and not self.paused:
+        elif episode.paused is not None and not paused:
             episode.pauses.append((episode.paused, frame))
             episode.paused, episode.last_action, episode.missed = None, None, 0
             self.clock.reopen()

@@ -103,6 +103,9 @@ class Measurements:
         dropped: Actions computed and never applied.
         late: Actions released after they were due.
         too_old: Actions that would have been applied, and were refused as older than ``max_age``.
+        limited: Frames on which a limit changed the action.
+        released: How often the deadman was let go.
+        unsent: The newest actions of a dry run.
         pauses: First frame of each pause and the frame after its last, by episode.
         waited: Nanoseconds for which the next episode waited for the end of a pause.
         accepted: Number of the policy's answers that were actions.
@@ -141,6 +144,9 @@ class Measurements:
     dropped: int = 0
     late: int = 0
     too_old: int = 0
+    limited: int = 0
+    released: int = 0
+    unsent: list[Any] = field(default_factory=list)
     pauses: list[list[tuple[int, int]]] = field(default_factory=list)
     waited: int = 0
     accepted: int = 0
@@ -228,6 +234,7 @@ class Measurements:
                 "dropped_actions": self.dropped,
                 "late_actions": self.late,
                 "too_old": self.too_old,
+                "limited": self.limited,
                 "missed_deadlines": self._missed_deadlines(),
             },
             lateness_ms=self._statistics(self.lateness, 1e6),
@@ -247,6 +254,8 @@ class Measurements:
             lag_updates=None if self.lags is None else self._statistics(self.lags, 1),
             off_policy=self.off_policy,
             stopped=self.reason,
+            released=self.released,
+            unsent=tuple(self.unsent),
             pauses=tuple(
                 (self._at(episode, begin), self._at(episode, end))
                 for episode, pauses in zip(self.episodes, self.pauses, strict=False)
@@ -339,7 +348,8 @@ class TimingReport:
         learner_step_ms: Of each update; None without a learner.
         frames: Counts: total, fresh (with an action of the agent's), default, paused (the rest of total),
             dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
-            refused as older than ``max_age``), missed_deadlines (frames that began more than half a frame late).
+            refused as older than ``max_age``), limited (frames on which `Limits` changed the action), missed_deadlines
+            (frames that began more than half a frame late).
         lateness_ms: By how much frames began after their deadline.
         drift_ms: Lateness of the last frame less that of the first.
         fps: Frames per second that were reached.
@@ -363,6 +373,8 @@ class TimingReport:
         off_policy: Means over the updates of Rho (the ratio of the policy that learns to the one that acted),
             EffectiveSampleSize (of these ratios, a share) and KL, where the learner returns them.
         stopped: Why the run ended before its length was reached; None if it did not.
+        released: How often the deadman was let go.
+        unsent: The actions that a dry run would have sent, one a frame; of the newest 100,000 frames.
         pauses: When each pause began and ended, in nanoseconds of the run's time line.
         recording: ``directory``, ``frames`` (those in its files) and ``dropped`` of a run that was recorded; None
             without a recording.
@@ -397,6 +409,8 @@ class TimingReport:
     lag_updates: dict[str, float] | None = None
     off_policy: dict[str, float] = field(default_factory=dict)
     stopped: str | None = None
+    released: int = 0
+    unsent: tuple[Any, ...] = ()
     pauses: tuple[tuple[int, int], ...] = ()
     recording: dict[str, Any] | None = None
     timeline_s: float | None = None
@@ -445,8 +459,8 @@ class TimingReport:
         return sum(episode.won is False for episode in self.episodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without spans, pauses and the last update's scalars."""
-        without = ("spans", "scalars", "pauses")
+        """Return the report as plain data, without spans, pauses, unsent actions and the last update's scalars."""
+        without = ("spans", "scalars", "pauses", "unsent")
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
         last = {"phase_state": plain.pop("phase_state"), "notes": [list(note) for note in plain.pop("notes")]}
@@ -533,7 +547,8 @@ class TimingReport:
             yield "time line", f"the last {self.timeline_s:g} s; percentiles are of the whole run, {within}"
         dropped, late = self.frames["dropped_actions"], self.frames["late_actions"]
         old = f", {self.frames['too_old']} too old" if self.frames.get("too_old") else ""
-        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused{old}"
+        limited = f", {self.frames['limited']} limited" if self.frames.get("limited") else ""
+        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused{old}{limited}"
         yield "latency", f"{_line(self.latency_ms)} ms"
         yield "delay", f"{_line(self.delay_frames)} frames"
         if self.lag_updates is not None:

@@ -21,6 +21,7 @@ from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
 from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows
+from async_wrappers.wrappers.limits import Limits
 
 __all__ = ["Backend", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
 
@@ -56,6 +57,10 @@ class LoopConfig:
     timeline: float | None = None  # seconds that the report's time line holds; None for all
     realtime: Realtime | None = None
     learns_from: str = "sent"
+    limits: Limits | None = None
+    deadman: Any = None  # a function, or a path
+    deadman_timeout: float = 200.0  # milliseconds
+    dry_run: bool = False
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
     in_loop: bool = False
 
@@ -176,6 +181,7 @@ class Backend(Protocol):
     """Where a run's parts run, from its making to `close`.
 
     One that can be paused also has ``pause(paused)``, called from any thread; `EnvironmentLoop.pause` does it.
+    One whose phases can be stopped also has ``stop()``, likewise.
     One with processes also has ``pids``, their ids by name.
     One with learners also has ``save(directory, iteration)``, ``restore(directory, iteration, replays)`` and
     ``forget(directory, keep)``, all called between two phases.

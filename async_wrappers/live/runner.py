@@ -87,6 +87,7 @@ class AsyncRunner:
         self._backend: Backend | None = None
         self._learners_lost = False  # whether an error has ended learners that a run would go on with
         self._is_virtual = isinstance(settings.backend, str) and settings.backend == "virtual"
+        self._runs = self._asked_to_stop = False
         self._stays = self._is_virtual  # whether the backend outlives a run
         self._goes_on = False  # whether a run continues the one before
         self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
@@ -192,8 +193,14 @@ class AsyncRunner:
             on_frame=on_frame,
         )
         self._refuse_without_learners()
+        self._runs, self._asked_to_stop = True, False
         try:
-            record = self._open().play(what)
+            backend = self._open()
+            if self._asked_to_stop:
+                raise RunFailed("stop() was called before the run's first frame: nothing was played")
+            record = backend.play(what)
+            if self._asked_to_stop and record.stopped:
+                record.reason = record.reason or "stop() was called"
             if record.refusal is not None and not record.accepted:
                 raise RunFailed(f"no action was ever accepted: {record.refusal}")
             report = record.report()
@@ -204,6 +211,7 @@ class AsyncRunner:
                 self._learners_lost = True
             raise
         finally:
+            self._runs = False
             if not self._stays:
                 self.close()
         episodes_played, frames_played = len(report.episodes), report.frames["total"]
@@ -233,6 +241,23 @@ class AsyncRunner:
         """Continue after `pause`, from the next frame on. Without a pause, or after the run's end, nothing happens."""
         if self._backend is not None:
             self._set_pause(False)
+
+    def stop(self) -> None:
+        """End the run that goes on, within a frame; from any thread, or from a signal's handler. Else nothing happens.
+
+        No action of the policy's is sent after that frame. A `Machine` is sent the safe action then. `run` returns the
+        report of what was played, and ``report.stopped`` says so.
+
+        Raises:
+            RuntimeError: The backend cannot stop.
+        """
+        if not self._runs:
+            return
+        self._asked_to_stop = True
+        if (backend := self._backend) is not None:
+            if (stop := getattr(backend, "stop", None)) is None:
+                raise RuntimeError(f"stop() needs a backend with a method stop(), got {backend!r}")
+            stop()
 
     def _set_pause(self, paused: bool) -> None:
         pause = getattr(self._backend, "pause", None)

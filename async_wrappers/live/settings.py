@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.remote.address import Address, RemotePolicy, as_token
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
+from async_wrappers.live.safety import check_deadman
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.schedule.simulated import MOST_WORKERS
@@ -28,6 +29,7 @@ from async_wrappers.settings import Settings, choice, declared, flag, positive, 
 from async_wrappers.wrappers.chunk import Chunk, as_chunk
 from async_wrappers.wrappers.committed_prefix import prefix_length
 from async_wrappers.wrappers.default_action import known_word
+from async_wrappers.wrappers.limits import Limits
 
 __all__ = ["LONGEST_STACK", "RunnerSettings", "chunk_and_prefix"]
 
@@ -78,6 +80,12 @@ def _features(name: str, value: Any) -> gym.Space[Any]:
     if not isinstance(value, gym.Space):
         raise ValueError(f"{name} must be a gymnasium.Space, what encode returns, or None, got {value!r}")
     Codec(name, value)  # refuses what memory cannot hold
+    return value
+
+
+def _limits(name: str, value: Any) -> Limits:
+    if not isinstance(value, Limits):
+        raise ValueError(f"{name} must be Limits(...), or None, got {value!r}")
     return value
 
 
@@ -310,6 +318,29 @@ class RunnerSettings(Settings):
         "sent",
         "drawn",
     )
+    limits: Limits | None = setting(
+        None,
+        "`Limits` of what is sent: of a policy's actions, of default actions and of those of a pause. "
+        '``report.frames["limited"]`` counts the frames on which they changed the action.',
+        _limits,
+    )
+    deadman: Callable[[], bool] | str | Path | None = setting(
+        None,
+        "A switch that has to be held: a function without arguments, called in the loop's process as each frame "
+        "begins, that tells whether it is; or the path of a file that somebody touches again and again. As it is let "
+        "go the run is paused, from that frame on, and goes on by `resume` alone, once it is held again.",
+        check_deadman,
+    )
+    deadman_timeout: float | None = positive(
+        None,
+        "With a path as `deadman`: age of its newest touch from which on it counts as let go; None for 200.",
+        "milliseconds",
+    )
+    dry_run: bool = flag(
+        False,
+        "For a `Machine`: everything runs, and nothing is sent; ``report.unsent`` has what would have been, of the "
+        "newest 100,000 frames. Not with learners.",
+    )
 
     token: str | bytes | None = setting(
         None,
@@ -346,6 +377,8 @@ class RunnerSettings(Settings):
             timeline=self.timeline,  # type: ignore[arg-type]  # "all" has become None
             overdue=(self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
         )
+        if self.deadman_timeout is not None:
+            config = replace(config, deadman_timeout=self.deadman_timeout)
         latency, remote = self._update_latency(learners), self._remote(learners)
         makes = self.make_policy if remote is None else self.make_release
         given = {**self._of(RunSpec), "make_policy": makes, "remote": remote}
@@ -417,6 +450,12 @@ class RunnerSettings(Settings):
                 "report_effect must be False with chunks and stacks, whose observations are not those of one frame, "
                 f"got True beside {given}"
             )
+        if self.dry_run and learners:
+            raise ValueError(
+                f"dry_run=True must stand without learners, who would learn that actions do nothing, got {learners}"
+            )
+        if self.deadman_timeout is not None and (self.deadman is None or callable(self.deadman)):
+            raise ValueError(f"deadman_timeout={self.deadman_timeout!r} needs a path as deadman, got {self.deadman!r}")
         if self.committed_prefix is not None and self.features is not None:
             raise ValueError(
                 f"committed_prefix={self.committed_prefix!r} needs actions that are known before they are due, and "
@@ -469,7 +508,7 @@ class RunnerSettings(Settings):
 
 # Settings that `run_spec` combines with others, or makes a part of the run of.
 _MADE = {"workers", "latency", "fps", "stagger", "default_action", "learners", "learner_latency", "timeline"}
-_MADE |= {"make_policy"}
+_MADE |= {"make_policy", "deadman_timeout"}
 _UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 

@@ -115,6 +115,7 @@ RUNNER = {
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
     **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0, "learns_from": "sent"},
+    **{"limits": None, "deadman": None, "deadman_timeout": None, "dry_run": False},
     **{"timeline": 5.0, "realtime": None},
 }
 CHUNKS = {"default_action": Chunk(5, "noop")}

@@ -89,7 +89,7 @@ class ProcessBackend:
         self._record: Measurements | None = None  # of the newest phase, once it has come
         self._restarts = 0  # since the last record
         self._errors_shown: set[str] = set()
-        self._stop_reported = False
+        self._stop_reported = self._asked_to_stop = False
         self._looked = 0.0  # when stopped processes were last looked for, in monotonic seconds
         self._begun = False  # whether all learners have published
         self._held = ExitStack()  # all opened resources
@@ -123,6 +123,8 @@ class ProcessBackend:
             if phase.eval_mode:
                 self._let_learners_rest()
             self._phase, self._record = next(self._numbers), None
+            if self._asked_to_stop:  # before it had its number
+                self._controls.stop = self._phase
             try:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
                     environment.pipe.send((self._phase, message))
@@ -133,7 +135,7 @@ class ProcessBackend:
                     environment.pipe.poll(1)  # its record, which the next phase drops
                 raise
             finally:
-                self._controls.learning = False
+                self._asked_to_stop = self._controls.learning = False
             if self._learners:
                 record.updates = int(self._controls.updates.sum()) - updates
                 record.note_learning([self._ask(number, "statistics") for number in range(len(self._learners))])
@@ -145,6 +147,11 @@ class ProcessBackend:
     def pause(self, paused: bool) -> None:
         """Pause from the next frame on, or go on; from any thread."""
         self._controls.halted = int(paused)
+
+    def stop(self) -> None:
+        """End the phase that goes on, or the next one if none does, before its next frame; from any thread."""
+        self._asked_to_stop = True
+        self._controls.stop = self._phase
 
     def _let_learners_rest(self) -> None:
         """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""

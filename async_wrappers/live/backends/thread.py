@@ -111,6 +111,10 @@ class ThreadBackend:
         """Pause from the next frame on, or go on; from any thread."""
         self._loop.pause(paused)
 
+    def stop(self) -> None:
+        """End the phase that goes on before its next frame; from any thread."""
+        self._loop.stop()
+
     def close(self) -> None:
         """End the threads; one that infers ends after its inference."""
         self._over = True

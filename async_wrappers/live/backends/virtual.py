@@ -131,6 +131,10 @@ class VirtualBackend:
         """Pause from the next frame on, or go on; from any thread."""
         self._loop.pause(paused)
 
+    def stop(self) -> None:
+        """End the phase that goes on before its next frame; from any thread."""
+        self._loop.stop()
+
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases; see `AsyncRunner.save`.
 

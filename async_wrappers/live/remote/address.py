@@ -86,7 +86,10 @@ class Address:
         Raises:
             OSError: The address is taken, or is not this machine's; the message has the remedy.
         """
-        family, where = self.resolved()[0]
+        try:
+            family, where = self.resolved()[0]
+        except OSError as error:
+            raise OSError(f"cannot bind {self.text}: {error.strerror}") from None
         end = socket.socket(family, socket.SOCK_STREAM)
         try:
             if self.path:
@@ -153,10 +156,9 @@ def _bind(end: socket.socket, where: Any, address: Address) -> None:
         end.bind(where)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise OSError(
-                error.errno, f"{address.text} is in use: end the server that listens there, or bind another address"
-            ) from None
-        raise OSError(error.errno, f"cannot bind {address.text}: {error.strerror}") from None
+            remedy = "end the server that listens there, or bind another address"
+            raise OSError(f"{address.text} is in use: {remedy}") from None
+        raise OSError(f"cannot bind {address.text}: {error.strerror}") from None
     finally:
         if mask is not None:
             os.umask(mask)

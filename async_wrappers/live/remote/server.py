@@ -457,7 +457,10 @@ class PolicyServer:
             station.handle.join(_PATIENCE)
         name = f"worker {station.number} of the policy server"
         if first:
-            raise error if error is not None else RunFailed(f"{name} {how if not text else f'raised: {text}'}")
+            if error is None:
+                raise RunFailed(f"{name} {how if not text else f'raised: {text}'}") from None
+            error.add_note(f"raised in {name}; its traceback:\n{text}")
+            raise error from None
         reason = f"raised, and is started again:\n{text}" if text else f"{how}: it is started again"
         warnings.warn(f"{name} {reason}", RuntimeWarning, stacklevel=2)
         station.failures += 1

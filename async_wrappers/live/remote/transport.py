@@ -31,6 +31,7 @@ __all__ = ["RemoteTransport"]
 _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
+_SMALL = 4096  # bytes of a frame that are quicker copied than sent from their place
 _NEVER = 1 << 62
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
@@ -146,7 +147,10 @@ class RemoteTransport:
         limit = max(int(self._times * self._longest), self._least)
         connection.due = now + (limit if connection.has_answered else max(limit, self._first_timeout))
         self._next = min(self._next, connection.due)
-        connection.unsent, connection.frame = [memoryview(head), memoryview(self._frame)], self._frame
+        if len(self._frame) <= _SMALL:
+            connection.unsent = [memoryview(head + self._frame)]
+        else:
+            connection.unsent, connection.frame = [memoryview(head), memoryview(self._frame)], self._frame
         self._unsent += 1
         try:
             self._send(connection)
@@ -306,7 +310,8 @@ class RemoteTransport:
         """Send what is unsent, as much as the network takes."""
         assert connection.end is not None
         try:
-            sent = connection.end.sendmsg(connection.unsent)
+            unsent = connection.unsent
+            sent = connection.end.send(unsent[0]) if len(unsent) == 1 else connection.end.sendmsg(unsent)
         except BlockingIOError:
             return
         while connection.unsent and sent >= len(connection.unsent[0]):

@@ -78,6 +78,7 @@ def test_the_numbers_of_a_report_are_those_worked_by_hand() -> None:
         "dropped_actions": 1,
         "late_actions": 1,
         "too_old": 0,
+        "limited": 0,
         "missed_deadlines": 1,  # of 6 ms; 5 ms is not more than half a frame
     }
     assert report.latency_ms == pytest.approx(

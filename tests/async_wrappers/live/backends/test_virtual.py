@@ -376,7 +376,7 @@ SCHEMA = {
     "learner_step_ms": None,
     "frames": {
         *("total", "fresh", "default", "paused"),
-        *("dropped_actions", "late_actions", "too_old", "missed_deadlines"),
+        *("dropped_actions", "late_actions", "too_old", "limited", "missed_deadlines"),
     },
     "lateness_ms": DISTRIBUTION,
     "drift_ms": float,
@@ -390,7 +390,12 @@ SCHEMA = {
     "lag_updates": None,
     "off_policy": dict,
     "stopped": None,
+    "released": int,
+    "timeline_s": None,
+    "loop_share": None,
+    "realtime": None,
     "recording": None,
+    "journey_ms": dict,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,
@@ -446,6 +451,7 @@ def test_the_numbers_of_a_report_by_hand() -> None:
         "dropped_actions": 0,
         "late_actions": 0,
         "too_old": 0,
+        "limited": 0,
         "missed_deadlines": 0,
     }
     assert report.latency_ms == dict.fromkeys(DISTRIBUTION, 50.0) | {"std": 0.0}
@@ -571,7 +577,7 @@ def test_a_fraction_of_a_frame_or_an_episode_is_refused(name: str) -> None:
 # Bad arguments.
 
 BAD = [
-    ({"workers": 0}, "workers", "0"),
+    ({"workers": -1}, "workers", "-1"),
     ({"workers": -3}, "workers", "-3"),
     ({"workers": 2.5}, "workers", "2.5"),
     ({"workers": "four"}, "workers", "'four'"),
@@ -614,7 +620,7 @@ def assert_one_sentence(error: ValueError, name: str, value: str) -> None:
     assert f"got {value}" in message
 
 
-@pytest.mark.parametrize(("arguments", "name", "value"), BAD)
+@pytest.mark.parametrize(("arguments", "name", "value"), [({"workers": 0}, "workers", "0"), *BAD])
 def test_a_bad_argument_is_refused_by_the_wrapper_by_name_and_value(
     arguments: dict[str, Any], name: str, value: str
 ) -> None:

@@ -1,0 +1,166 @@
+"""What stands between the loop's choice and a machine: limits, a dry run, and a deadman's switch."""
+
+# A frame passes these in this order:
+#
+#   deadman let go -> the run is paused, and the frame's action is the safe action (`EnvironmentLoop._watch`)
+#   choice         -> a decision's action, the default action, or the safe action
+#   limits         -> the action that may be sent (`wrappers/limits.py`): default and safe actions are limited too
+#   dry run        -> it is written down and not sent
+#   send           -> what was really sent, as the machine says
+#
+# All of this runs in the loop's process. If that is stopped by the kernel or killed, nothing is sent at all: only the
+# drive's own watchdog can bring a machine to rest then.
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from async_wrappers.live.machine import Halves, MachineEnv, Outcome
+from async_wrappers.live.run_spec import LoopConfig
+from async_wrappers.wrappers.copies import own_copy
+from async_wrappers.wrappers.limits import Limiter
+
+__all__ = ["Deadman", "Guard", "check_deadman", "deadman_of", "guard_of"]
+
+_KEPT = 100_000  # newest actions of a dry run
+
+
+class Guard:
+    """The halves of a world, with limits before the first one; a dry run leaves the first one out.
+
+    Args:
+        halves: Of the environment or machine.
+        limiter: Limits what is sent; None for no limits.
+        dry_run: Whether nothing is sent.
+
+    Attributes:
+        limited: Frames since `begin_run` on which another action was sent than was chosen.
+        unsent: The newest actions of a dry run.
+    """
+
+    def __init__(self, halves: Halves, limiter: Limiter | None, dry_run: bool) -> None:
+        """See the class."""
+        self._halves, self._limiter, self._dry_run = halves, limiter, dry_run
+        self.reads_late = halves.reads_late
+        self.begin_run()
+
+    def begin_run(self) -> None:
+        """Begin a run, with a soft start if there is one."""
+        self.limited = 0
+        self.unsent: deque[Any] = deque(maxlen=_KEPT)
+        if self._limiter is not None:
+            self._limiter.begin_run()
+
+    def begin_episode(self) -> None:
+        """Begin an episode: the machine is at rest."""
+        if self._limiter is not None:
+            self._limiter.begin()
+
+    def send(self, action: Any) -> Any:
+        """Send what may be sent of an action; return what was sent if it differs, else None."""
+        changed = False
+        if self._limiter is not None:
+            action, changed = self._limiter(action)
+            self.limited += changed
+        if self._dry_run:
+            self.unsent.append(own_copy(action))
+            sent = None
+        else:
+            sent = self._halves.send(own_copy(action) if changed else action)
+        return action if sent is None and changed else sent
+
+    def leave(self, action: Any) -> None:
+        """Send the last action of an episode, which is no frame's."""
+        limited, unsent = self.limited, self.unsent.copy()
+        self.send(action)
+        self.limited, self.unsent = limited, unsent
+
+    def observe(self) -> Outcome:
+        """Return what came of it."""
+        return self._halves.observe()
+
+    def abandon(self) -> None:
+        """Bring a machine to rest after an error."""
+        self._halves.abandon()
+
+
+def guard_of(config: LoopConfig, env: gym.Env[Any, Any], halves: Halves, warns: Callable[[str], None]) -> Guard | None:
+    """Return the guard that the settings ask for; None if they ask for none.
+
+    Raises:
+        ValueError: The limits do not fit the actions, or a dry run of an environment, which has to be stepped.
+    """
+    if config.dry_run and not isinstance(env, MachineEnv):
+        raise ValueError(f"dry_run=True needs a make_env that makes a Machine, as an environment is stepped, got {env}")
+    if config.limits is None and not config.dry_run:
+        return None
+    limiter = None if config.limits is None else Limiter(config.limits, env, config.fps, warns)
+    return Guard(halves, limiter, config.dry_run)
+
+
+class Deadman:
+    """A switch that has to be held: a function, or a file that somebody touches again and again.
+
+    Args:
+        source: A function that returns whether it is held, which must be quick; or the file's path.
+        timeout: Of a file: nanoseconds since it was touched after which it counts as let go.
+        now: The time, in nanoseconds.
+        warns: Called once with a sentence, where the function raises.
+
+    Attributes:
+        released: How often it was found let go while it counted as held.
+    """
+
+    def __init__(
+        self, source: Any, timeout: int, now: Callable[[], int], warns: Callable[[str], None] = lambda sentence: None
+    ) -> None:
+        """See the class."""
+        self._source, self._timeout, self._now, self._warns = source, timeout, now, warns
+        self._is_path, self._warned = not callable(source), False
+        self._touched: int | None = None  # when the file says that it was touched last
+        self._seen = -timeout - 1  # when that was noticed, on our clock: the file's may be set, and jump
+
+    def held(self) -> bool:
+        """Return whether it is held now; what cannot be told counts as let go."""
+        if self._is_path:
+            return self._is_touched()
+        try:
+            return bool(self._source())
+        except Exception as error:
+            if not self._warned:
+                self._warned = True
+                self._warns(f"deadman raised {type(error).__name__}: {error}; it counts as let go")
+            return False
+
+    def _is_touched(self) -> bool:
+        try:
+            touched = os.stat(self._source).st_mtime_ns
+        except OSError:
+            return False
+        now = self._now()
+        if touched != self._touched:
+            # The first look cannot see a change, and asks the file how old its touch is.
+            age = time.time_ns() - touched if self._touched is None else 0
+            self._touched, self._seen = touched, now - max(0, age)
+        return now - self._seen <= self._timeout
+
+
+def deadman_of(config: LoopConfig, now: Callable[[], int], warns: Callable[[str], None]) -> Deadman | None:
+    """Return the deadman that the settings ask for; None if there is none."""
+    if config.deadman is None:
+        return None
+    return Deadman(config.deadman, round(config.deadman_timeout * 1e6), now, warns)
+
+
+def check_deadman(name: str, value: Any) -> Any:
+    """Return a deadman's source, or raise a ValueError that names the argument."""
+    if not (callable(value) or isinstance(value, str | Path)) or value == "":
+        raise ValueError(f"{name} must be a function that returns whether it is held, or a path, got {value!r}")
+    return value

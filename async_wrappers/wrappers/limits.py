@@ -1,0 +1,292 @@
+"""Limits of what a machine is sent: bounds, the rate of change, and the change of that rate; in a wrapper and live."""
+
+# How an action is limited
+# ========================
+#
+# With a_k what is sent on frame k, v_k = a_k - a_k-1 its change, r and j the largest |v_k| and |v_k - v_k-1|: of all
+# a_k that are allowed the one nearest to the action asked for is sent, provided that it can still be stopped before the
+# bounds. From a change v > 0 the changes v - j, v - 2 j, ... come to rest after another
+#
+#     D(v) = sum_i max(0, v - i j) = n v - j n (n + 1) / 2,   n = floor(v / j)
+#
+# so with the distance d to where the action must have stopped (the action asked for, within the bounds) the change is
+# the largest v with v + D(v) <= d: v = (d + j n (n + 1) / 2) / (n + 1) with n = floor((sqrt(1 + 8 d / j) - 1) / 2).
+# This v is clipped to v_k-1 +- j and to +- r. Nothing has to be given up later: if v + D(v) <= d held on one frame, the
+# change v - j holds it on the next one. So bounds, rate and jerk are all kept, always, whatever is asked for. Where the
+# action asked for turns round it may be overshot, since a change cannot end at once.
+#
+# All are kept exactly by the numbers that are sent, in the action's own type: a_k is rounded towards a_k-1, r and j are
+# reduced by what rounding can add, and the way to rest is planned with a little less than j.
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from async_wrappers.checks import number
+from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.wrappers.default_action import find_noop
+
+__all__ = ["LimitAction", "Limited", "Limiter", "Limits"]
+
+_UNITS = ("per second", "per frame")
+_SOFT = 0.1  # share of rate and jerk at the beginning of a soft start
+_ROUNDINGS = 16  # steps of the action's type that rate and jerk must be larger than, to be kept exactly
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a machine may be sent, in each dimension of a Box; None is no limit.
+
+    Whatever is asked for, what is sent lies within `low` and `high`, changes by no more than `rate`, and its rate of
+    change by no more than `jerk`; it is as near to what was asked for as these let it be. An episode begins at the
+    no-op (without one, at the number nearest to 0), at rest.
+
+    Example:
+        >>> from async_wrappers import Limits
+        >>> Limits(low=-0.5, high=0.5, rate=2.0, jerk=40.0, soft_start=2.0)
+        Limits(low=-0.5, high=0.5, rate=2.0, jerk=40.0, unit='per second', soft_start=2.0)
+
+    Args:
+        low: Smallest action: a number, or an array of the action's shape.
+        high: Largest action.
+        rate: Largest change of the action, > 0: in a second, or from one frame to the next.
+        jerk: Largest change of that rate, > 0: in a second, in units of the rate; or from one frame to the next.
+        unit: ``"per second"`` or ``"per frame"``, of rate and jerk.
+        soft_start: Seconds at the beginning of a run in which rate and jerk grow evenly, from a tenth to all.
+
+    Raises:
+        ValueError: A limit is no number, not positive, or `low` lies above `high`; an unknown unit; a soft start
+            without a rate or a jerk.
+    """
+
+    low: Any = None
+    high: Any = None
+    rate: Any = None
+    jerk: Any = None
+    unit: str = "per second"
+    soft_start: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the limits, as far as they can be without an action space."""
+        for name, wanted in (("low", ""), ("high", ""), ("rate", " > 0"), ("jerk", " > 0")):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            array = _numbers(value)
+            if array is None or not array.size or np.isnan(array).any() or (wanted and not (array > 0).all()):
+                raise ValueError(f"{name} must be a number{wanted}, an array of such, or None, got {value!r}")
+        if self.low is not None and self.high is not None:
+            low, high = np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+            if low.ndim and high.ndim and low.shape != high.shape:
+                raise ValueError(f"low and high must have one shape, got {list(low.shape)} and {list(high.shape)}")
+            if (low > high).any():
+                raise ValueError(f"low must be <= high, got low={self.low!r} and high={self.high!r}")
+        if not isinstance(self.unit, str) or self.unit not in _UNITS:
+            raise ValueError(f"unit must be 'per second' or 'per frame', got {self.unit!r}")
+        number("soft_start", self.soft_start, "a number of seconds from 0 to 1e6", lambda given: 0 <= given <= 1e6)
+        if self.soft_start and self.rate is None and self.jerk is None:
+            raise ValueError(f"soft_start={self.soft_start!r} needs a rate or a jerk, which it reduces: both are None")
+
+
+def _numbers(value: Any) -> Array | None:
+    """Return real numbers as an array; None if they are none."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged
+        return None
+    return array.astype(np.float64) if array.dtype.kind in "iuf" else None
+
+
+class Limited(NamedTuple):
+    """What a limiter lets through: the action to send, and whether it is another one than was asked for."""
+
+    action: NDArray[Any]
+    changed: bool
+
+
+class Limiter:
+    """Applies limits frame by frame; see the module for the rule.
+
+    Args:
+        limits: The limits.
+        env: Whose actions they are of.
+        fps: Frames per second.
+        warns: Called once with a sentence, where an action is no number.
+
+    Raises:
+        ValueError: Actions are not of a Box of floats, a limit has another shape or leaves nothing of the Box, or rate
+            or jerk is smaller than what the action's type can tell apart.
+    """
+
+    def __init__(
+        self, limits: Limits, env: gym.Env[Any, Any], fps: Any, warns: Callable[[str], None] = warnings.warn
+    ) -> None:
+        """See the class."""
+        space = env.action_space
+        if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(f"limits need actions of a Box of floats, got {space}")
+        self._space, self._warns, self._warned = space, warns, False
+        rate = FrameClock(fps).fps if limits.unit == "per second" else Fraction(1)
+        low, high = self._shaped("low", limits.low, -np.inf), self._shaped("high", limits.high, np.inf)
+        self._low, self._high = self._inwards(low, 1), self._inwards(high, -1)
+        if (self._low > self._high).any():
+            raise ValueError(f"limits must leave some actions of {space}, got low={limits.low!r}, high={limits.high!r}")
+        self._rate = self._shaped("rate", limits.rate, np.inf) / float(rate)
+        self._jerk = self._shaped("jerk", limits.jerk, np.inf) / float(rate) ** 2
+        self._refuse_too_fine(limits)
+        self._soft = max(0, FrameClock(fps).frame_at(round(limits.soft_start * 1e9)))
+        noop = find_noop(env)
+        rest = np.zeros(self._low.shape) if noop is None else np.asarray(noop, np.float64)
+        self._rest = np.clip(rest, self._low, self._high)
+        self.begin_run()
+        self.begin()
+
+    def begin_run(self) -> None:
+        """Begin a run, with a soft start if there is one."""
+        self._frame = 0
+
+    def begin(self) -> None:
+        """Begin an episode: the machine is at rest."""
+        self._sent, self._change = self._rest, np.zeros_like(self._rest)
+
+    def __call__(self, asked: Any) -> Limited:
+        """Return what is sent on the next frame.
+
+        Args:
+            asked: The action asked for. Where it is NaN, the limiter goes to the no-op.
+
+        Raises:
+            ValueError: It has another shape than the actions.
+        """
+        wanted = np.asarray(asked, np.float64)
+        if wanted.shape != self._rest.shape:
+            raise ValueError(f"action must have the shape {list(self._rest.shape)}, got {list(wanted.shape)}")
+        missing = np.isnan(wanted)
+        if missing.any():
+            self._warn(asked)
+            wanted = np.where(missing, self._rest, wanted)
+        sent = self._limited(np.clip(wanted, self._low, self._high))
+        self._frame += 1
+        self._change, self._sent = sent - self._sent, sent
+        action = sent.astype(self._space.dtype)
+        changed = bool(missing.any() or (action != np.asarray(asked).astype(self._space.dtype)).any())
+        return Limited(action, changed)
+
+    def _limited(self, wanted: Array) -> Array:
+        """Return the allowed action that is nearest to one within the bounds."""
+        share = 1.0
+        if self._frame < self._soft:
+            share = _SOFT + (1 - _SOFT) * self._frame / self._soft
+        before, change, step = self._sent, self._change, self._step
+        rate, jerk = self._rate * share - step, self._jerk * share - 2 * step
+        way = wanted - before
+        most = _quickest(np.abs(way), jerk - 6 * step)
+        new = np.clip(np.clip(np.copysign(most, way), change - jerk, change + jerk), -rate, rate)
+        aimed = np.clip(before + new, self._low, self._high)
+        sent = aimed.astype(self._space.dtype)
+        beyond = np.abs(sent.astype(np.float64) - before) > np.abs(aimed - before)
+        # Towards what was sent before, so that no change is larger than it was planned.
+        within: Array = np.where(beyond, np.nextafter(sent, before.astype(self._space.dtype)), sent).astype(np.float64)
+        return within
+
+    def _warn(self, asked: Any) -> None:
+        if not self._warned:
+            self._warned = True
+            shown = " ".join(repr(asked).split())
+            self._warns(f"limits go to the no-op where an action is NaN, got {shown:.100}")
+
+    def _shaped(self, name: str, value: Any, none: float) -> Array:
+        """Return a limit in the shape of an action."""
+        shape = self._space.shape
+        array = np.asarray(none if value is None else value, np.float64)
+        if array.ndim and array.shape != shape:
+            raise ValueError(f"{name} must be a number or have the actions' shape {list(shape)}, got {value!r}")
+        return np.broadcast_to(array, shape).astype(np.float64)
+
+    def _inwards(self, bound: Array, sign: int) -> Array:
+        """Return a bound, or the Box's where that is tighter, as a number of the action's type that lies within."""
+        dtype = self._space.dtype
+        tighter = np.maximum(bound, self._space.low) if sign > 0 else np.minimum(bound, self._space.high)
+        rounded = tighter.astype(dtype)
+        outside = rounded.astype(np.float64) < tighter if sign > 0 else rounded.astype(np.float64) > tighter
+        inner: Array = np.where(outside, np.nextafter(rounded, dtype.type(sign * np.inf)), rounded).astype(np.float64)
+        return inner
+
+    def _refuse_too_fine(self, limits: Limits) -> None:
+        """Set the step of the action's type at its largest number, and refuse limits that it cannot keep."""
+        largest = np.maximum(np.abs(self._low), np.abs(self._high))
+        finite = np.isfinite(largest)
+        limited = np.isfinite(self._rate) | np.isfinite(self._jerk)
+        if (limited & ~finite).any():
+            raise ValueError(
+                f"low and high must be finite where rate or jerk is limited, got {limits} for {self._space}"
+            )
+        dtype = self._space.dtype
+        self._step = np.spacing(np.where(finite, largest, 1).astype(dtype)).astype(np.float64)
+        for name, each in (("rate", self._rate), ("jerk", self._jerk)):
+            least = _ROUNDINGS * self._step / (_SOFT if limits.soft_start else 1)
+            if (each < least).any():
+                raise ValueError(
+                    f"{name} must be >= {float(least.max()):.2g} per frame, which {dtype} can tell apart, got "
+                    f"{getattr(limits, name)!r} {limits.unit}"
+                )
+
+
+def _quickest(distance: Array, jerk: Array) -> Array:
+    """Return the largest change that can still come to rest within a distance, if it is reduced by `jerk` a frame."""
+    with np.errstate(invalid="ignore"):
+        frames = np.floor((np.sqrt(1 + 8 * distance / jerk) - 1) / 2)
+        return np.where(np.isinf(jerk), distance, (distance + jerk * frames * (frames + 1) / 2) / (frames + 1))
+
+
+class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Limits the actions that an environment receives, as ``AsyncRunner(limits=...)`` does, bit for bit.
+
+    Put it inside `RealtimeDelay`, so that default actions are limited too. After a step ``info["limited"]`` tells
+    whether another action was sent than was asked for, and ``info["sent"]`` holds it. A run, for a soft start, begins
+    with the wrapper.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import LimitAction, Limits, RealtimeDelay
+        >>> env = RealtimeDelay(LimitAction(gym.make("Pendulum-v1"), Limits(rate=10.0)), delay=2)
+        >>> observation, info = env.reset(seed=0)
+
+    Args:
+        env: The environment to wrap.
+        limits: The limits.
+        fps: Frames per second; None for the environment's own (`async_wrappers.schedule.frames.frame_rate`).
+
+    Raises:
+        ValueError: See `Limits` and `Limiter`; or there is no frame rate.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], limits: Limits, fps: Any = None) -> None:
+        """See the class."""
+        if not isinstance(limits, Limits):
+            raise ValueError(f"limits must be Limits(...), got {limits!r}")
+        gym.utils.RecordConstructorArgs.__init__(self, limits=limits, fps=fps)
+        gym.Wrapper.__init__(self, env)
+        self._limiter = Limiter(limits, env, frame_rate(env) if fps is None else fps)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; it is at rest."""
+        self._limiter.begin()
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Limit the action, and take a step."""
+        sent, changed = self._limiter(action)
+        observation, reward, terminated, truncated, info = self.env.step(sent)
+        return observation, reward, terminated, truncated, {**info, "limited": changed, "sent": sent.copy()}

@@ -1,0 +1,146 @@
+"""The gradient of SAC's joint loss by the chain rule is autograd's, for perceptrons of any sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from async_wrappers.agents.actor_critic.sac import SAC
+from async_wrappers.agents.distributions import SquashedGaussian
+from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
+from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.making import make_learner
+
+SIZES = st.integers(1, 4)
+
+
+def layers(inputs: int, outputs: int, hidden: list[int]) -> nn.Sequential:
+    made: list[nn.Module] = []
+    for units in hidden:
+        made += [nn.Linear(inputs, units), nn.ReLU()]
+        inputs = units
+    return nn.Sequential(*made, nn.Linear(inputs, outputs)).double()
+
+
+def autograds(modules: Any, of: Given) -> Tensor:
+    """The joint loss by the pure functions of each loss."""
+    actor, critics, targets = modules
+    distribution, alpha = SquashedGaussian(of.action.shape[1], of.log_std_range), of.log_temperature.exp()
+    next_noise, noise = of.noise.chunk(2)
+
+    def values(each: Any, features: Tensor, action: Tensor) -> Tensor:
+        return torch.cat([critic(torch.cat([features, action], 1)) for critic in each], 1).T
+
+    next_drawn, next_log_prob = distribution.sample_with_log_prob(actor(of.next_seen), next_noise)
+    after = values(targets, of.next_met, next_drawn)
+    target = soft_target(of.reward, of.discount, after, next_log_prob, alpha)
+    drawn, log_prob = distribution.sample_with_log_prob(actor(of.seen), noise)
+    for critic in critics:
+        critic.requires_grad_(False)  # the policy's loss gives the critics' weights no gradient
+    of_policy = policy_loss(log_prob, values(critics, of.met, drawn), alpha)
+    for critic in critics:
+        critic.requires_grad_(True)
+    of_critics = critic_loss(values(critics, of.met, of.action), target)
+    return of_critics + of_policy + temperature_loss(of.log_temperature, log_prob, of.target_entropy)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, SIZES, SIZES, SIZES, st.lists(st.integers(1, 7), max_size=3), st.integers(0, 2**31))
+def test_loss_and_gradient_are_those_of_autograd(
+    batch: int, features: int, actions: int, number: int, hidden: list[int], seed: int
+) -> None:
+    torch.manual_seed(seed)
+    rows: Any = {"dtype": torch.float64}
+    actor = layers(features, 2 * actions, hidden)
+    critics, targets = ([layers(features + actions, 1, hidden) for _ in range(number)] for _ in range(2))
+    (of_actor,), of_critics, of_targets = (perceptrons(each) or [] for each in ([actor], critics, targets))
+    seen = [torch.randn(batch, features, **rows) for _ in range(4)]
+    of = Given(
+        of_actor,
+        of_critics,
+        of_targets,
+        nn.Parameter(torch.tensor(-0.5, **rows)),
+        seen[0],
+        seen[1],
+        seen[2],
+        seen[3],
+        torch.randn(batch, actions, **rows).tanh(),
+        torch.randn(batch, **rows),
+        torch.rand(batch, **rows),
+        torch.randn(2 * batch, actions, **rows),
+        (-0.3, 0.2),  # many deviations are beyond it
+        -0.7,
+    )
+    parameters: list[Tensor] = [*actor.parameters(), *(each for critic in critics for each in critic.parameters())]
+    parameters.append(of.log_temperature)
+    weights = torch.randn(batch, **rows)
+    found, _, metrics = joint_loss(of, parameters)
+    wanted = autograds((actor, critics, targets), of)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    gradients = [torch.autograd.grad(loss, parameters, weights) for loss in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+    parts = metrics["CriticLoss"] + metrics["PolicyLoss"] + metrics["TemperatureLoss"]
+    torch.testing.assert_close(parts, wanted.mean(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(2, 1),
+        nn.Sequential(),
+        nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)),
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU()),
+        nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)),
+        nn.Sequential(nn.Linear(2, 2, bias=False)),
+        nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2))),
+    ],
+    ids=["no sequence", "empty", "tanh", "relu last", "no relu", "no bias", "parametrised"],
+)
+def test_other_modules_are_no_perceptrons(module: nn.Module) -> None:
+    assert perceptrons([layers(2, 1, [3]), module]) is None
+    assert perceptrons([layers(2, 1, [3])]) is not None
+
+
+class ByAutograd(SAC):
+    """A user's own agent, whose `draw` is another method: its loss is autograd's."""
+
+    def draw(self, *arguments: Any) -> Any:
+        return super().draw(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"num_critics": 3, "priority": "loss"}, {"num_layers": 0}, {"critic_at": "effect"}],
+    ids=["plain", "three critics", "linear", "effect"],
+)
+def test_the_agents_loss_is_the_same_in_both_ways(arguments: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    spaces = Box(-1, 1, (3,), np.float32), Box(-2, 2, (2,), np.float32)
+    both = []
+    observation, following = (torch.from_numpy(rng.standard_normal((8, 1, 3), np.float32)) for _ in range(2))
+    parts = [{"start": each, "effect": each.flip(0)} for each in (observation, following)]
+    met, next_met = parts if arguments.get("critic_at") else (observation, following)
+    batch = {
+        "observation": met,
+        "next_observation": next_met,
+        "action": torch.from_numpy(rng.uniform(-1, 1, (8, 2)).astype(np.float32)),
+        "reward": torch.arange(8.0),
+        "discount": torch.full((8,), 0.9),
+    }
+    for kind in (SAC, ByAutograd):
+        spec = kind(*spaces, seed=1, hidden_units=16, replay_capacity=100, device="cpu", **arguments)
+        learner = make_learner(spec)
+        output = spec.loss(learner.networks, batch, np.random.default_rng(5))
+        output.loss.mean().backward()  # type: ignore[no-untyped-call]
+        gradients = {name: each.grad for name, each in learner.network.named_parameters()}
+        both.append((output.loss, output.priority, output.metrics, gradients, output.loss.grad_fn))
+    (*hand, by_hand), (*auto, by_autograd) = both
+    assert type(by_hand).__name__ == "_JointLossBackward" != type(by_autograd).__name__
+    torch.testing.assert_close(hand, auto, rtol=1e-5, atol=1e-6)
