@@ -7,7 +7,7 @@ installed, behind ``python -m async_wrappers serve``, and the robot's loop needs
     make_policy = lerobot_policy("outputs/act/checkpoints/last/pretrained_model", device="cuda", length=25)
 
 Real-time chunking (Black, Galliker, Levine, arXiv 2506.07339) has two inputs in LeRobot, which its own loop estimates
-from wall time. Here both are counted in frames:
+from wall time. Here both are counted in frames::
 
     prev_chunk_left_over   [T, A], what the running chunk has for this frame and the following ones: the rows of the
                            committed prefix (`async_wrappers.wrappers.committed_prefix`), as the network sees actions

@@ -356,7 +356,7 @@ def test_another_number_of_learners_is_refused_with_both_numbers_and_the_key(tmp
 @pytest.mark.parametrize(
     ("binding", "message"),
     [
-        ("AsyncRunner.workers = 0", r"^workers must be a whole number between 1 and 1,000,000, got 0"),
+        ("AsyncRunner.workers = -1", r"^workers must be a whole number between 0 and 1,000,000, got -1"),
         ("AsyncRunner.backend = 'thread'", r"^learners=1 need backend='process', got backend='thread'"),
         ("LiveRunner.create_async_runner_fn = 3", r"^LiveRunner.create_async_runner_fn must .*@AsyncRunner.* got 3\n"),
     ],

@@ -620,7 +620,7 @@ def assert_one_sentence(error: ValueError, name: str, value: str) -> None:
     assert f"got {value}" in message
 
 
-@pytest.mark.parametrize(("arguments", "name", "value"), BAD)
+@pytest.mark.parametrize(("arguments", "name", "value"), [({"workers": 0}, "workers", "0"), *BAD])
 def test_a_bad_argument_is_refused_by_the_wrapper_by_name_and_value(
     arguments: dict[str, Any], name: str, value: str
 ) -> None:
