@@ -211,11 +211,10 @@ class ServedSchedule:
                     effect = max(due, self.clock.frame_at(ended - phase))
                     deadline = phase + self.clock.begin(due)
                     rows.extend((environment, frame, effect, now, ended, deadline, len(read)))
-        return Decisions(
-            *np.array(rows, np.int64).reshape(-1, 7).T,
-            *(frames, first, self.environments, self.every, self.playout),
-            min(busy / (self.accelerators * self.clock.begin(frames)), 1.0),
-        )
+        whose, start, lands, began, ends_at, due_by, size = np.array(rows, np.int64).reshape(-1, 7).T
+        share = min(busy / (self.accelerators * self.clock.begin(frames)), 1.0)
+        asked = frames, first, self.environments, self.every, self.playout
+        return Decisions(whose, start, lands, began, ends_at, due_by, size, *asked, share)
 
     def _observations(self, frames: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield (when, environment, frame, deadline) of the observations to be inferred, in order."""

@@ -33,25 +33,30 @@ _BATCH = 4 * 2**20  # bytes that are written at once, after which their places a
 class RowLayout:
     """The fields of a row, fixed bytes for each.
 
-    ============== ====================================================================================================
-    field          meaning
-    ============== ====================================================================================================
-    number         of the row in the recording, from 1; a gap means that rows were dropped
-    final          whether the row has nothing but the observation after the last frame of an episode
-    phase, episode, frame  place in the run; `frame` counts from the beginning of the episode
-    deadline       when the frame should have begun, in nanoseconds of the loop's clock
-    lateness       by how much later it began, in nanoseconds
-    late           whether that is more than half a frame (``report.frames["missed_deadlines"]``)
-    start          frame whose observation the policy read for this frame's action; -1 for a default action
-    delay          frames from `start` until that decision took effect; -1 for a default action
-    lag            updates that the learners made since the weights behind it; -1 without learners
-    default        whether the action is none of the policy's
-    paused         whether the frame is one of a pause
-    limited        whether what was sent differs from what was drawn
-    reward, terminated, truncated  of the frame's step
-    observation    what was seen as the frame began
-    drawn, sent    the action that was chosen (the policy's or the default one), and the one that was sent
-    ============== ====================================================================================================
+    =========== ====================================================================================================
+    field       meaning
+    =========== ====================================================================================================
+    number      of the row in the recording, from 1; a gap means that rows were dropped
+    final       whether the row has nothing but the observation after the last frame of an episode
+    phase       number of the phase
+    episode     number of the episode
+    frame       frames of the episode before this one
+    deadline    when the frame should have begun, in nanoseconds of the loop's clock
+    lateness    by how much later it began, in nanoseconds
+    late        whether that is more than half a frame (``report.frames["missed_deadlines"]``)
+    start       frame whose observation the policy read for this frame's action; -1 for a default action
+    delay       frames from `start` until that decision took effect; -1 for a default action
+    lag         updates that the learners made since the weights behind it; -1 without learners
+    default     whether the action is none of the policy's
+    paused      whether the frame is one of a pause
+    limited     whether what was sent differs from what was drawn
+    reward      of the frame's step
+    terminated  the same
+    truncated   the same
+    observation what was seen as the frame began
+    drawn       the action that was chosen, the policy's or the default one
+    sent        the one that was sent
+    =========== ====================================================================================================
 
     Args:
         observation_space: Of the environment.
