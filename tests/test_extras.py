@@ -198,4 +198,4 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,minatar,play,plot,video]"
-    assert "async-wrappers[all,box2d,lz4,mujoco,onnx,testing]" in extras["dev"].split()
+    assert "async-wrappers[all,box2d,lz4,mujoco,onnx,openpi,testing]" in extras["dev"].split()
