@@ -54,6 +54,11 @@ def _policy(name: str, value: Any) -> Any:
     return value
 
 
+def _milliseconds(name: str, value: Any) -> float:
+    wanted = "a number of milliseconds > 0 and at most 1e12, or None"
+    return checks.number(name, value, wanted, lambda given: 0 < given <= 1e12)
+
+
 def _fps(name: str, value: Any) -> Any:
     FrameClock(value)
     return value
@@ -331,10 +336,12 @@ class RunnerSettings(Settings):
         "go the run is paused, from that frame on, and goes on by `resume` alone, once it is held again.",
         check_deadman,
     )
-    deadman_timeout: float | None = positive(
+    deadman_timeout: float | None = setting(
         None,
-        "With a path as `deadman`: age of its newest touch from which on it counts as let go; None for 200.",
-        "milliseconds",
+        "With a path as `deadman`: age of its newest touch from which on it counts as let go, in milliseconds; None: "
+        "200.",
+        _milliseconds,
+        "It must be > 0 and at most 1e12.",
     )
     dry_run: bool = flag(
         False,

@@ -115,7 +115,7 @@ RUNNER = {
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
     **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0, "learns_from": "sent"},
-    **{"limits": None, "deadman": None, "deadman_timeout": None, "dry_run": False},
+    **{"limits": None, "deadman": None, "deadman_timeout": None, "dry_run": False, "record": None},
     **{"timeline": 5.0, "realtime": None},
 }
 CHUNKS = {"default_action": Chunk(5, "noop")}
@@ -254,11 +254,11 @@ def test_no_number_brings_anything_else_than_a_sentence(data: st.DataObject, num
 
 @pytest.mark.parametrize("workers", [MOST_WORKERS + 1, 10**18, 10**30])
 def test_more_workers_than_anybody_has_are_refused(workers: int) -> None:
-    says = f"^workers must be a whole number between 1 and 1,000,000, got {workers}$"
-    with pytest.raises(ValueError, match=says):
+    says = "^workers must be a whole number between {} and 1,000,000, got {}$"
+    with pytest.raises(ValueError, match=says.format(1, workers)):
         RealtimeDelay(RecordingEnv(), latency=0.1, workers=workers, fps=60)
     for backend in ("virtual", "thread", "process"):
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=says.format(0, workers)):  # 0: the policy is in the loop
             AsyncRunner(RecordingEnv, lambda: gives_nothing, workers, 60, backend=backend, latency=0.1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import sys
 from itertools import cycle
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.cli import evaluate, record, sweep, train
 from async_wrappers.agents.cli.command_line import COMMANDS
-from async_wrappers.agents.cli.configuration import load_gin
+from async_wrappers.agents.cli.configuration import find_modules, load_gin
 from async_wrappers.agents.cli.flags import Parser
 from async_wrappers.agents.create_runner import SCHEDULES
 from async_wrappers.agents.experiment.config import load_config
@@ -196,6 +197,7 @@ class TestWhatMayBeRead:
         )
         choices += [["create_agent.agent_name = 'vtrace'", f"VTraceAgent.terms = ({terms})"]]
         choices += [["create_network.initializer = 'variance_scaling'"]]
+        choices += [["create_runner.schedule = 'realtime'", "AsyncRunner.realtime = @Realtime()"]]
         choices += [["Runner.create_environment_fn = @create_minatar_environment"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
         every = [Given("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter]
@@ -279,12 +281,14 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize("line", commands())
-def test_every_command_of_the_pages_is_accepted(line: str) -> None:
+def test_every_command_of_the_pages_is_accepted(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a file's own modules lie beside it
     words = shlex.split(line.replace("--seed N", "--seed 1"))
     name = words.pop(0) if words[0] in COMMANDS else "train"
     parser = Parser(name, "")
     {"sweep": sweep, "record": record, "evaluate": evaluate}.get(name, train).add_flags(parser)
     options = parser.parse(words)
+    find_modules(options)
     loaded = load_gin(options)
     given_here, never_read = set(), loaded.unread().keys()
     if name == "sweep":  # what one of its points reads is read

@@ -559,7 +559,7 @@ def test_the_command_line_prints_a_table_of_workers(capsys: pytest.CaptureFixtur
     [
         ("", "required"),
         ("guess", "invalid choice"),
-        ("plan", "one of the arguments --latency-ms --trace is required"),
+        ("plan", "one of the arguments --latency-ms --trace --batch-ms --batch-trace is required"),
         ("plan --latency-ms fast", "invalid float value: 'fast'"),
         ("plan --latency-ms -3", "--latency-ms must be >= 0 milliseconds and finite, got -3"),
         ("plan --latency-ms 5 --trace x.json", "not allowed with argument"),

@@ -261,7 +261,10 @@ def test_between_two_episodes_nothing_is_reset_before_a_deadman_is_held_and_the_
             r"^deadman_timeout=50.0 needs a path as deadman, got <class",
         ),
         ({"deadman_timeout": 50}, r"^deadman_timeout=50.0 needs a path as deadman, got None$"),
-        ({"deadman": "x", "deadman_timeout": 0}, r"^deadman_timeout must be a finite number of milliseconds > 0"),
+        (
+            {"deadman": "x", "deadman_timeout": 0},
+            r"^deadman_timeout must be a number of milliseconds > 0 and at most 1e12, or None, got 0$",
+        ),
         ({"dry_run": 1}, r"^dry_run must be True or False, got 1$"),
         ({"dry_run": True}, r"^dry_run=True needs a make_env that makes a Machine, as an environment is stepped, got"),
         ({"dry_run": True, "make_learner": int, "learner_latency": 0.1}, r"^dry_run=True must stand without learners"),
