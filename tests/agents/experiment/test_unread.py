@@ -169,6 +169,7 @@ class TestWhatMayBeRead:
             "Chunk.mean": ("TemporalEnsemble",),
             "RealtimeDelay.stagger": ("ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Tickets"),
             "LiveRunner.create_async_runner_fn": ("AsyncRunner",),
+            "AsyncRunner.realtime": ("Realtime",),
             "DQNAgent.epsilon_fn": (
                 "identity_epsilon",
                 "linearly_decaying_epsilon",
@@ -197,7 +198,6 @@ class TestWhatMayBeRead:
         )
         choices += [["create_agent.agent_name = 'vtrace'", f"VTraceAgent.terms = ({terms})"]]
         choices += [["create_network.initializer = 'variance_scaling'"]]
-        choices += [["create_runner.schedule = 'realtime'", "AsyncRunner.realtime = @Realtime()"]]
         choices += [["Runner.create_environment_fn = @create_minatar_environment"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
         every = [Given("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter]
