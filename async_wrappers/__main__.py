@@ -72,6 +72,28 @@ def _make_parser() -> _Parser:
         dest="command", required=True, metavar="{plan,workers,networks,probe,convert,doctor,serve}"
     )
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
+    _add_plan_flags(one)
+    many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
+    many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
+    many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
+    sizes = commands.add_parser("networks", help="a table of workers and learners against parameters")
+    sizes.add_argument("--times", metavar="FILE", help="JSON of networks with their times (the published ones)")
+    sizes.add_argument("--cv", type=float, default=0.2, help="coefficient of variation of inferences (0.2)")
+    sizes.add_argument("--picture", metavar="FILE", help="draw it, such as networks.png (needs matplotlib)")
+    _add_flags_of_machines(commands)
+    for command, seconds, what, fps in (
+        (one, 60, "how long an episode lasts", 60),
+        (many, 600, "how long to simulate each", 60),
+        (sizes, 600, "how long to simulate each", scaling.GAME_BOY_FPS),
+    ):
+        command.add_argument("--fps", type=float, default=fps, help=f"frames per second ({fps})")
+        command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
+        command.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
+    return parser
+
+
+def _add_plan_flags(one: argparse.ArgumentParser) -> None:
+    """Add the flags of `plan`: those of one environment, and those of many on an accelerator."""
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
     of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
@@ -104,13 +126,10 @@ def _make_parser() -> _Parser:
     served.add_argument("--most", type=int, help="observations in a batch at most")
     served.add_argument("--price", type=float, help="of an accelerator's hour, for the cost of an environment")
     served.add_argument("--share", type=float, help="share of actions in time that is enough (0.995)")
-    many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
-    many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
-    many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
-    sizes = commands.add_parser("networks", help="a table of workers and learners against parameters")
-    sizes.add_argument("--times", metavar="FILE", help="JSON of networks with their times (the published ones)")
-    sizes.add_argument("--cv", type=float, default=0.2, help="coefficient of variation of inferences (0.2)")
-    sizes.add_argument("--picture", metavar="FILE", help="draw it, such as networks.png (needs matplotlib)")
+
+
+def _add_flags_of_machines(commands: Any) -> None:
+    """Add the commands that look at an environment, a recording, this machine, or a policy for others."""
     probe = commands.add_parser("probe", help="the delay that an environment hides already, found by comparing runs")
     probe.add_argument("env", metavar="ENV", help="a Gymnasium id: CartPole-v1, ALE/Pong-v5 or my_module:MyEnv-v0")
     probe.add_argument(
@@ -139,15 +158,6 @@ def _make_parser() -> _Parser:
     serve.add_argument("--workers", type=int, default=1, help="inferences at a time, of all runs together (1)")
     serve.add_argument("--threads", action="store_true", help="workers are threads of one process (processes)")
     serve.add_argument("--token-file", metavar="FILE", help="its first line is a secret that runners must have too")
-    for command, seconds, what, fps in (
-        (one, 60, "how long an episode lasts", 60),
-        (many, 600, "how long to simulate each", 60),
-        (sizes, 600, "how long to simulate each", scaling.GAME_BOY_FPS),
-    ):
-        command.add_argument("--fps", type=float, default=fps, help=f"frames per second ({fps})")
-        command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
-        command.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
-    return parser
 
 
 _SERVED = (

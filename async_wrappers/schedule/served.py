@@ -88,20 +88,21 @@ class Decisions:
         return landed & (self.effect < self.frames)
 
     @cached_property
-    def _counted(self) -> NDArray[np.bool_]:
+    def counted(self) -> NDArray[np.bool_]:
+        """Whether it began after the beginning, and was due before the end [N]."""
         return (self.start >= self.first) & (self.start + self.playout < self.frames)
 
     @property
     def in_time(self) -> float:
         """Share of the frames to be inferred whose action was computed by its deadline."""
         asked = len(range(-(-self.first // self.every) * self.every, self.frames - self.playout, self.every))
-        return float((self._counted & (self.ended <= self.deadline)).sum() / max(asked * self.environments, 1))
+        return float((self.counted & (self.ended <= self.deadline)).sum() / max(asked * self.environments, 1))
 
     @property
     def in_time_by_environment(self) -> NDArray[np.float64]:
         """The same for each environment."""
         asked = len(range(-(-self.first // self.every) * self.every, self.frames - self.playout, self.every))
-        hits = self.environment[self._counted & (self.ended <= self.deadline)]
+        hits = self.environment[self.counted & (self.ended <= self.deadline)]
         return np.bincount(hits, minlength=self.environments) / max(asked, 1)
 
     @property
@@ -113,18 +114,18 @@ class Decisions:
     @property
     def delays(self) -> Whole:
         """Delays of the actions that landed, in frames: effect - start."""
-        landed = self.applied & self._counted
+        landed = self.applied & self.counted
         return (self.effect - self.start)[landed]
 
     @property
     def lateness(self) -> Whole:
         """Nanoseconds from the deadline of each counted decision to its end; below 0 where it was in time."""
-        return (self.ended - self.deadline)[self._counted]
+        return (self.ended - self.deadline)[self.counted]
 
     @property
     def mean_batch(self) -> float:
         """Observations of a batch, on average over batches."""
-        counted = self.batch[self._counted]
+        counted = self.batch[self.counted]
         return float(len(counted) / (1 / counted).sum()) if len(counted) else 0.0
 
     def stream(self, environment: int) -> list[tuple[int, int]]:

@@ -222,8 +222,8 @@ class TestServedSchedule:
 
     def test_counts_nothing_before_the_first_frame(self) -> None:
         played = ServedSchedule(LinearBatches(0.05, 0), 4, 60, 4).play(200, 50)
-        assert (played.start[played._counted] >= 50).all()
-        assert played.lateness.size == played._counted.sum()
+        assert (played.start[played.counted] >= 50).all()
+        assert played.lateness.size == played.counted.sum()
 
     def test_streams_are_decisions_in_order(self) -> None:
         played = ServedSchedule(LinearBatches(0.010, 0.002, cv=0.5), 6, 60, 2, seed=3).play(200)
