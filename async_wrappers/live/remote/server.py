@@ -576,7 +576,7 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Excepti
         OSError: The connection failed.
     """
     tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
-    record = memoryview(bytearray(tickets.bytes))
+    record = memoryview(bytearray(tickets.record_bytes))
     while _receive(end, record, tickets.sizes):
         received = time.monotonic_ns()
         ticket, observation = tickets.read(record)

@@ -114,7 +114,7 @@ class RemoteTransport:
             self._ends = self._address.resolved()
         except OSError as error:
             raise RunFailed(f"the policy server's address {self._address.text} is unknown: {error.strerror}") from None
-        self._connections = [_Connection(worker, self._answers.bytes) for worker in range(self._workers)]
+        self._connections = [_Connection(worker, self._answers.record_bytes) for worker in range(self._workers)]
         self._selector = selectors.DefaultSelector()
         self._wait = wait_for(self._selector)
         self._next = 0  # when the first of the connections is due

@@ -198,7 +198,7 @@ class Tickets:
         """Bytes of an observation."""
         self._payload = _TICKET.size + self.observation_bytes
         self.sizes: Sizes = {Kind.TICKET: (self._payload, self._payload)}
-        self.bytes = HEADER.size + self._payload
+        self.record_bytes = HEADER.size + self._payload
         """Bytes of a record."""
 
     def write_observation(self, target: bytearray, observation: Any) -> None:
@@ -240,7 +240,7 @@ class Answers:
         self._dtype = np.dtype([("action", self._action.dtype), ("extras", self._extras.dtype)])
         size = self._dtype.itemsize
         self.sizes: Sizes = {Kind.ANSWER: (size, size), Kind.REFUSED: (0, SENTENCE), Kind.FAILED: (0, SENTENCE)}
-        self.bytes = HEADER.size + max(size, SENTENCE)
+        self.record_bytes = HEADER.size + max(size, SENTENCE)
         """Bytes of a record at most."""
         self._record = bytearray(HEADER.size + size)
         fields = _field(self._dtype, self._record, HEADER.size)

@@ -50,7 +50,7 @@ def assert_alike(bounded: TimingReport, whole: TimingReport) -> None:
         if isinstance(value, dict) and "p50" in value:
             assert found == pytest.approx(value, rel=RELATIVE_ERROR * 1.01, abs=1e-9, nan_ok=True), name
             for exact in ("mean", "std", "max"):
-                assert found[exact] == pytest.approx(value[exact], rel=1e-9, abs=1e-12, nan_ok=True), name
+                assert found[exact] == pytest.approx(value[exact], rel=1e-9, abs=1e-9, nan_ok=True), name
         elif name not in ("timeline_s", "loop_share"):
             assert repr(found) == repr(value), name
 

@@ -236,7 +236,7 @@ def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame
                 end.sendall(said)
         end.sendall(handshake.welcome())
         tickets, answers = Tickets(Line.observation_space), Answers(space)
-        while record := end.recv(tickets.bytes, socket.MSG_WAITALL):
+        while record := end.recv(tickets.record_bytes, socket.MSG_WAITALL):
             ticket, _ = tickets.read(bytearray(record))
             end.sendall(answers.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
 
@@ -254,7 +254,7 @@ def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
                 end.sendall(said)
         end.sendall(handshake.welcome())
         tickets, answers = Tickets(Line.observation_space), Answers(Line.action_space)
-        while record := end.recv(tickets.bytes, socket.MSG_WAITALL):
+        while record := end.recv(tickets.record_bytes, socket.MSG_WAITALL):
             ticket, _ = tickets.read(bytearray(record))
             if ticket.number == 5:
                 ticket = ticket._replace(number=4)

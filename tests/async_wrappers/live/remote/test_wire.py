@@ -201,7 +201,7 @@ def test_tickets_and_answers_come_back_from_their_records(
     body = bytearray(tickets.observation_bytes)
     tickets.write_observation(body, value)
     record = tickets.head(ticket) + body
-    assert len(record) == tickets.bytes
+    assert len(record) == tickets.record_bytes
     assert checked(record, tickets.sizes).number == ticket.number
     told, shown = tickets.read(bytearray(record))
     assert told == ticket
@@ -340,7 +340,7 @@ def answer_all(data: bytes, token: bytes | None) -> None:
         try:
             while left:
                 wants = reader.wants()
-                assert 0 < wants <= HEADER.size + max(SENTENCE, codec.bytes)
+                assert 0 < wants <= HEADER.size + max(SENTENCE, codec.record_bytes)
                 record = reader.feed(left[:wants])
                 left = left[wants:]
                 if record is not None and record.header.kind == Kind.TICKET:
