@@ -17,7 +17,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 from async_wrappers.live.histogram import Histogram
-from async_wrappers.live.report import Landings, Measurements, Span
+from async_wrappers.live.report import EffectsOfEpisode, Measurements, Span
 
 __all__ = ["BoundedMeasurements"]
 
@@ -42,7 +42,7 @@ class _Applied(NamedTuple):
     lag: int | None
 
 
-class _CountedLandings(Landings):
+class _CountedEffects(EffectsOfEpisode):
     """The effects of an episode, which the record counts; the list stays empty.
 
     Args:
@@ -63,7 +63,7 @@ class _CountedLandings(Landings):
         return self._count > 0
 
     def note(self, start: int, effect: int, worker: int) -> None:
-        """See `Landings.note`."""
+        """See `EffectsOfEpisode.note`."""
         # If a pause lies between the two, it is the last one: an action takes effect only when a pause is over.
         paused = bool(self._pauses) and self._last < self._pauses[-1][0]
         interval = None if not self._count or paused else effect - self._last
@@ -105,10 +105,10 @@ class BoundedMeasurements(Measurements):
         """Return the histogram of several ones' numbers."""
         return reduce(add, parts, Histogram())
 
-    def effects_of(self, episode: int, first: int, pauses: list[tuple[int, int]]) -> Landings:
+    def effects_of(self, episode: int, first: int, pauses: list[tuple[int, int]]) -> EffectsOfEpisode:
         """See `Measurements.effects_of`."""
         self._frame = first - 1
-        return _CountedLandings(self, episode, first, pauses)
+        return _CountedEffects(self, episode, first, pauses)
 
     def note_frame(self, late: int) -> None:
         """See `Measurements.note_frame`; decisions that started before the time line are dropped."""

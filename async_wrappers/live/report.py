@@ -20,7 +20,7 @@ from async_wrappers.live.histogram import RELATIVE_ERROR
 from async_wrappers.live.journey import MOST_JOURNEYS, Journey, parts_ms
 from async_wrappers.live.picture import fresh_share, timing_picture
 
-__all__ = ["EpisodeTiming", "Landings", "Measurements", "Span", "TimingReport", "distribution"]
+__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Span:
     lag: int | None = None
 
 
-class Landings(list[tuple[int, int]]):
+class EffectsOfEpisode(list[tuple[int, int]]):
     """(start, effect) of each applied action of an episode."""
 
     def note(self, start: int, effect: int, worker: int) -> None:
@@ -133,7 +133,7 @@ class Measurements:
     begin: int = 0
     end: int = 0
     episodes: list[EpisodeTiming] = field(default_factory=list)
-    effects: list[Landings] = field(default_factory=list)
+    effects: list[EffectsOfEpisode] = field(default_factory=list)
     latencies: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
@@ -186,7 +186,7 @@ class Measurements:
         """Return the numbers of several parts."""
         return [number for part in parts for number in part]
 
-    def effects_of(self, episode: int, first: int, pauses: list[tuple[int, int]]) -> Landings:
+    def effects_of(self, episode: int, first: int, pauses: list[tuple[int, int]]) -> EffectsOfEpisode:
         """Return where the actions that take effect in an episode are noted.
 
         Args:
@@ -194,7 +194,7 @@ class Measurements:
             first: Frames played before it, over all episodes; as in the tickets.
             pauses: The episode's, as they end.
         """
-        return Landings()
+        return EffectsOfEpisode()
 
     def note_frame(self, late: int) -> None:
         """Note that a frame has begun, so many nanoseconds after its deadline."""
