@@ -19,7 +19,7 @@ import gymnasium as gym
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.analysis import scaling
-from async_wrappers.analysis.capacity import capacity, capacity_picture
+from async_wrappers.analysis.capacity import Capacity, capacity, capacity_picture
 from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
@@ -160,16 +160,8 @@ def _add_flags_of_machines(commands: Any) -> None:
     serve.add_argument("--token-file", metavar="FILE", help="its first line is a secret that runners must have too")
 
 
-_SERVED = (
-    "envs",
-    "playouts",
-    "accelerators",
-    "every",
-    "phases",
-    "most",
-    "price",
-    "share",
-)  # flags of many environments
+# Flags of `plan` about many environments, and those about one.
+_SERVED = ("envs", "playouts", "accelerators", "every", "phases", "most", "price", "share")
 _ONE = ("workers", "learn_ms", "cores", "model_mb", "release_ms", "step_ms", "spike_probability", "spike_factor")
 
 
@@ -180,8 +172,8 @@ def _plan(options: argparse.Namespace) -> None:
     for flag in _SERVED:
         if getattr(options, flag) is not None:
             raise ValueError(
-                f"--{flag} is about many environments on an accelerator: give --batch-ms or --batch-trace in the place "
-                "of --latency-ms or --trace"
+                f"--{flag} is about many environments on an accelerator, got {getattr(options, flag)}: give --batch-ms "
+                "or --batch-trace in the place of --latency-ms or --trace"
             )
     latency = _latency(options)
     found = plan(
@@ -199,11 +191,16 @@ def _plan(options: argparse.Namespace) -> None:
     )
     if options.picture is not None:
         _draw(latency, found, options)
-    if options.json == "-":
+    _tell(found, options.json)
+
+
+def _tell(found: Plan | Capacity, file: str | None) -> None:
+    """Print a result for a person, and write it to a file; for "-" print it as JSON."""
+    if file == "-":
         print(json.dumps(found.to_dict(), indent=1, allow_nan=False))
         return
-    if options.json is not None:
-        found.to_json(options.json)
+    if file is not None:
+        found.to_json(file)
     print(found)
 
 
@@ -212,7 +209,10 @@ def _capacity(options: argparse.Namespace) -> None:
     for flag in _ONE:
         if getattr(options, flag) is not None:
             name = flag.replace("_", "-")
-            raise ValueError(f"--{name} is about one environment: it goes with --latency-ms or --trace")
+            raise ValueError(
+                f"--{name} is about one environment, got {getattr(options, flag)}: leave it out, or give --latency-ms "
+                "or --trace in the place of the batches"
+            )
     latency: LinearBatches | MeasuredBatches
     if options.batch_trace is not None:
         if options.cv is not None:
@@ -221,6 +221,9 @@ def _capacity(options: argparse.Namespace) -> None:
             )
         latency = MeasuredBatches(options.batch_trace)
     else:
+        if not all(0 <= milliseconds < math.inf for milliseconds in options.batch_ms):
+            shown = " ".join(f"{milliseconds:g}" for milliseconds in options.batch_ms)
+            raise ValueError(f"--batch-ms must be two numbers of milliseconds >= 0 and finite, got {shown}")
         fixed, each = (milliseconds / 1000 for milliseconds in options.batch_ms)
         latency = LinearBatches(fixed, each, options.cv or 0.0)
     given = {flag: getattr(options, flag) for flag in _SERVED if getattr(options, flag) is not None}
@@ -237,12 +240,7 @@ def _capacity(options: argparse.Namespace) -> None:
             for phases in ("spread", "together")
         ]
         capacity_picture(both, ["frames that begin at different times", "frames that begin together"], options.picture)
-    if options.json == "-":
-        print(json.dumps(found.to_dict(), indent=1, allow_nan=False))
-        return
-    if options.json is not None:
-        found.to_json(options.json)
-    print(found)
+    _tell(found, options.json)
 
 
 def _latency(options: argparse.Namespace) -> Latency:

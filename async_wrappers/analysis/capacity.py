@@ -193,7 +193,13 @@ def capacity(
         wanted = "a number > 0, the price of an accelerator's hour, or None"
         price = number("price", price, wanted, lambda given: 0 < given < math.inf)
     share = number("share", share, "a share from 0 to 1, such as 0.995", lambda given: 0 < given <= 1)
-    tried = (playouts,) if isinstance(playouts, int) else tuple(playouts)
+    given = playouts if isinstance(playouts, Iterable) else (playouts,)
+    tried = tuple(whole("playouts", playout, 1, unit="frames") for playout in given)
+    if not tried:
+        raise ValueError("playouts must be one number of frames or several, got none: leave it out for 1 to 8")
+    every = whole("every", every, 1, unit="frames")
+    accelerators = whole("accelerators", accelerators, 1)
+    most = None if most is None else whole("most", most, 1, or_none=True)
     line = line_of(latency)
     settings: dict[str, Any] = {"accelerators": accelerators, "every": every, "phases": phases, "most": most}
     rate = float(FrameClock(fps).fps)

@@ -120,13 +120,19 @@ class TestCapacity:
             ({"environments": 0}, "environments must be a whole number between 1 and 200,000, got 0"),
             ({"environments": 300_000}, "environments must be a whole number between 1 and 200,000, got 300000"),
             ({"phases": "even"}, 'phases must be "spread" or "together", got \'even\''),
+            ({"playouts": 0}, "playouts must be a whole number of frames >= 1, got 0"),
+            ({"playouts": (2, 1.5)}, "playouts must be a whole number of frames >= 1, got 1.5"),
+            ({"playouts": ()}, "playouts must be one number of frames or several, got none: leave it out for 1 to 8"),
+            ({"every": 0}, "every must be a whole number of frames >= 1, got 0"),
+            ({"accelerators": 0}, "accelerators must be a whole number >= 1, got 0"),
+            ({"most": 0}, "most must be a whole number >= 1, or None, got 0"),
             ({"share": 0}, "share must be a share from 0 to 1, such as 0.995, got 0"),
             ({"price": -1}, "price must be a number > 0, the price of an accelerator's hour, or None, got -1"),
         ],
     )
     def test_refuses_arguments_out_of_range(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError) as refused:
-            capacity(NETWORK, 60, playouts=1, **arguments)
+            capacity(NETWORK, 60, **{"playouts": 1, **arguments})
         assert str(refused.value) == message
 
 
@@ -145,8 +151,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("flags", "message"),
         [
-            (["--latency-ms", "10", "--envs", "3"], "--envs is about many environments on an accelerator"),
-            (["--batch-ms", "4", ".2", "--workers", "3"], "--workers is about one environment"),
+            (["--latency-ms", "10", "--envs", "3"], "--envs is about many environments on an accelerator, got 3"),
+            (["--batch-ms", "4", ".2", "--workers", "3"], "--workers is about one environment, got 3"),
+            (["--batch-ms", "4", ".2", "--playouts", "0"], "playouts must be a whole number of frames >= 1, got 0"),
+            (["--batch-ms", "-1", ".2"], "--batch-ms must be two numbers of milliseconds >= 0 and finite, got -1 0.2"),
             (["--batch-ms", "0", "0"], "fixed or each must be > 0 seconds"),
         ],
     )
