@@ -6,7 +6,8 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -40,6 +41,13 @@ from async_wrappers.wrappers.default_action import RampDown
 from tests.worlds.recording_env import RecordingEnv
 
 pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
+
+
+@pytest.fixture(autouse=True, scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Text is a right value of some arguments, as of `record`, which makes a directory of that name where it stands."""
+    with chdir(tmp_path_factory.mktemp("arguments")):
+        yield
 
 
 class Thing:
