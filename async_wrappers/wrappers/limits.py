@@ -145,6 +145,7 @@ class Limiter:
         self._rate = self._shaped("rate", limits.rate, np.inf) / float(rate)
         self._jerk = self._shaped("jerk", limits.jerk, np.inf) / float(rate) ** 2
         self._refuse_too_fine(limits)
+        self._is_finite = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
         self._limits_jerk = bool(np.isfinite(self._jerk).any())
         self._terms = self._reduced(1.0)
         self._soft = max(0, FrameClock(fps).frame_at(round(limits.soft_start * 1e9)))
@@ -181,7 +182,9 @@ class Limiter:
             wanted = np.where(missing, self._rest, wanted)
         sent = self._limited(wanted.clip(self._low, self._high))
         self._frame += 1
-        self._change, self._sent = sent - self._sent, sent
+        # An infinite action, of a Box without bounds or limits, has no distance to the next one.
+        before, self._sent = self._sent, sent if self._is_finite else np.where(np.isfinite(sent), sent, 0.0)
+        self._change = self._sent - before
         action = sent.astype(self._dtype)
         return Limited(action, lacks or _any(action != np.asarray(asked).astype(self._dtype, copy=False)))
 
@@ -189,11 +192,14 @@ class Limiter:
         """Return the allowed action that is nearest to one within the bounds."""
         before = self._sent
         rate, jerk, planned = self._now()
-        new = wanted - before
+        new = way = wanted - before
         if self._limits_jerk:
             new = np.copysign(_quickest(np.abs(new), planned), new)
             new = new.clip(self._change - jerk, self._change + jerk)
-        return self._rounded((before + new.clip(-rate, rate)).clip(self._low, self._high), before)
+        new = new.clip(-rate, rate)
+        # Not before + way, which rounding may make a neighbour of what was asked for.
+        aimed = np.where(new == way, wanted, before + new)
+        return self._rounded(aimed.clip(self._low, self._high), before)
 
     def _now(self) -> tuple[Array, Array, Array]:
         """Return rate and jerk on this frame, less what rounding can add, and the jerk that the way to rest has."""
