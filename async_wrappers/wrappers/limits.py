@@ -197,8 +197,9 @@ class Limiter:
             new = np.copysign(_quickest(np.abs(new), planned), new)
             new = new.clip(self._change - jerk, self._change + jerk)
         new = new.clip(-rate, rate)
+        aimed = before + new
         # Not before + way, which rounding may make a neighbour of what was asked for.
-        aimed = np.where(new == way, wanted, before + new)
+        np.copyto(aimed, wanted, where=new == way)
         return self._rounded(aimed.clip(self._low, self._high), before)
 
     def _now(self) -> tuple[Array, Array, Array]:
@@ -218,8 +219,7 @@ class Limiter:
         beyond = np.abs(rounded - before) > np.abs(aimed - before)
         if not _any(beyond):
             return rounded
-        towards: Array = np.where(beyond, np.nextafter(sent, before.astype(self._dtype)), sent).astype(np.float64)
-        return towards
+        return np.nextafter(sent, before.astype(self._dtype), out=sent, where=beyond).astype(np.float64)
 
     def _warn(self, asked: Any) -> None:
         if not self._warned:
