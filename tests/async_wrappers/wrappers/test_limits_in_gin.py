@@ -41,7 +41,7 @@ def test_gin_limits_an_environment_and_a_live_run() -> None:
     env = make()
     env.reset(seed=0)
     info = env.step(env.action_space.high)[4]
-    assert info["realtime"]["sent"] == pytest.approx([0.1], abs=1e-6)  # 40 in a second and second, at 20 frames a second
+    assert info["realtime"]["sent"] == pytest.approx([0.1], abs=1e-6)  # 40 at 20 frames a second
     runner = gin.get_configurable("AsyncRunner")(
         lambda: gym.make("Pendulum-v1"), lambda: lambda observation: [2.0], 1, 20, latency=0.05, default_action=[0.0]
     )
