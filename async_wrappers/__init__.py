@@ -10,6 +10,7 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `RayWorkers`: its workers on the nodes of a Ray cluster.
 * `load_recording`: the episodes that ``AsyncRunner(record=...)`` has recorded, as arrays.
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.realtime import Realtime
     from async_wrappers.live.recording.reader import Recording, load_recording
+    from async_wrappers.live.remote.ray_workers import RayWorkers
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
@@ -136,6 +138,7 @@ __all__ = [
     "ProbeResult",
     "ProcessEnvs",
     "RampDown",
+    "RayWorkers",
     "Realtime",
     "RealtimeDelay",
     "Recording",
@@ -194,6 +197,7 @@ _LAZY = {
     "live.machine": "Machine MachineEnv MachineFailed",
     "live.realtime": "Realtime",
     "live.recording.reader": "Recording load_recording",
+    "live.remote.ray_workers": "RayWorkers",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",

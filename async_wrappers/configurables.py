@@ -20,6 +20,7 @@ from async_wrappers.envs import (
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.live import AsyncRunner
 from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.remote.ray_workers import RayWorkers
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
@@ -55,7 +56,7 @@ CONFIGURABLES = tuple(
     sorted(
         (
             *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES),
-            *(AsyncRunner, Chunk, RampDown, Realtime, TemporalEnsemble, VectorRealtimeDelay),
+            *(AsyncRunner, Chunk, RampDown, RayWorkers, Realtime, TemporalEnsemble, VectorRealtimeDelay),
         ),
         key=attrgetter("__name__"),
     )
