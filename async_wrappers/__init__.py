@@ -18,6 +18,7 @@
 * `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
   `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
   `python -m async_wrappers plan --batch-ms`.
+* `hosts_or_inference`: whether many actors' network is better run on their hosts or beside the learner.
 * `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
   interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
@@ -47,6 +48,7 @@ from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
     from async_wrappers.analysis.capacity import Capacity, capacity
+    from async_wrappers.analysis.hosts import hosts_or_inference
     from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
@@ -166,6 +168,7 @@ __all__ = [
     "create_gym_vector",
     "create_minatar_environment",
     "decompose",
+    "hosts_or_inference",
     "load_recording",
     "make_stagger",
     "measure",
@@ -179,6 +182,7 @@ __all__ = [
 # The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
 _LAZY = {
     "analysis.capacity": "Capacity capacity",
+    "analysis.hosts": "hosts_or_inference",
     "analysis.planning": "Plan plan workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
     "analysis.regret": "Decomposition decompose",

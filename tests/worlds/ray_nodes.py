@@ -33,7 +33,7 @@ def hold() -> None:
     small = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     try:
-        cluster.add_node(num_cpus=16, **small)
+        cluster.add_node(num_cpus=2, **small)  # Ray starts a process for each at once
         print(cluster.address, flush=True)
         sys.stdin.read()
     finally:

@@ -287,8 +287,8 @@ class RayTransport:
         if self._trouble:
             return "; ".join(dict.fromkeys(self._trouble.values()))
         needs, more = self._needs, f" and {self._needs.resources}" if self._needs.resources else ""
-        asked = f"each worker asks for num_cpus={needs.num_cpus:g} and num_gpus={needs.num_gpus:g}{more}"
-        return f"{asked}, and of the Ray cluster {self._courier.room()}"
+        asked = f"each asks for num_cpus={needs.num_cpus:g} and num_gpus={needs.num_gpus:g}{more}"
+        return f"Ray has not started them: {asked}, and of the cluster {self._courier.room()}"
 
     # The books.
 

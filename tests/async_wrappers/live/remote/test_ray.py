@@ -28,8 +28,9 @@ from async_wrappers.live.workers import NoWorkers
 from async_wrappers.ray_cluster import NoCluster
 from async_wrappers.testing.backends import BackendContract
 from tests.worlds.ray_nodes import two_nodes
+from tests.worlds.ray_policies import Counting, Echo, Encoding, Taught, Thinking
 from tests.worlds.recording_env import PRIME, RecordingEnv
-from tests.worlds.remembering import FEATURES, Remembering
+from tests.worlds.remembering import FEATURES
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -74,33 +75,6 @@ class Replayed(Trace):
     def stream(self, seed: Any = None) -> Any:
         left = iter(self.latencies.tolist())
         return SimpleNamespace(draw=lambda: round(next(left, 0.001) * 1e9))
-
-
-class Thinking:
-    """Answers with a chunk that is a hash of all that it may read, after some time."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self._seconds = seconds
-
-    def act(self, observation: Any, decision: Any) -> Any:
-        time.sleep(self._seconds)
-        parts = observation.values() if isinstance(observation, dict) else [observation]
-        seen = np.concatenate([np.asarray(part).reshape(-1) for part in parts]).astype(np.int64)
-        mixed = (int((seen % 1009 * np.arange(1, len(seen) + 1)).sum()) + decision.start) % 125
-        action = np.array([mixed % 5, mixed // 5 % 5, mixed // 25])
-        return SimpleNamespace(action=action, extras={"seen": np.float32(mixed)})
-
-
-class Encoding(Remembering):
-    """A policy with memory that takes its time."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        super().__init__()
-        self._seconds = seconds
-
-    def encode(self, observation: Any, decision: Any) -> Any:
-        time.sleep(self._seconds)
-        return super().encode(observation, decision)
 
 
 CHUNKS = {
@@ -156,62 +130,6 @@ class Line(gym.Env[Any, Any]):
         print(int(action), file=self._file)
         self._frame += 1
         return np.array([self._frame]), 0.0, False, False, {}
-
-
-class Echo:
-    """Answers with the frame that it was shown; leaves the number of its process."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / f"pid {os.getpid()}").touch()
-
-    def act(self, observation: Any, decision: Any) -> int:
-        time.sleep(0.01)
-        return int(observation[0])
-
-
-class Counting:
-    """A learner whose weights are the number of its updates, in channels last."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self._updates = 0
-        self._weights = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
-
-    def observe(self, transition: Any) -> None:
-        pass
-
-    def update(self) -> dict[str, float]:
-        time.sleep(0.05)
-        self._updates += 1
-        self._weights.fill_(self._updates)
-        return {}
-
-    def weights(self) -> Any:
-        return {"number": self._weights}
-
-    def close(self) -> None:
-        pass
-
-
-class Taught:
-    """Answers with its weights, which must be whole and lie as the learner's do."""
-
-    def __init__(self) -> None:
-        self._number, self._told = 0, -1
-
-    def load_weights(self, weights: Any, version: int) -> None:
-        import torch
-
-        number = weights["number"]
-        assert number.is_contiguous(memory_format=torch.channels_last) and number.unique().numel() == 1
-        self._number = int(number.flatten()[0])
-
-    def note_updates(self, updates: int) -> None:
-        self._told = updates
-
-    def act(self, observation: Any, decision: Any) -> int:
-        return self._number if self._told == self._number else -1
 
 
 def play(folder: Path, make_policy: Any, frames: int = 40, **arguments: Any) -> Any:
@@ -297,7 +215,7 @@ def test_nodes_with_another_version_of_the_project_are_a_sentence(tmp_path: Path
 
 
 def test_a_cluster_without_room_is_a_sentence_after_the_start_timeout(tmp_path: Path) -> None:
-    with pytest.raises(NoWorkers, match="each worker asks for num_cpus=1 and num_gpus=1, and of the Ray cluster 16"):
+    with pytest.raises(NoWorkers, match="Ray has not started them: each asks for num_cpus=1 and num_gpus=1, "):
         play(tmp_path, partial(Echo, tmp_path), backend=RayWorkers(ADDRESS[-1], num_gpus=1), start_timeout=0.5)
 
 

@@ -229,8 +229,8 @@ def test_weights_are_put_once_per_version_and_a_new_actor_gets_those_that_are_th
 def test_the_trouble_is_what_has_no_room(ray: FakeRay) -> None:
     world = World(ray).up()
     assert world.transport.trouble == (
-        "each worker asks for num_cpus=2 and num_gpus=0 and {'arms': 1.0}, and of the Ray cluster 4 CPUs and 0 GPUs "
-        "are free"
+        "Ray has not started them: each asks for num_cpus=2 and num_gpus=0 and {'arms': 1.0}, and of the cluster "
+        "4 CPUs and 0 GPUs are free"
     )
     ray.actors[0].died = "gone"
     world.ask(0, 1, 1)
