@@ -21,6 +21,9 @@ from async_wrappers.extras import extra
 __all__ = ["LOOPBACK", "NoCluster", "connect_to_ray", "disconnect_from_ray", "joined", "python_path", "refuse_silent"]
 
 LOOPBACK = "127.0.0.1"
+# Ray speaks gRPC, which is HTTP/2: each end begins with a frame of settings.
+_HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_FRAME, _SETTINGS = 9, b"\4"  # bytes of a frame's header, and its kind in it
 _PATIENCE = 10.0  # seconds that a cluster has to answer
 # Where `async_wrappers` is: the clone, or site-packages.
 _ROOT = str(Path(__file__).absolute().parents[1])
@@ -120,16 +123,21 @@ def _on_the_loopback() -> Iterator[None]:
 
 
 def refuse_silent(address: str, what: str = "address") -> None:
-    """Refuse at once an address where nobody listens: Ray itself would try for minutes.
+    """Refuse an address where nobody listens, or somebody who is no Ray: Ray itself would try for minutes.
 
     Raises:
-        NoCluster: Nobody does.
+        NoCluster: That is so; what listens has ten seconds to answer.
     """
     place = re.fullmatch(r"(?:ray://)?(.+):(\d+)", address)
     if place is None:
         # One of Ray's own names, such as "auto".
         return
+    reason = "what answers is no Ray"
     try:
-        socket.create_connection((place[1], int(place[2])), timeout=_PATIENCE).close()
+        with socket.create_connection((place[1], int(place[2])), timeout=_PATIENCE) as end:
+            end.sendall(_HTTP_2)
+            if end.recv(_FRAME, socket.MSG_WAITALL)[3:4] == _SETTINGS:
+                return
     except OSError as error:
-        raise NoCluster(f"{what} {address}: no Ray cluster answers there ({error}): see ray start --help") from None
+        reason = str(error)
+    raise NoCluster(f"{what} {address}: no Ray cluster answers there ({reason}): see ray start --help")

@@ -158,8 +158,8 @@ def hosts_or_inference(
     Raises:
         ValueError: A number out of range.
     """
-    for name, value in (("hosts", hosts), ("cores", cores), ("unroll", unroll), ("frames", frames)):
-        whole(name, value, 1)
+    for name, count in (("hosts", hosts), ("cores", cores), ("unroll", unroll), ("frames", frames)):
+        whole(name, count, 1)
     whole("environments", environments, 2)
     positive = {"step": step, "bandwidth": bandwidth, "row_bytes": row_bytes, "handle": handle}
     for name, value in positive.items():

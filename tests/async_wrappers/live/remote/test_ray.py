@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -222,10 +221,3 @@ def test_a_cluster_without_room_is_a_sentence_after_the_start_timeout(tmp_path: 
 def test_nobody_at_the_address_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(NoCluster, match=r"^address 127\.0\.0\.1:1: no Ray cluster answers there"):
         play(tmp_path, partial(Echo, tmp_path), backend=RayWorkers("127.0.0.1:1"))
-
-
-def test_an_end_that_is_no_cluster_is_a_sentence(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(NoCluster, match=f"^address {address}: no Ray cluster answers there"):
-            play(tmp_path, partial(Echo, tmp_path), backend=RayWorkers(address))
