@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = re.compile(r"^python3 -m venv \.venv && (\S+) -m pip install -e '\.\[(\w+)\]' (-c \S+) && (.+)$", re.M)
+RUN = re.compile(r"^RUN python3 -m venv \.venv && (\S+) -m pip .* -e '\.\[([\w,]+)\]' (-c \S+) ", re.M)
 
 
 def image() -> str:
