@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
@@ -165,6 +165,7 @@ def test_trials_of_another_machines_table_are_not_run_again(tmp_path: Path, caps
     assert played == {f"{number:04}" for number in (*range(4), *range(8, 12))}
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=4).filter(lambda name: name != "seconds"),
