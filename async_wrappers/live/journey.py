@@ -7,8 +7,8 @@ An exchange has four times: the ticket is sent at s and its answer is here at h,
 r and answered at a, on the server's. The server's clock is ahead by an offset o. The ticket cannot have arrived before
 it was sent, nor the answer: r - o >= s and a - o <= h, so o lies in [a - h, r - s], an interval as long as the round
 trip less the time in the server. Its middle is off by half of that at most. The shortest interval of the last 64
-exchanges is taken. Two intervals that do not overlap show that a clock was set, or that the two have drifted apart; then
-the newer one counts alone.
+exchanges is taken. Two intervals that do not overlap show that a clock was set, or that the two have drifted apart;
+then the newer one counts alone.
 
 The loop notes the six numbers of an exchange (`RoundTrip`) and goes on; the parts are computed for the report.
 """

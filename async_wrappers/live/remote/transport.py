@@ -32,6 +32,7 @@ _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at fir
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _NEVER = 1 << 62
+_LONGEST_WAIT = 60_000  # milliseconds, of one system call
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 
@@ -192,7 +193,7 @@ class RemoteTransport:
         `select` waits for whole milliseconds, so it is left early; the last one or two are waited for apart.
         """
         if nanoseconds > 2_000_000:
-            return self._selector.select(nanoseconds // 1_000_000 / 1000 - 0.001)
+            return self._selector.select(min(nanoseconds // 1_000_000, _LONGEST_WAIT) / 1000 - 0.001)
         if nanoseconds > 0 and not self._wait(nanoseconds):
             return []
         return self._selector.select(0)
@@ -364,9 +365,9 @@ class RemoteTransport:
         connection.got = got = got + count
         if ticket is None or connection.unsent is not None:
             raise WireError("sent an answer to no ticket")
-        if got != self._answers.answer_bytes or not answer.data.startswith(connection.expected):
-            if not self._is_whole(connection, ticket):
-                return
+        is_answer = got == self._answers.answer_bytes and answer.data.startswith(connection.expected)
+        if not is_answer and not self._is_whole(connection, ticket):
+            return
         connection.ticket = None
         self._take(connection, ticket, here)
 

@@ -184,10 +184,10 @@ class Reader:
 
 
 _BEGINNING = struct.Struct("<4sHHI")  # of a header: all that the records of one kind and size share
-_TICKET = struct.Struct("<Iq32xqqq?7x")  # the header's other numbers, its times left out; episode, start, frame and
-# eval_mode; 7 bytes more keep the observation aligned
-_ANSWERED = struct.Struct("<Iq4q")  # the header's other numbers
-_NAME = struct.Struct("<Iq")  # incarnation and number
+_NAME = struct.Struct("<Iq")  # the rest of it: incarnation and number
+_ANSWERED = struct.Struct("<Iq4q")  # and the times
+# The rest of a ticket's header, without times; episode, start, frame, eval_mode; then the observation, aligned.
+_TICKET = struct.Struct("<Iq32xqqq?7x")
 _TIMES = struct.Struct("<4q")
 
 
