@@ -27,6 +27,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from multiprocessing import connection, parent_process
@@ -38,11 +39,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from async_wrappers.agents.actor import Ended, ShownRows
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.timing import Meters
-from async_wrappers.agents.vector_agent import Ended, ShownRows, VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 
-__all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
+__all__ = ["COUNTED", "Group", "LearnerFailed", "OtherLearners", "Share", "SoFar", "Trained"]
 
 _PATIENCE = 600.0  # seconds that a learner waits for the others in an update, at most
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
@@ -284,6 +286,50 @@ class Share:
             self.agent.learner.load_state_dict(of_learner)
             return 0
         return self.agent.unbundle(directory, number, {**state, "learner": of_learner}, partial=True)
+
+
+COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Meters` have them
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """A training phase's results so far: plain data for a checkpoint during it.
+
+    Attributes:
+        updates_before: Updates before the phase.
+        frames_before: Frames of training before it.
+        over: The episodes that ended, those that were cut left out.
+        actions: That took effect.
+        acted: As in `Meters`, like the others.
+    """
+
+    updates_before: int
+    frames_before: int
+    over: Sequence[Ended] = ()
+    actions: int = 0
+    acted: int = 0
+    added: int = 0
+    updates: int = 0
+    sampled: int = 0
+    lag: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "over", [Ended(*each) for each in self.over])
+
+    def plain(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return {**vars(self), "over": [[*episode] for episode in self.over]}
+
+    def and_then(self, trained: Sequence[Trained]) -> SoFar:
+        """Return these results with those of the learners' shares since."""
+        counts = {name: getattr(self, name) for name in COUNTED}
+        for learner, each in enumerate(trained):
+            for name in COUNTED:
+                if name != "updates" or learner == 0:  # all make the same updates
+                    counts[name] += getattr(each.meters, name)
+        over = [*self.over, *(episode for each in trained for episode in each.over)]
+        actions = self.actions + sum(each.actions for each in trained)
+        return replace(self, over=over, actions=actions, **counts)
 
 
 # Processes.

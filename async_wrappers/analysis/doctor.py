@@ -1,16 +1,13 @@
 """`examine`: how punctual an environment loop is on this machine at a frame rate, and which setting of it is missing.
 
 An environment that does nothing is played at that rate by a policy in the loop, plainly and with each half of
-`Realtime`, as far as this process may have it: what is late then is the system's lateness. Then the system is asked for
-everything that is known to make a loop late; each finding names its remedy.
+`Realtime`, as far as this process may have it: what is late then is the system's lateness. Beside it stands what
+`system.py` finds in the system's settings.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers import checks
+from async_wrappers.analysis.system import Finding, find, stolen_share, stolen_ticks
 from async_wrappers.live.realtime import Realtime, may_lock, may_schedule, no_lock, no_priority
 
 __all__ = ["Examination", "Finding", "Measured", "examine"]
@@ -26,8 +24,6 @@ __all__ = ["Examination", "Finding", "Measured", "examine"]
 _PRIORITY = 50
 _PUNCTUAL = 0.1  # frames by which the p99 may be late where a rate is held
 _MOST_MISSED = 0.001  # share of the frames
-_STOLEN = 0.002  # share of the time that a host may take
-_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "xen")  # read without a system call
 
 
 @dataclass(frozen=True)
@@ -54,21 +50,6 @@ class Measured:
         """Return whether the p99 is a tenth of a frame at most, and one frame in 1,000 missed."""
         late = self.lateness_us
         return late is not None and late["p99"] <= _PUNCTUAL * 1e6 / hz and self.missed <= _MOST_MISSED * self.frames
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A setting of the system.
-
-    Attributes:
-        name: What it is.
-        found: Its value, in words.
-        remedy: What to do about it; None if it is as it should be, or nothing can be done.
-    """
-
-    name: str
-    found: str
-    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +128,7 @@ def examine(hz: float = 1000.0, seconds: float = 10.0, root: Path = Path("/")) -
         "SCHED_FIFO": Realtime(lock=lock, spin=0.0),
         "SCHED_FIFO and spin": Realtime(lock=lock),
     }
-    stolen = _stolen(root)
+    before = stolen_ticks(root)
     measured = []
     for name, realtime in settings.items():
         written = None if realtime is None else _written(realtime)
@@ -155,7 +136,8 @@ def examine(hz: float = 1000.0, seconds: float = 10.0, root: Path = Path("/")) -
             measured.append(Measured(name, written))
         else:
             measured.append(_measure(name, written, realtime, hz, seconds))
-    findings = _findings(root, _share(stolen, _stolen(root)), priority, lock)
+    refused = (None if priority else no_priority(_PRIORITY), None if lock else no_lock())
+    findings = find(root, stolen_share(before, stolen_ticks(root)), *refused)
     return Examination(hz, tuple(measured), tuple(findings))
 
 
@@ -194,99 +176,3 @@ def _written(realtime: Realtime) -> str:
         if getattr(realtime, name) != getattr(plain, name)
     ]
     return f"Realtime({', '.join(given)})"
-
-
-def _findings(root: Path, stolen: float | None, priority: bool, lock: bool) -> Iterator[Finding]:
-    """Yield what the system says."""
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    crowded = None if cores > 1 else "a loop that spins, and its workers, need two cores"
-    yield Finding("cores", f"{cores}, load average {load:.1f}", crowded)
-    yield Finding("priority", *(("SCHED_FIFO permitted",) if priority else ("refused", no_priority(_PRIORITY))))
-    yield Finding("memory", *(("may be locked",) if lock else ("may not be locked", no_lock())))
-    yield _container(root, priority)
-    yield _quota(root)
-    yield _governor(root)
-    yield _isolation(root, cores)
-    yield _clock(root)
-    if stolen is not None:
-        remedy = "the host gives this machine's processors to others: a dedicated core, or a real machine"
-        yield Finding("stolen time", f"{stolen:.2%}", remedy if stolen > _STOLEN else None)
-    yield _kernel(root)
-
-
-def _container(root: Path, priority: bool) -> Finding:
-    if not any((root / name).exists() for name in (".dockerenv", "run/.containerenv")):
-        return Finding("container", "none")
-    return Finding("container", "yes", None if priority else "start it with --cap-add SYS_NICE --ulimit memlock=-1")
-
-
-def _quota(root: Path) -> Finding:
-    """Look for a limit on processor time, which stops a process for the rest of each 100 ms."""
-    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:
-        quota = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    try:
-        shares = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):
-        shares = -1.0
-    if shares <= 0:
-        return Finding("quota", "none")
-    return Finding("quota", f"{shares:g} cores", "start the container without --cpus (CPUQuota= of a service)")
-
-
-def _governor(root: Path) -> Finding:
-    files = sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({_text(file) for file in files})
-    if not governors:
-        return Finding("governor", "not shown, as on most virtual machines")
-    slow = governors != ["performance"]
-    return Finding("governor", ", ".join(governors), "`cpupower frequency-set -g performance`" if slow else None)
-
-
-def _isolation(root: Path, cores: int) -> Finding:
-    isolated = _text(root / "sys/devices/system/cpu/isolated")
-    if isolated:
-        return Finding("isolated", f"cores {isolated}: give one of them as Realtime(core=...)")
-    last = cores - 1
-    remedy = f"for the rarest delays: boot with `isolcpus={last} nohz_full={last}`, and give Realtime(core={last})"
-    return Finding("isolated", "no core", remedy if cores > 1 else None)
-
-
-def _clock(root: Path) -> Finding:
-    source = _text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource")
-    if not source:
-        return Finding("clock", "not shown")
-    remedy = f"reading {source} takes microseconds: boot with `clocksource=tsc`, if the processor's is stable"
-    return Finding("clock", source, None if source in _CLOCKS else remedy)
-
-
-def _kernel(root: Path) -> Finding:
-    if _text(root / "sys/kernel/realtime") == "1":
-        return Finding("kernel", f"{platform.release()}, PREEMPT_RT")
-    runtime = _text(root / "proc/sys/kernel/sched_rt_runtime_us")
-    limit = f"; SCHED_FIFO may take {int(runtime) / 1e4:g} % of a core" if runtime.isdigit() else ""
-    return Finding("kernel", f"{platform.release()}, without PREEMPT_RT{limit}")
-
-
-def _stolen(root: Path) -> tuple[int, int] | None:
-    """Return ticks stolen by the host and all ticks, over all cores; None where they are not shown."""
-    line = _text(root / "proc/stat").partition("\n")[0].split()
-    if len(line) < 9 or line[0] != "cpu":
-        return None
-    ticks = [int(each) for each in line[1:9]]
-    return ticks[7], sum(ticks)
-
-
-def _share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
-    if before is None or after is None or after[1] <= before[1]:
-        return None
-    return (after[0] - before[0]) / (after[1] - before[1])
-
-
-def _text(path: Path) -> str:
-    """Return what a file of the system says; nothing if it is not there."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -11,7 +11,8 @@ import pytest
 
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import doctor
-from async_wrappers.analysis.doctor import Examination, Finding, Measured, examine
+from async_wrappers.analysis.doctor import Examination, Measured, examine
+from async_wrappers.analysis.system import Finding, find, stolen_share, stolen_ticks
 from async_wrappers.live import realtime as realtime_module
 
 NUMBERS = {"p50": 50.0, "p99": 90.0, "max": 800.0}
@@ -26,8 +27,8 @@ def system(root: Path, **files: str) -> Path:
     return root
 
 
-def findings(root: Path, priority: bool = True, stolen: float | None = None) -> dict[str, Finding]:
-    return {each.name: each for each in doctor._findings(root, stolen, priority, lock=True)}
+def findings(root: Path, refused: str | None = None, stolen: float | None = None) -> dict[str, Finding]:
+    return {each.name: each for each in find(root, stolen, refused, None)}
 
 
 def test_a_good_system_needs_nothing(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_each_setting_that_is_missing_names_its_remedy(tmp_path: Path) -> None:
         (".dockerenv", ""),
     ):
         system(root, **{name.replace("/", "__"): text})
-    found = findings(root, priority=False, stolen=0.02)
+    found = findings(root, realtime_module.no_priority(50), stolen=0.02)
     remedies = {name: each.remedy or "" for name, each in found.items()}
     assert "rtprio 50` into /etc/security/limits.conf" in remedies["priority"]
     assert "--cap-add SYS_NICE" in remedies["container"]
@@ -78,10 +79,10 @@ def test_a_limit_of_the_older_control_groups_is_found_too(tmp_path: Path) -> Non
 
 def test_stolen_time_is_that_of_the_measurement(tmp_path: Path) -> None:
     root = system(tmp_path, proc__stat="cpu 100 0 100 700 0 0 0 10 0 0\ncpu0 1 2 3")
-    before = doctor._stolen(root)
+    before = stolen_ticks(root)
     system(tmp_path, proc__stat="cpu 150 0 150 790 0 0 0 20 0 0")
-    assert doctor._share(before, doctor._stolen(root)) == pytest.approx(10 / 200)
-    assert doctor._stolen(tmp_path / "nothing") is None and doctor._share(None, before) is None
+    assert stolen_share(before, stolen_ticks(root)) == pytest.approx(10 / 200)
+    assert stolen_ticks(tmp_path / "nothing") is None and stolen_share(None, before) is None
 
 
 def test_a_rate_is_held_by_the_first_setting_that_is_punctual() -> None:

@@ -72,6 +72,23 @@ def test_what_the_limits_allow_is_not_changed() -> None:
     assert limit(np.array([0.95], np.float32)).changed
 
 
+@pytest.mark.parametrize("limits", [Limits(), Limits(-1.0, 1.0), Limits(rate=1.9, unit=PER_FRAME)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_asked_for_is_sent_to_its_last_bit_where_it_may_be(limits: Limits, dtype: Any) -> None:
+    limit = limiter(limits, Box(-1, 1, (6,), dtype))
+    for asked in np.random.default_rng(0).normal(0, 0.1, (100, 6)).clip(-0.9, 0.9) ** 3:
+        action, changed = limit(asked.astype(dtype))
+        assert (action.tobytes(), changed) == (asked.astype(dtype).tobytes(), False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_infinite_action_of_a_box_without_bounds_is_followed_by_any_other() -> None:
+    limit = limiter(Limits(rate=[0.1, np.inf], unit=PER_FRAME), Box(np.float32([-1, -np.inf]), np.float32([1, np.inf])))
+    way = [limit([1.0, each]).action.tolist() for each in (np.inf, np.inf, 0.5, -np.inf, 0.25)]
+    assert [each for _, each in way] == [np.inf, np.inf, 0.5, -np.inf, 0.25]
+    assert [each for each, _ in way] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5], abs=1e-6)
+
+
 def test_a_soft_start_reduces_the_rate_in_the_first_seconds_of_a_run() -> None:
     limit = limiter(Limits(rate=0.1, unit=PER_FRAME, soft_start=0.2), fps=50)  # 10 frames
     asked = [1.0, -1.0] * 10

@@ -11,7 +11,7 @@ import sys
 import types
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -32,9 +32,11 @@ class FakePolicy:
     """Answers chunks [1, 8, 2]: entry i is the state plus i, in normalised units; it keeps what it was asked."""
 
     name = "fake"
+    made: ClassVar[list[FakePolicy]] = []
 
     def __init__(self, config: Any) -> None:
         self.config, self.asked, self.resets, self.processor = config, [], 0, None
+        self.made.append(self)
 
     @classmethod
     def from_pretrained(cls, path: str, *, config: Any = None) -> FakePolicy:
@@ -111,6 +113,7 @@ def lerobot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
         vars(module).update(contents)
         monkeypatch.setitem(sys.modules, name, module)
     write_config(tmp_path)
+    monkeypatch.setattr(FakePolicy, "made", [])
     return str(tmp_path)
 
 
@@ -139,8 +142,8 @@ def test_a_chunk_is_the_policys_after_its_processors_and_each_inference_is_afres
     assert chunk.dtype == np.float32
     np.testing.assert_allclose(chunk, np.array([1.0, 2.0]) + np.arange(5)[:, None])
     policy.act(np.array([1.0, 2.0]), decision())
-    assert policy._policy.resets == 2
-    assert policy._policy.asked[0][1:] == (None, None)
+    assert FakePolicy.made[0].resets == 2
+    assert FakePolicy.made[0].asked[0][1:] == (None, None)
 
 
 def test_inputs_are_renamed_and_pictures_are_lerobots(lerobot: str) -> None:
@@ -151,7 +154,7 @@ def test_inputs_are_renamed_and_pictures_are_lerobots(lerobot: str) -> None:
     )()
     picture = np.full((4, 6, 3), 255, np.uint8)
     policy.act({"front": picture, "q": np.zeros(2), "unused": 3}, decision())
-    batch = policy._policy.asked[0][0]
+    batch = FakePolicy.made[0].asked[0][0]
     assert batch["observation.images.top"].shape == (1, 3, 4, 6)
     assert float(batch["observation.images.top"].max()) == 1.0
     assert batch["observation.state"].dtype == torch.float32
@@ -177,8 +180,8 @@ def test_the_committed_prefix_is_the_left_over_chunk_as_the_network_sees_it(
 ) -> None:
     policy = lerobot_policy(lerobot, inference_delay=given, rtc={"execution_horizon": 4})()
     policy.act({"observation": np.zeros(2), "committed_prefix": PREFIX}, decision())
-    assert policy._policy.processor.execution_horizon == 4
-    _, asked, left = policy._policy.asked[0]
+    assert FakePolicy.made[0].processor.execution_horizon == 4
+    _, asked, left = FakePolicy.made[0].asked[0]
     assert asked == delay
     np.testing.assert_allclose(left, PREFIX[:3, :2] / SCALE)
 
@@ -186,7 +189,7 @@ def test_the_committed_prefix_is_the_left_over_chunk_as_the_network_sees_it(
 def test_without_a_known_action_there_is_no_prefix(lerobot: str) -> None:
     policy = lerobot_policy(lerobot)()
     policy.act({"observation": np.zeros(2), "committed_prefix": np.zeros((4, 3), np.float32)}, decision())
-    assert policy._policy.asked[0][1:] == (0, None)
+    assert FakePolicy.made[0].asked[0][1:] == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -219,17 +222,11 @@ class Joints(gym.Env[Any, Any]):
 
 def test_an_episode_with_real_time_chunking_counts_its_steps_in_frames(lerobot: str) -> None:
     """A chunk lands 3 frames after its observation, and its first 3 entries are the running one's."""
-    made: list[Any] = []
-
-    def make() -> Any:
-        made.append(lerobot_policy(lerobot)())
-        return made[-1]
-
     arguments: Any = {"fps": 10, "latency": 0.25, "playout": 3, "default_action": Chunk(HORIZON)}
-    runner = AsyncRunner(Joints, make, 1, backend="virtual", committed_prefix=3, **arguments)
+    runner = AsyncRunner(Joints, lerobot_policy(lerobot), 1, backend="virtual", committed_prefix=3, **arguments)
     report = runner.run(frames=40)
     assert report.frames["fresh"] > 10
-    asked = made[0]._policy.asked
+    asked = FakePolicy.made[0].asked
     assert asked[0][1:] == (0, None)
     assert len(asked) > 10
     for _, delay, left in asked[1:]:  # each chunk is the state plus 0, 1, 2, ..., and its successor starts on frame 3

@@ -22,7 +22,7 @@ from async_wrappers.live.recording import files as module
 from async_wrappers.live.recording.files import EpisodeFiles, episode_paths, space_as_json, space_of_json
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing
 from async_wrappers.live.recording.writer import LocalRecording, RecordSpec
-from tests.async_wrappers.live.memory.test_block import SPACES
+from tests.worlds.spaces import SPACES
 
 SEEN, ACTIONS = spaces.Box(0, 10**6, (1,), np.int64), spaces.Discrete(100)
 FACTS = {"fps": "50", "workers": 1}
