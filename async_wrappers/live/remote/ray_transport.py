@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.journey import ClockOffset
+from async_wrappers.live.journey import RoundTrip
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
@@ -178,17 +178,16 @@ class _Worker:
         due: When another actor is started, or the answer is given up.
         deaths: In a row, without an answer between them.
         failures: Exceptions of the policy in a row.
-        offset: Of its node's clock.
+        server: Number of its actor among all, whose node may have another clock than the one before.
     """
 
     def __init__(self, number: int) -> None:
         """See the class."""
         self.number = number
-        self.incarnation = self.sent = self.deaths = self.failures = 0
+        self.incarnation = self.sent = self.deaths = self.failures = self.server = 0
         self.is_up = self.was_up = self.has_answered = False
         self.ticket: Ticket | None = None
         self.due = _NEVER
-        self.offset = ClockOffset()
 
 
 class RayTransport:
@@ -223,13 +222,13 @@ class RayTransport:
         self._warns, self._needs = warns, workers
         encodes = layout.features is not None
         extras = None if encodes else layout.extras
-        self._tickets, self._answers = Tickets(layout.observation_space), Answers(layout.answers, extras)
-        self._frame = bytearray(self._tickets.observation_bytes)
+        self._answers = Answers(layout.answers, extras)
+        self._record, self._answer = Tickets(layout.observation_space).record(), self._answers.record()
         spaces = layout.observation_space, layout.answers, extras, encodes
         job = Job(make_policy, *spaces, layout.weights, max(1, int(workers.num_cpus)))
         self._first_timeout = int(min(config.start_timeout, 1e9) * 1e9)
         self._times, self._least = config.overdue
-        self._longest = self._reconnections = 0
+        self._longest = self._reconnections = self._servers = 0
         self._next = _NEVER  # when the first of the workers is due
         self._events: list[Ready | Finished] = []
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
@@ -244,18 +243,19 @@ class RayTransport:
 
     def publish(self, number: int, observation: Any) -> None:
         """Keep a frame's bytes."""
-        self._tickets.write_observation(self._frame, observation)
+        self._record.show(observation)
 
     def start(self, worker: int, ticket: Ticket) -> None:
         """Hand a ticket and the newest frame to the courier."""
         of = self._workers[worker]
         if not of.is_up:
             return  # its loss is told by the next `collect`
-        of.ticket = ticket = ticket._replace(incarnation=of.incarnation)
+        of.ticket = ticket
+        self._record.order(ticket, of.incarnation)
         of.sent = now = time.monotonic_ns()
         limit = max(int(self._times * self._longest), self._least)
         self._set_due(of, now + (limit if of.has_answered else max(limit, self._first_timeout)))
-        self._courier.order(_Order(worker, of.incarnation, self._tickets.head(ticket) + self._frame))
+        self._courier.order(_Order(worker, of.incarnation, bytes(self._record.data)))
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until a time of the monotonic clock."""
@@ -333,26 +333,26 @@ class RayTransport:
             return
         self._reconnections += worker.was_up
         worker.is_up = worker.was_up = True
-        worker.offset.forget()
+        worker.server = self._servers = self._servers + 1
         self._trouble.pop(worker.number, None)
         self._events.append(Ready(worker.number))
 
     def _note_answer(self, worker: _Worker, news: _News) -> None:
         """Make an event of the record that answers a ticket."""
-        record = memoryview(news.result.result())  # type: ignore[union-attr]
+        record = news.result.result()  # type: ignore[union-attr]
         ticket, header = worker.ticket, checked(record, self._answers.sizes)
         assert ticket is not None and header.number == ticket.number
         if header.kind == Kind.REFUSED:
-            fate, action, extras = Fate.REFUSED, bytes(record[HEADER.size :]).decode(errors="replace"), None
+            fate, action, extras = Fate.REFUSED, record[HEADER.size :].decode(errors="replace"), None
         else:
-            action, extras = self._answers.read(record)
-            fate = Fate.DONE
+            self._answer.data[: len(record)] = record
+            fate, (action, extras) = Fate.DONE, self._answer.read()
         self._longest = max(self._longest, news.here - worker.sent)
         worker.ticket, worker.has_answered, worker.deaths, worker.failures = None, True, 0, 0
         worker.due = _NEVER
-        journey = worker.offset.journey(worker.sent, header.times, news.here)
+        trip = RoundTrip(worker.server, worker.sent, *header.times, news.here)
         booked = worker.number, ticket.number, worker.sent, news.here, fate, action
-        self._events.append(Finished(*booked, news.version, extras, news.updates, journey))
+        self._events.append(Finished(*booked, news.version, extras, news.updates, trip))
 
     def _note_error(self, worker: _Worker, error: BaseException, was_asked: bool) -> None:
         """Let an exception of a policy pass as a lost worker, unless it does nothing else; so with a dead actor."""

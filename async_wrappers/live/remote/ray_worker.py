@@ -87,7 +87,8 @@ class RayWorker:
         if run.weights is not None and not hasattr(policy, "load_weights"):
             raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
         self._act = as_act(policy, run.encodes)
-        self._tickets, self._answers = Tickets(run.observation_space), Answers(run.answers, run.extras)
+        self._ticket = Tickets(run.observation_space).record()
+        self._answer = Answers(run.answers, run.extras).record()
         self._policy = policy
         return None
 
@@ -104,7 +105,8 @@ class RayWorker:
             Exception: The policy's.
         """
         received = time.monotonic_ns()
-        ticket, observation = self._tickets.read(memoryview(record))
+        self._ticket.data[:] = record
+        ticket, observation = self._ticket.read()
         if weights is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's: nobody may write into the node's shared memory
@@ -114,7 +116,7 @@ class RayWorker:
         finished = infer(self._number, *infers)
         times = received, finished.began, finished.ended, time.monotonic_ns()
         if finished.fate == Fate.DONE:
-            return bytes(self._answers.write(ticket, times, finished.action, finished.extras))
+            return bytes(self._answer.write(ticket, times, finished.action, finished.extras))
         text = str(finished.action).encode(errors="replace")[:SENTENCE]
         return encoded(Kind.REFUSED, text, ticket.incarnation, ticket.number, times)
 

@@ -15,6 +15,7 @@ import pytest
 from async_wrappers import AsyncRunner, RayWorkers
 from async_wrappers.live import RunFailed
 from async_wrappers.live.inference.transport import Ready
+from async_wrappers.live.journey import parts_ms
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
@@ -114,7 +115,8 @@ def test_a_ticket_is_answered_in_the_loops_time_and_the_parts_of_its_way_are_tol
     finished = world.ask(1, 3, 4)
     assert (finished.worker, finished.number, finished.fate, finished.action) == (1, 1, Fate.DONE, 7)
     assert begin <= finished.began <= finished.ended <= time.monotonic_ns()
-    assert finished.journey is not None and sum(finished.journey[:4]) == finished.ended - finished.began
+    assert finished.trip is not None and (finished.trip.sent, finished.trip.here) == (finished.began, finished.ended)
+    assert parts_ms([finished.trip])["round_trip"]["p50"] == pytest.approx((finished.ended - finished.began) / 1e6)
     assert ray.options == {
         **{"num_cpus": 2, "num_gpus": 0, "resources": {"arms": 1}, "max_restarts": 0, "max_task_retries": 0}
     }
