@@ -40,7 +40,18 @@ from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import Fate
 from async_wrappers.live.remote.address import Address, as_token, prepare, set_patience
 from async_wrappers.live.remote.handshake import Declared, Hello, Refused, ServerHandshake, Welcome
-from async_wrappers.live.remote.wire import HEADER, SENTENCE, Answers, Kind, Sizes, Tickets, WireError, checked, encoded
+from async_wrappers.live.remote.wire import (
+    HEADER,
+    SENTENCE,
+    Answers,
+    Kind,
+    Sizes,
+    TicketRecord,
+    Tickets,
+    WireError,
+    checked,
+    encoded,
+)
 from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.policy import as_act
 
@@ -576,10 +587,10 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Excepti
         OSError: The connection failed.
     """
     tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
-    record = memoryview(bytearray(tickets.record_bytes))
+    record, answer = tickets.record(), answers.record()
     while _receive(end, record, tickets.sizes):
         received = time.monotonic_ns()
-        ticket, observation = tickets.read(record)
+        ticket, observation = record.read()
         try:
             infers = ticket, observation, act, hello.answers, time.monotonic_ns(), hello.extras, hello.has_features
             finished = infer(hello.worker, *infers)
@@ -590,7 +601,7 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Excepti
             return error
         times = received, finished.began, finished.ended, time.monotonic_ns()
         if finished.fate == Fate.DONE:
-            end.sendall(answers.write(ticket, times, finished.action, finished.extras))
+            end.sendall(answer.write(ticket, times, finished.action, finished.extras))
         else:
             end.sendall(_text(Kind.REFUSED, str(finished.action), ticket.incarnation, ticket.number, times))
     return None
@@ -600,31 +611,47 @@ def _text(kind: Kind, text: str, incarnation: int, number: int, times: tuple[int
     return encoded(kind, text.encode(errors="replace")[:SENTENCE], incarnation, number, times)
 
 
-def _receive(end: socket.socket, record: memoryview, sizes: Sizes) -> bool:
-    """Read a whole record of one size; return False if the connection ends before it.
+def _receive(end: socket.socket, record: TicketRecord, sizes: Sizes) -> bool:
+    """Read a whole ticket; return False if the connection ends before it.
 
     Raises:
         WireError: Another record comes, or this one is cut, or stops.
     """
-    got, began = 0, 0.0
-    while got < len(record):
+    while True:
         try:
-            count = end.recv_into(record[got:], 0, socket.MSG_WAITALL if got >= HEADER.size else 0)
+            got = end.recv_into(record.data)
         except BlockingIOError:  # the patience of the connection
-            if got:
-                raise WireError(f"stopped for {_RECORD} s within a record") from None
             continue
-        if not count:
-            if got:
-                raise WireError("ended within a record")
+        if record.is_whole(got):
+            return True
+        if not got:
             return False
-        if got < HEADER.size <= got + count:
-            checked(record, sizes)
-        began = began or time.monotonic()
-        got += count
+        _receive_rest(end, memoryview(record.data), got, sizes)
+        return True
+
+
+def _receive_rest(end: socket.socket, data: memoryview, got: int, sizes: Sizes) -> None:
+    """Read the rest of a record that has begun; its header is checked as soon as it is there.
+
+    Raises:
+        WireError: See `_receive`.
+    """
+    began, is_checked = time.monotonic(), False
+    while True:
+        if got >= HEADER.size and not is_checked:
+            checked(data, sizes)
+            is_checked = True
+        if got == len(data):
+            return
         if time.monotonic() - began > 2 * _RECORD:
             raise WireError(f"took more than {2 * _RECORD} s for a record")
-    return True
+        try:
+            count = end.recv_into(data[got:], 0, socket.MSG_WAITALL if is_checked else 0)
+        except BlockingIOError:
+            raise WireError(f"stopped for {_RECORD} s within a record") from None
+        if not count:
+            raise WireError("ended within a record")
+        got += count
 
 
 def _cores() -> int:

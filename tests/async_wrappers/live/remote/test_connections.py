@@ -94,15 +94,16 @@ class Guest:
         self.tickets, self.answers = Tickets(Line.observation_space), Answers(Line.action_space)
 
     def ticket(self, frame: int) -> bytes:
-        body = bytearray(self.tickets.observation_bytes)
-        self.tickets.write_observation(body, np.array([frame]))
-        return self.tickets.head(Ticket(0, frame, 0, frame, frame, False)) + bytes(body)
+        record = self.tickets.record()
+        record.show(np.array([frame]))
+        record.order(Ticket(0, frame, 0, frame, frame, False), 0)
+        return bytes(record.data)
 
     def ask(self, frame: int) -> int:
         self.end.sendall(self.ticket(frame))
-        record = self.end.recv(1 << 16, socket.MSG_PEEK)
-        size = HEADER.unpack_from(record)[3] + HEADER.size
-        return int(self.answers.read(bytearray(self.end.recv(size, socket.MSG_WAITALL)))[0])
+        record = self.answers.record()
+        self.end.recv_into(record.data, self.answers.answer_bytes, socket.MSG_WAITALL)
+        return int(record.read()[0])
 
 
 def test_a_loop_that_vanishes_within_a_record_frees_its_worker() -> None:
@@ -236,9 +237,10 @@ def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame
                 end.sendall(said)
         end.sendall(handshake.welcome())
         tickets, answers = Tickets(Line.observation_space), Answers(space)
-        while record := end.recv(tickets.record_bytes, socket.MSG_WAITALL):
-            ticket, _ = tickets.read(bytearray(record))
-            end.sendall(answers.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
+        record, answer = tickets.record(), answers.record()
+        while end.recv_into(record.data, 0, socket.MSG_WAITALL):
+            ticket, _ = record.read()
+            end.sendall(answer.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
 
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="worker 0 answered .*1500000.* no action of"):
         report = play(address, 20, workers=1)
@@ -254,11 +256,12 @@ def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
                 end.sendall(said)
         end.sendall(handshake.welcome())
         tickets, answers = Tickets(Line.observation_space), Answers(Line.action_space)
-        while record := end.recv(tickets.record_bytes, socket.MSG_WAITALL):
-            ticket, _ = tickets.read(bytearray(record))
+        record, answer = tickets.record(), answers.record()
+        while end.recv_into(record.data, 0, socket.MSG_WAITALL):
+            ticket, _ = record.read()
             if ticket.number == 5:
                 ticket = ticket._replace(number=4)
-            end.sendall(answers.write(ticket, (0, 0, 0, 0), 1, None))
+            end.sendall(answer.write(ticket, (0, 0, 0, 0), 1, None))
 
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="answered ticket 4, and was asked ticket 5"):
         report = play(address, 30, workers=1)

@@ -198,18 +198,26 @@ def test_tickets_and_answers_come_back_from_their_records(
     value, left = space.sample(), {"value": np.float32(0.5)}
     ticket = Ticket(seed, *numbers, eval_mode)
     tickets = Tickets(space)
-    body = bytearray(tickets.observation_bytes)
-    tickets.write_observation(body, value)
-    record = tickets.head(ticket) + body
-    assert len(record) == tickets.record_bytes
-    assert checked(record, tickets.sizes).number == ticket.number
-    told, shown = tickets.read(bytearray(record))
+    record = tickets.record()
+    record.show(value)
+    record.order(ticket, seed)
+    assert len(record.data) == tickets.record_bytes
+    assert record.is_whole(tickets.record_bytes)
+    assert checked(record.data, tickets.sizes).number == ticket.number
+    again = tickets.record()
+    again.data[:] = record.data
+    told, shown = again.read()
     assert told == ticket
     assert same(shown, value)
     answers = Answers(space, spaces.Dict({"value": spaces.Box(0, 1, ())}))
-    record = answers.write(ticket, numbers, value, left)
-    assert checked(record, answers.sizes).times == numbers
-    action, extras = answers.read(record)
+    sent = bytes(answers.record().write(ticket, numbers, value, left))
+    assert len(sent) == answers.answer_bytes
+    assert sent.startswith(answers.begins(ticket, seed))
+    assert checked(sent, answers.sizes).times == numbers
+    answer = answers.record()
+    answer.data[: len(sent)] = sent
+    action, extras = answer.read()
+    assert answer.times == numbers
     assert same(action, value)
     assert extras == left
 
@@ -344,7 +352,9 @@ def answer_all(data: bytes, token: bytes | None) -> None:
                 record = reader.feed(left[:wants])
                 left = left[wants:]
                 if record is not None and record.header.kind == Kind.TICKET:
-                    Tickets(NESTED).read(bytearray(HEADER.size) + record.payload)
+                    ticket = Tickets(NESTED).record()
+                    ticket.data[HEADER.size :] = record.payload
+                    ticket.read()
         except WireError as error:
             assert 0 < len(str(error)) < 2000
 
