@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.ray_cluster import connected_to_ray
 from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.agents.sweep.trial import (
     OnChange,
@@ -30,9 +30,8 @@ from async_wrappers.agents.sweep.trial import (
     record_stop,
     trial_status,
 )
-from async_wrappers.ray_cluster import NoCluster, connect_to_ray, disconnect_from_ray, python_path
 
-__all__ = ["connected_to_ray", "run_on_ray"]
+__all__ = ["run_on_ray"]
 
 # Seconds between two looks at a trial's iterations, if a scheduler compares them.
 POLL_SECONDS = 0.2
@@ -203,21 +202,3 @@ class TrialCallback(tune.Callback):  # type: ignore[misc]
     def _our_directory(self, trial: Any) -> Path | None:
         directory = Path(trial.config["directory"])
         return directory if directory in self._ours else None
-
-
-@contextmanager
-def connected_to_ray(address: str | None, jobs: int | None) -> Iterator[None]:
-    """Connect to Ray for the block; if the process is connected already, use that connection."""
-    if ray.is_initialized():
-        if address is not None:
-            raise ConfigError(f"address {address}: this process is connected to Ray already: leave the address out")
-        yield
-        return
-    try:
-        connect_to_ray(address, jobs)
-    except NoCluster as error:
-        raise ConfigError(str(error)) from None
-    try:
-        yield
-    finally:
-        disconnect_from_ray()

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.files import write_text_atomically
-from async_wrappers.ray_cluster import python_path
 
 __all__ = [
     "FAILURE",
@@ -65,6 +65,7 @@ OnChange = Callable[[Path, str], None]
 
 # Seconds that an interrupted trial has to save its progress.
 _GRACE = 15
+# Where `async_wrappers` is: the clone, or site-packages.
 _CHILD = "from async_wrappers.agents.sweep.trial import main; main()"
 # Metrics of each phase of an iteration. Those of encounters are of games that go from one to the next.
 _PLAYED = ("average_return", "average_steps_per_second", "actions_per_frame", "updates_per_action")

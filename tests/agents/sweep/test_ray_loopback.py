@@ -35,18 +35,15 @@ class FakeRay(ModuleType):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRay, Any]:
-    """Ray, and the engine that has imported it."""
-    ray = FakeRay()
-    tune, private, schedulers = ModuleType("ray.tune"), ModuleType("ray._private"), ModuleType("ray.tune.schedulers")
-    tune.__dict__.update(Trainable=object, Callback=object)
+    """Ray, and the module of the agents that has imported it."""
+    ray, private = FakeRay(), ModuleType("ray._private")
     private.__dict__.update(ray_constants=ray.constants)
-    schedulers.__dict__.update(ASHAScheduler=object)
-    ray.__dict__.update(tune=tune)
-    for module in (ray, tune, private, schedulers):
+    for module in (ray, private):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.delitem(sys.modules, "async_wrappers.agents.sweep.ray_engine", raising=False)
-    engine = importlib.import_module("async_wrappers.agents.sweep.ray_engine")
-    monkeypatch.delitem(sys.modules, "async_wrappers.agents.sweep.ray_engine")
+    name = "async_wrappers.agents.ray_cluster"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    engine = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
     return ray, engine
 
 
