@@ -17,6 +17,7 @@
 * `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
   `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
   `python -m async_wrappers plan --batch-ms`.
+* `ServedSchedule`: such a server, simulated; `ServedStream`: the schedule of one of its environments, to train under.
 * `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
   interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.served import ServedSchedule
+    from async_wrappers.schedule.served_stream import ServedStream
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
         ExpectedTime,
@@ -142,6 +144,7 @@ __all__ = [
     "RunFailed",
     "Sequential",
     "ServedSchedule",
+    "ServedStream",
     "Shown",
     "SimulatedSchedule",
     "Spikes",
@@ -201,6 +204,7 @@ _LAZY = {
     "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",
     "schedule.served": "ServedSchedule",
+    "schedule.served_stream": "ServedStream",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
     "wrappers.vector_delay": "VectorRealtimeDelay",
