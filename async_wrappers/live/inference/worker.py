@@ -182,7 +182,9 @@ class Worker:
         finished = infer(self._worker, ticket, observation, *answered)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
-        return finished._replace(version=self._version(), updates=0 if self._loader is None else self._loader.updates)
+        if self._loader is None:
+            return finished
+        return finished._replace(version=self._loader.version, updates=self._loader.updates)
 
     def _version(self) -> int:
         return 0 if self._loader is None else self._loader.version
