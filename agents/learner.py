@@ -219,11 +219,12 @@ class Learner:
         if self._monitors:
             self._monitors[env_id].cut()
 
-    def end_running(self) -> None:
-        """End all running episodes, whose continuation is not known."""
-        self.replay.end_running()
-        for monitor in self._monitors:
-            monitor.cut()
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End the running episodes, of all environments or of some, whose continuation is not known."""
+        self.replay.end_running(env_ids)
+        for number, monitor in enumerate(self._monitors):
+            if env_ids is None or number in env_ids:
+                monitor.cut()
 
     @property
     def ready(self) -> bool:

@@ -22,14 +22,14 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
-from multiprocessing import connection, parent_process
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +38,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from async_wrappers.agents.actor import Ended, ShownRows
+from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.timing import Meters
-from async_wrappers.agents.vector_agent import Ended, ShownRows, VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 
-__all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
+__all__ = ["COUNTED", "Group", "LearnerFailed", "OtherLearners", "Share", "SoFar", "Trained"]
 
 _PATIENCE = 600.0  # seconds that a learner waits for the others in an update, at most
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
@@ -286,6 +288,50 @@ class Share:
         return self.agent.unbundle(directory, number, {**state, "learner": of_learner}, partial=True)
 
 
+COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Meters` have them
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """A training phase's results so far: plain data for a checkpoint during it.
+
+    Attributes:
+        updates_before: Updates before the phase.
+        frames_before: Frames of training before it.
+        over: The episodes that ended, those that were cut left out.
+        actions: That took effect.
+        acted: As in `Meters`, like the others.
+    """
+
+    updates_before: int
+    frames_before: int
+    over: Sequence[Ended] = ()
+    actions: int = 0
+    acted: int = 0
+    added: int = 0
+    updates: int = 0
+    sampled: int = 0
+    lag: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "over", [Ended(*each) for each in self.over])
+
+    def plain(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return {**vars(self), "over": [[*episode] for episode in self.over]}
+
+    def and_then(self, trained: Sequence[Trained]) -> SoFar:
+        """Return these results with those of the learners' shares since."""
+        counts = {name: getattr(self, name) for name in COUNTED}
+        for learner, each in enumerate(trained):
+            for name in COUNTED:
+                if name != "updates" or learner == 0:  # all make the same updates
+                    counts[name] += getattr(each.meters, name)
+        over = [*self.over, *(episode for each in trained for episode in each.over)]
+        actions = self.actions + sum(each.actions for each in trained)
+        return replace(self, over=over, actions=actions, **counts)
+
+
 # Processes.
 
 
@@ -320,7 +366,7 @@ class OtherLearners:
                 ours, theirs = context.Pipe()
                 takes = (payload, number, learners, meeting_place, tuple(modules), threads, theirs)
                 process = context.Process(target=_learn, args=takes, name=f"learner {number}", daemon=True)
-                with _signals_blocked():
+                with signals_blocked():
                     process.start()
                 theirs.close()
                 self._children.append((process, ours))
@@ -447,10 +493,7 @@ def _learn(
     first: connection.Connection,
 ) -> None:
     """Run the commands of the first learner until its pipe closes."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # Ctrl+C ends the first one, which ends this one
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    become_child()
     try:
         torch.set_num_threads(threads)
         for module in modules:
@@ -470,24 +513,3 @@ def _learn(
             first.send(("failed", type(error).__name__, sentence, traceback.format_exc()))
         os._exit(1)
     os._exit(0)
-
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in a process that is started, until it ignores them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, however that ended."""
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.agents.acting.effect import ShowEffect
+from async_wrappers.agents.actor import Ended, Rows
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.episode import (
     Episode,
@@ -32,9 +32,10 @@ from async_wrappers.agents.experiment.episode import (
     checksum,
     encounter_of,
 )
+from async_wrappers.agents.experiment.host_rounds import HostRounds
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
-from async_wrappers.agents.experiment.rounds import Group, OtherLearners, Share, Trained
+from async_wrappers.agents.experiment.rounds import COUNTED, Group, OtherLearners, Share, SoFar, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.schema import each_array
@@ -51,7 +52,7 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
-from async_wrappers.agents.vector_agent import Ended, Rows, VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 
 __all__ = ["VectorRunner"]
 
@@ -198,16 +199,17 @@ class VectorRunner(Runner):
             not self.processes or self.create_vector_fn is None,
             f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {self.processes}",
         )
+        shares, word = self._shares_of_envs
         for name in ("num_envs", "processes"):
-            value, learners = getattr(self, name), self.learners
+            value = getattr(self, name)
             must(
-                value % learners == 0,
-                f"VectorRunner.{name} must be a multiple of the {learners} learners, got {value}",
+                value % shares == 0,
+                f"VectorRunner.{name} must be a multiple of the {shares} {word}, got {value}",
             )
         must(
-            not self.double_buffered or self.num_envs // self.learners >= 2,
-            f"VectorRunner.num_envs must be >= {2 * self.learners} where double_buffered=True, 2 for each learner, got "
-            f"{self.num_envs}",
+            not self.double_buffered or self.num_envs // shares >= 2,
+            f"VectorRunner.num_envs must be >= {2 * shares} where double_buffered=True, 2 for each "
+            f"{word.removesuffix('s')}, got {self.num_envs}",
         )
         must(
             self.act_devices is None or self.learners == 1,
@@ -270,25 +272,23 @@ class VectorRunner(Runner):
         """Make the environments of training and, if there is evaluation, those of evaluation; close them at the end."""
         length = self._lengths[Phase.EVAL]
         with ExitStack() as stack:
-            if self.learners > 1:
-                self._others = stack.enter_context(closing(self._start_learners()))
-            group = None if self._others is None else self._others.group
-            envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self.learners)))
-            self._envs = envs
-            self._share = Share(self.agent, envs, self._training_seeds(0), group)
+            self._share = self._open_share(stack)
             if length.frames or length.episodes:
                 evaluation_envs = self._make_envs(Phase.EVAL, self._evaluating)
                 self._evaluation_envs = stack.enter_context(closing(evaluation_envs))
             yield
 
+    def _open_share(self, stack: ExitStack) -> Share | HostRounds:
+        """Return what plays and learns, and let `stack` close it."""
+        if self.learners > 1:
+            self._others = stack.enter_context(closing(self._start_learners()))
+        group = None if self._others is None else self._others.group
+        self._envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self.learners)))
+        return Share(self.agent, self._envs, self._training_seeds(0), group)
+
     def _start_learners(self) -> OtherLearners:
         """Start the other learners, and restore them from the checkpoint that this one has loaded, if any."""
-        make_share = partial(
-            _make_share,
-            self._make_agent,
-            partial(with_gin_values(self._create_envs), **self._of_envs(Phase.TRAIN, portable_too=True)),
-            [self._training_seeds(number) for number in range(self.learners)],
-        )
+        make_share = partial(_make_share, self._make_agent, self._portable_envs(), self._all_seeds())
         others = OtherLearners(make_share, self.learners, own_modules(), self.threads)
         try:
             learner = cloudpickle.dumps(self.agent.learner.state_dict())
@@ -333,17 +333,29 @@ class VectorRunner(Runner):
             ),
             "create_vector_fn": create_vector,
             "double_buffered": self.double_buffered and phase == Phase.TRAIN,
-            "processes": self.processes // self.learners if phase == Phase.TRAIN else self.processes,
+            "processes": self.processes // self._shares_of_envs[0] if phase == Phase.TRAIN else self.processes,
             **({"timeout": self.timeout} if self.processes else {}),
         }
+
+    def _portable_envs(self) -> Callable[..., Any]:
+        """Return what makes the environments of training from ``num_envs=`` in another process."""
+        return partial(with_gin_values(self._create_envs), **self._of_envs(Phase.TRAIN, portable_too=True))
 
     def _critic_of(self, phase: Phase) -> str | None:
         """Return the name of the agent whose critic reads the effects of a phase; None where none does."""
         spec = self.agent.spec
         return spec.name if spec.needs_effect and phase == Phase.TRAIN else None
 
-    def _training_seeds(self, learner: int) -> Seeds:
-        first = learner * self.num_envs // self.learners
+    @property
+    def _shares_of_envs(self) -> tuple[int, str]:
+        """Into how many equal shares the environments of training are divided, and the word for them."""
+        return self.learners, "learners"
+
+    def _all_seeds(self) -> list[Seeds]:
+        return [self._training_seeds(number) for number in range(self._shares_of_envs[0])]
+
+    def _training_seeds(self, share: int) -> Seeds:
+        first = share * self.num_envs // self._shares_of_envs[0]
         return Seeds(self.seed, Phase.TRAIN, self.create_vector_fn is not None, first, self.num_envs)
 
     # Phases.
@@ -363,7 +375,7 @@ class VectorRunner(Runner):
 
     def _train(self, length: Length) -> Played:
         agent, others, carried = self.agent, self._others, self._carried(Phase.TRAIN)
-        so_far = _SoFar(**carried["so_far"]) if carried else _SoFar(agent.updates, self.frames)
+        so_far = SoFar(**carried["so_far"]) if carried else SoFar(agent.updates, self.frames)
         episodes_before = self._first_number = self.episodes[Phase.TRAIN] - len(so_far.over)
         frames_done = self.frames - so_far.frames_before
         episodes_left = None if length.episodes is None else length.episodes - len(so_far.over)
@@ -372,7 +384,7 @@ class VectorRunner(Runner):
         def show(over: Sequence[Ended], frames: int, meters: Meters) -> None:
             self._show(Phase.TRAIN, [*so_far.over, *over], frames_done + frames, meters)
 
-        def count(trained: Sequence[Trained]) -> _SoFar:
+        def count(trained: Sequence[Trained]) -> SoFar:
             """Return the phase's results, and add them to the run's counts."""
             self.frames = sum(each.frames for each in trained)
             now = so_far.and_then(trained)
@@ -397,7 +409,7 @@ class VectorRunner(Runner):
         trained += others.answers() if others is not None else []
         self.cut_frames += sum(each.cut_frames for each in trained)
         now = count(trained)
-        for name in _COUNTED:
+        for name in COUNTED:
             setattr(agent.meters, name, getattr(now, name))
         frames = self.frames - now.frames_before
         self._show(Phase.TRAIN, now.over, frames, agent.meters)
@@ -557,50 +569,6 @@ class VectorRunner(Runner):
         facts = super().facts()
         learners = f", {self.learners} learners" if self.learners > 1 else ""
         return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once{learners}"}
-
-
-_COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Meters` have them
-
-
-@dataclass(frozen=True)
-class _SoFar:
-    """A training phase's results so far: plain data for a checkpoint during it.
-
-    Attributes:
-        updates_before: Updates before the phase.
-        frames_before: Frames of training before it.
-        over: The episodes that ended, those that were cut left out.
-        actions: That took effect.
-        acted: As in `Meters`, like the others.
-    """
-
-    updates_before: int
-    frames_before: int
-    over: Sequence[Ended] = ()
-    actions: int = 0
-    acted: int = 0
-    added: int = 0
-    updates: int = 0
-    sampled: int = 0
-    lag: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "over", [Ended(*each) for each in self.over])
-
-    def plain(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data."""
-        return {**vars(self), "over": [[*episode] for episode in self.over]}
-
-    def and_then(self, trained: Sequence[Trained]) -> _SoFar:
-        """Return these results with those of the learners' shares since."""
-        counts = {name: getattr(self, name) for name in _COUNTED}
-        for learner, each in enumerate(trained):
-            for name in _COUNTED:
-                if name != "updates" or learner == 0:  # all make the same updates
-                    counts[name] += getattr(each.meters, name)
-        over = [*self.over, *(episode for each in trained for episode in each.over)]
-        actions = self.actions + sum(each.actions for each in trained)
-        return replace(self, over=over, actions=actions, **counts)
 
 
 def _make_share(

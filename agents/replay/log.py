@@ -234,8 +234,8 @@ class Log(Drawable):
         """See `Replay.cut`."""
         raise NotImplementedError
 
-    def end_running(self) -> None:
-        """End the running episodes: the last observation of each is its final one."""
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End the running episodes, all or some environments's: the last observation of each is its final one."""
 
     def clear(self) -> None:
         """Forget every entry."""

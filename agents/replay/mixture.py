@@ -553,9 +553,9 @@ class Mixture(Saved):
         self.end_running()
         return 0
 
-    def end_running(self) -> None:
-        """End every running episode with its last observation; see `Assembly.end_running`."""
-        self._assembly.end_running()
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End running episodes with their last observations; see `Assembly.end_running`."""
+        self._assembly.end_running(env_ids)
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """See `Saved`."""

@@ -215,10 +215,10 @@ class PrefetchedReplay(Replay):
         self.ahead.join()
         super().set_priorities(index, priority)
 
-    def end_running(self) -> None:
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
         """See `Replay`."""
         self.ahead.join()
-        super().end_running()
+        super().end_running(env_ids)
 
     def clear(self) -> None:
         """Forget the drawn batch, too."""

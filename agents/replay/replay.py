@@ -229,9 +229,9 @@ class Replay(Saved):
         self._storage.clear()
         self._selector.clear()
 
-    def end_running(self) -> None:
-        """End every running episode: its last observation is its final one."""
-        self._storage.end_running()
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End the running episodes, of all environments or of some: the last observation of each is its final one."""
+        self._storage.end_running(env_ids)
 
     def episodes(self) -> Iterator[Arrays]:
         """Yield a ring's content, episode by episode, oldest first: columns of consecutive slots, the final one last.

@@ -239,9 +239,9 @@ class Reservoir(PlacedLog):
             self._ring.put(counters["newest"]["first"], slots)
         self._ring.restore(counters["newest"], {})
 
-    def end_running(self) -> None:
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
         """End the running episode, if there is one: its last observation is its final one."""
-        self._ring.end_running()
+        self._ring.end_running(env_ids)
         self._take_complete()
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:

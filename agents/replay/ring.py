@@ -602,11 +602,12 @@ class Ring(Log):
         self._next_age[:] = np.where(running, self.age[last] + 1, 0)
         self._derive()
 
-    def end_running(self) -> None:
-        """End the running episodes: the last observation of each is its final one."""
-        if not self._next_age.any():
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End the running episodes, all or those of some lanes: the last observation of each is its final one."""
+        ended = slice(None) if env_ids is None else env_ids
+        if not self._next_age[ended].any():
             return
-        self._next_age.fill(0)
+        self._next_age[ended] = 0
         live, steps = self.live_positions(), self._derive_steps()
         for new in np.flatnonzero((self.steps[live] == 0) & (steps > 0)):
             self._make_valid(live.item(new), steps.item(new))

@@ -101,9 +101,9 @@ class SequenceRing(Log):
         """End the running episode, if one runs; see `Replay.cut`."""
         self._assembly.cut(observation, env_id)
 
-    def end_running(self) -> None:
-        """End the running episodes: the last observation of each is its final one."""
-        self._assembly.end_running()
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End the running episodes, all or some: the last observation of each is its final one."""
+        self._assembly.end_running(env_ids)
 
     def _put_whole(self, sequences: Mapping[str, npt.NDArray[Any]]) -> None:
         priority = None

@@ -401,12 +401,13 @@ class Assembly:
             stacks.append(frames)
         return self.schema.observation.nest(stacks)
 
-    def end_running(self) -> None:
-        """End every running episode with its last observation, since its continuation is not known.
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
+        """End the running episodes, all or some, with their last observations, since how they continue is not known.
 
         The last row's decision is lost with that.
         """
-        for env_id in np.flatnonzero(self._age):
+        every = np.arange(self.num_envs) if env_ids is None else env_ids
+        for env_id in every[self._age[every] > 0]:
             row = self._position[env_id] - 1
             for name in (*_OF_DECISION, *self._of_chunks, *self._of_returns, *self._extra_names):
                 self._buffers[name][env_id, row] = 0

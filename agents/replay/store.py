@@ -51,7 +51,7 @@ class Store(Source, Protocol):
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """See `Replay`."""
 
-    def end_running(self) -> None:
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
         """See `Replay`."""
 
     def facts(self) -> dict[str, Any]:

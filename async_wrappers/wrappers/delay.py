@@ -20,6 +20,7 @@ from async_wrappers.wrappers.default_action import DefaultAction, make_default_a
 from async_wrappers.wrappers.limits import reports_sent
 
 if TYPE_CHECKING:
+    from async_wrappers.schedule.served_stream import ServedStream
     from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
 
 __all__ = ["RealtimeDelay"]
@@ -116,8 +117,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             evenly at the rate that the workers sustain.
         max_age: With a latency: frames; an action whose observation is older on the frame on which it would be applied
             is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
-        schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and the
-            arguments that need a latency. The wrapper plays its own copy.
+        schedule: A `PlainSchedule`, a `SimulatedSchedule` or a `ServedStream`, in the place of `delay`, `noops`,
+            `latency` and the arguments that need a latency. The wrapper plays its own copy.
         report_effect: Report the observations on which actions land; otherwise they are not even copied.
 
     Attributes:
@@ -149,7 +150,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: int | str = "p99",
         slot: int | str | None = None,
         max_age: int | None = None,
-        schedule: PlainSchedule | SimulatedSchedule | None = None,
+        schedule: PlainSchedule | SimulatedSchedule | ServedStream | None = None,
         report_effect: bool = False,
     ) -> None:
         """See the class."""
@@ -420,5 +421,5 @@ def _copied_alone(schedule: Any, asked: Mapping[str, Any]) -> Any:
             f"schedule must stand alone, got schedule={schedule!r} beside {', '.join(asked)}: leave one of them out"
         )
     if not hasattr(schedule, "frames_from"):
-        raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
+        raise ValueError(f"schedule must be a PlainSchedule, a SimulatedSchedule or a ServedStream, got {schedule!r}")
     return deepcopy(schedule)

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
+from async_wrappers.agents.actor import Ended
 from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.ring import FINAL, TERMINAL
@@ -23,7 +24,7 @@ from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector_agent import Ended, VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched import Shown
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.vector_envs import VectorEnvs

@@ -76,7 +76,7 @@ def entered(tmp_path: Path, gin_file: str, bindings: tuple[str, ...]) -> set[Pat
     ("heading", "most", "gin_file", "bindings"),
     [
         ("Turn-based, under delay", 15, "configs/dqn/cartpole.gin", TURN_BASED),
-        ("32 environments with V-trace", 13, "configs/vtrace/cartpole.gin", ON_MANY),
+        ("32 environments with V-trace", 14, "configs/vtrace/cartpole.gin", ON_MANY),
     ],
 )
 def test_a_run_enters_each_file_of_a_walk(
