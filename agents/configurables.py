@@ -10,6 +10,7 @@ from async_wrappers.agents.acting.exploration import (
 )
 from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
@@ -49,6 +50,7 @@ CONFIGURABLES = (
     DuelingHead,
     EliteReplay,
     GRUCore,
+    Hosts,
     ImpalaTorso,
     KLCost,
     KLMask,

@@ -8,6 +8,7 @@ from pathlib import Path
 import gin
 
 from async_wrappers.agents import registry  # noqa: F401  # runners find its `create_agent` by the name in gin
+from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
@@ -20,6 +21,7 @@ SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
     "continuous_train": TrainRunner,
     "realtime": LiveRunner,
     "vector": VectorRunner,
+    "hosts": Hosts,
     "reincarnation": RunnerWithTeacher,
 }
 
@@ -31,7 +33,8 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     Args:
         base_dir: Where checkpoints and metrics go.
         schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`), ``"realtime"``
-            (`LiveRunner`), ``"vector"`` (`VectorRunner`) or ``"reincarnation"`` (`RunnerWithTeacher`).
+            (`LiveRunner`), ``"vector"`` (`VectorRunner`), ``"hosts"`` (`Hosts`) or ``"reincarnation"``
+            (`RunnerWithTeacher`).
 
     Raises:
         ValueError: An unknown schedule.

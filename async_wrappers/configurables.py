@@ -21,6 +21,7 @@ from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spike
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.live import AsyncRunner
 from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.remote.ray_workers import RayWorkers
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.schedule.served_stream import ServedStream
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
@@ -59,7 +60,7 @@ CONFIGURABLES = tuple(
     sorted(
         (
             *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_SERVERS, *_STRATEGIES),
-            *(AsyncRunner, Chunk, RampDown, Realtime, TemporalEnsemble, VectorRealtimeDelay),
+            *(AsyncRunner, Chunk, RampDown, RayWorkers, Realtime, TemporalEnsemble, VectorRealtimeDelay),
         ),
         key=attrgetter("__name__"),
     )

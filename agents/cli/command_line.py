@@ -163,11 +163,13 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
     from async_wrappers.agents.experiment.rounds import LearnerFailed
     from async_wrappers.agents.export import ActsDifferently
+    from async_wrappers.agents.hosts.engine import HostsFailed
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
         return 2, str(error)
-    if isinstance(error, ActsDifferently | DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
+    in_words = ActsDifferently | DivergedError | HostsFailed | LearnerFailed | RunFailed | RunStopped | TrialsFailed
+    if isinstance(error, in_words):
         return 1, str(error).partition(_GINS)[0]
     if isinstance(error, MemoryError):
         return 1, f"memory is full ({first_line(error)}): bind a smaller replay, fewer environments or fewer workers"

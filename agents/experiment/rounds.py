@@ -22,7 +22,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
-from multiprocessing import connection, parent_process
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +39,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from async_wrappers.agents.actor import Ended, ShownRows
+from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.timing import Meters
 from async_wrappers.agents.vector_agent import VectorAgent
@@ -366,7 +366,7 @@ class OtherLearners:
                 ours, theirs = context.Pipe()
                 takes = (payload, number, learners, meeting_place, tuple(modules), threads, theirs)
                 process = context.Process(target=_learn, args=takes, name=f"learner {number}", daemon=True)
-                with _signals_blocked():
+                with signals_blocked():
                     process.start()
                 theirs.close()
                 self._children.append((process, ours))
@@ -493,10 +493,7 @@ def _learn(
     first: connection.Connection,
 ) -> None:
     """Run the commands of the first learner until its pipe closes."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # Ctrl+C ends the first one, which ends this one
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    become_child()
     try:
         torch.set_num_threads(threads)
         for module in modules:
@@ -516,24 +513,3 @@ def _learn(
             first.send(("failed", type(error).__name__, sentence, traceback.format_exc()))
         os._exit(1)
     os._exit(0)
-
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in a process that is started, until it ignores them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, however that ended."""
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)

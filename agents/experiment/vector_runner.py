@@ -32,6 +32,7 @@ from async_wrappers.agents.experiment.episode import (
     checksum,
     encounter_of,
 )
+from async_wrappers.agents.experiment.host_rounds import HostRounds
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
 from async_wrappers.agents.experiment.rounds import COUNTED, Group, OtherLearners, Share, SoFar, Trained
@@ -277,7 +278,7 @@ class VectorRunner(Runner):
                 self._evaluation_envs = stack.enter_context(closing(evaluation_envs))
             yield
 
-    def _open_share(self, stack: ExitStack) -> Share:
+    def _open_share(self, stack: ExitStack) -> Share | HostRounds:
         """Return what plays and learns, and let `stack` close it."""
         if self.learners > 1:
             self._others = stack.enter_context(closing(self._start_learners()))

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.files import write_text_atomically
 
@@ -42,7 +43,6 @@ __all__ = [
     "TrialFunction",
     "TrialProcess",
     "main",
-    "python_path",
     "record_failure",
     "record_stop",
     "run_metrics",
@@ -66,7 +66,6 @@ OnChange = Callable[[Path, str], None]
 # Seconds that an interrupted trial has to save its progress.
 _GRACE = 15
 # Where `async_wrappers` is: the clone, or site-packages.
-_ROOT = str(Path(sys.modules["async_wrappers"].__path__[0]).absolute().parent)
 _CHILD = "from async_wrappers.agents.sweep.trial import main; main()"
 # Metrics of each phase of an iteration. Those of encounters are of games that go from one to the next.
 _PLAYED = ("average_return", "average_steps_per_second", "actions_per_frame", "updates_per_action")
@@ -171,12 +170,6 @@ def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
 
 
 # The trial's process, from outside: the engine that runs it starts it, ends it, and records its end.
-
-
-def python_path() -> str:
-    """Return the directories where this process finds its modules, for ``PYTHONPATH``."""
-    places = [place or os.getcwd() for place in sys.path]
-    return os.pathsep.join(places if _ROOT in places else [_ROOT, *places])
 
 
 class TrialProcess(subprocess.Popen[bytes]):

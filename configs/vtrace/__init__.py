@@ -1,1 +1,1 @@
-"""V-trace: Atari, CartPole, CartPole without velocities."""
+"""V-trace: Atari, CartPole, CartPole without velocities, CartPole on hosts."""

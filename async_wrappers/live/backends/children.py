@@ -20,7 +20,7 @@ import cloudpickle
 from async_wrappers.live.clocks import RealClock
 from async_wrappers.live.environment import made_environment
 from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
-from async_wrappers.live.inference.transport import SharedTransport, Transport
+from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
 from async_wrappers.live.learning.learner_state import NotRestored
@@ -30,7 +30,6 @@ from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.release import Release
-from async_wrappers.live.remote.transport import RemoteTransport
 
 __all__ = [
     "as_child",
@@ -64,6 +63,7 @@ def run_environment(
     with as_child(supervisor, gone.set):
         make_env, config, place = cloudpickle.loads(payload)
         env = made_environment(make_env)
+        remote: DistantTransport | None = None
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             layout: SharedLayout
@@ -82,13 +82,13 @@ def run_environment(
                 supervisor.send(("warning", number, sentence))
 
             transport: Transport
-            remote, clock = None, RealClock
+            clock = RealClock
             if policy is not None and config.in_loop:
                 transport, clock = _made_in_loop(policy, layout, memory), InLoopClock
             elif place is None:
                 transport = SharedTransport(layout, memory, inboxes, outbox)
             else:
-                remote = transport = RemoteTransport(layout, config, place, warns)
+                remote = transport = place.transport(layout, config, warns, policy, layout.board(memory))
             if config.realtime is not None:
                 # last, so that threads which the environment has started are neither on the loop's core nor as urgent
                 config.realtime.apply()
@@ -102,6 +102,8 @@ def run_environment(
                     record.restarts += remote.take_reconnections()
                 supervisor.send(("record", number, record))
         finally:
+            if remote is not None:
+                remote.close()
             env.close()
 
 

@@ -163,6 +163,7 @@ def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     """Train an experiment of many environments until it learns."""
     few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
     kind = "vtrace" if "minatar" in name else Path(name).parent.name
+    few += ("Hosts.engine = 'local'",) if "hosts" in name else ()  # processes take seconds to start
     few += TINY.get(kind, ("VectorRunner.replay_ratio = 1.0",))
     frames = 200 if "vtrace/cartpole" in name or "minatar" in name else 40  # a decision may span many
     short = ("Runner.num_iterations = 1", f"Runner.training_steps = {frames}")

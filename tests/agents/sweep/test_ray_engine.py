@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.config import ConfigError
 from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import sweep
-from async_wrappers.agents.sweep.trial import python_path
 from tests.worlds.command_line import SWEEP, call, place
 from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
 
@@ -60,7 +60,7 @@ def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
 
 LISTEN = """
 import psutil, ray
-from async_wrappers.agents.sweep.ray_engine import connected_to_ray
+from async_wrappers.agents.ray_cluster import connected_to_ray
 with connected_to_ray(None, 1):
     ray.get(ray.remote(lambda: 1).remote())
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:

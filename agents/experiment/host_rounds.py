@@ -1,0 +1,396 @@
+"""The training loop on hosts, block by block: in rounds, or free running.
+
+In *rounds* host h plays block b on the weights after its block b - 1, and blocks are learnt in the order of the hosts,
+as here with two of them::
+
+    host 0    [block 0]          [block 1]          [block 2]
+    host 1    [block 0]                   [block 1]          [block 2]
+    learner            [0, 0][0, 1]        [1, 0][1, 1]       [2, 0][2, 1]
+
+So each host plays on weights that lack the newest blocks of the hosts after it, a lag of less than a round (that of
+Cleanba: Huang et al. 2023), and a run follows from its seed and its number of hosts, whatever the engine and however
+long anything takes. With one host and blocks of one decision it is the run of `rounds.Share`, bit for bit.
+
+*Free running* each host always has two orders, and blocks are learnt as they come.
+
+The learner takes in a block step by step, as if it played: the transitions that became known, then the updates that are
+due before the rows' next decisions. Those before the first decisions of a block are made when it is ordered.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from async_wrappers.agents.actor import Ended
+from async_wrappers.agents.experiment.rounds import Trained
+from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
+from async_wrappers.agents.timing import Meters
+from async_wrappers.agents.vector_agent import VectorAgent
+
+__all__ = ["JOURNAL", "HostRounds", "Journal"]
+
+Show = Callable[[Sequence[Ended], int, Meters], None]
+Due = Callable[[bool], int]
+Save = Callable[[int, Trained], None]
+
+JOURNAL = "blocks.jsonl"
+_SHOW_EVERY = 0.2  # seconds between two looks at the progress
+_LOOK = 1.0  # seconds between two looks at whether the run is asked to end
+_IN_FLIGHT = 2  # orders of a host that runs freely
+_DEATHS = 3  # of a host, one after another without a block between them, that end a run
+_DROPPED = 20  # blocks of a host, one after another, that end a run
+
+
+class Journal:
+    """A line for each block that a learner took in or dropped, in ``metrics/blocks.jsonl`` of a run.
+
+    Args:
+        base_dir: The run's.
+
+    Attributes:
+        incarnations: By host, one more than the largest one in the file.
+    """
+
+    def __init__(self, base_dir: Path) -> None:
+        """See the class."""
+        path = base_dir / "metrics" / JOURNAL
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.incarnations: Counter[int] = Counter()
+        text = path.read_text() if path.is_file() else ""
+        whole = text[: text.rfind("\n") + 1]
+        for line in whole.splitlines():
+            facts = json.loads(line)
+            self.incarnations[facts["host"]] = max(self.incarnations[facts["host"]], facts["incarnation"] + 1)
+        self._file = open(path, "a")  # noqa: SIM115  # closed by `close`
+        if whole != text:  # the last line was being written when the run was ended
+            self._file.truncate(len(whole.encode()))
+
+    def note(self, block: Block, updates: int, learnt: bool) -> None:
+        """Write a block's line."""
+        names = ("host", "incarnation", "number", "version", "decisions")
+        facts = {name: getattr(block, name) for name in names}
+        self._file.write(json.dumps({**facts, "updates": updates, "learnt": learnt}) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def flush(self) -> None:
+        """Write out what was noted."""
+        self._file.flush()
+
+
+class HostRounds:
+    """Learns from what hosts play; in the place of `rounds.Share`.
+
+    Args:
+        agent: Learns.
+        engine: Runs the hosts.
+        num_hosts: H.
+        journal: Where blocks are noted.
+        free: Whether hosts run freely.
+        max_version_lag: Updates by which the weights of a block may be behind when it comes; None for no limit.
+        timeout: Seconds that a block is waited for; None for no limit.
+
+    Attributes:
+        restarts: Hosts that were lost and replaced.
+        dropped: Blocks that were dropped.
+        timings: Seconds that hosts took, by part.
+    """
+
+    def __init__(
+        self,
+        agent: VectorAgent,
+        engine: HostEngine,
+        num_hosts: int,
+        journal: Journal,
+        free: bool = False,
+        max_version_lag: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """See the class."""
+        self.agent, self._engine, self._num_hosts, self._journal = agent, engine, num_hosts, journal
+        self._free, self._most_behind, self._timeout = free, max_version_lag, timeout
+        self._share = agent.num_envs // num_hosts
+        self._incarnation = [journal.incarnations[host] for host in range(num_hosts)]
+        self._begun = False
+        self._version: int | None = None  # of the weights that were published last
+        self._waiting = [0] * num_hosts  # rows of each host that wait for a decision of its next order
+        self._ordered = [0] * num_hosts  # orders that no block answers yet
+        self._since = [0.0] * num_hosts  # when each host was heard last, or had its first order
+        self._came: list[deque[Block]] = [deque() for _ in range(num_hosts)]
+        self._next_number = [0] * num_hosts
+        self._deaths = [0] * num_hosts  # since the last block with decisions
+        self._stale = [0] * num_hosts  # blocks dropped since then
+        self._dropping = [False] * num_hosts  # whether blocks are dropped until new episodes begin
+        self._replaced = [False] * num_hosts  # whether an incarnation has not begun its episodes yet
+        self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
+        self.restarts = self.dropped = 0
+        self.timings: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """Start the hosts; the episodes of earlier ones, which are gone, are cut."""
+        if not self._begun:
+            self._begun = True
+            self._lost_frames += self.agent.cut_running()
+            for host in range(self._num_hosts):
+                self._start(host)
+
+    def _start(self, host: int) -> None:
+        state, first = self.agent.rows.state_dict(), host * self._share
+        rows = {name: values[first : first + self._share] for name, values in state.items()}
+        self._engine.start(host, self._incarnation[host], rows)
+        self._waiting[host] = self._ordered[host] = self._next_number[host] = 0
+
+    def train(
+        self,
+        frames: int,
+        episodes: int | None,
+        cuts: bool,
+        show: Show | None = None,
+        due: Due | None = None,
+        save: Save | None = None,
+    ) -> Trained:
+        """Learn until the hosts have played `frames`, or `episodes` if they are given; see `Share.train`."""
+        self.begin()
+        phase = _Phase(self.agent, frames, episodes, show)
+        self.agent.meters = phase.meters
+        run = self._run_freely if self._free else self._run_in_rounds
+        run(phase, due or (lambda harmless: 0), save)
+        if cuts:
+            self._cut(phase)
+        self._journal.flush()
+        return self._trained(phase)
+
+    def _trained(self, phase: _Phase, amid: bool = False) -> Trained:
+        cut = phase.cut_frames
+        if not amid:
+            cut, self._lost_frames = cut + self._lost_frames, 0
+        return Trained(phase.over, phase.actions, 0 if amid else cut, self.agent.rows.frames_of_all, phase.meters)
+
+    def _save_if_due(self, phase: _Phase, due: Due, save: Save | None) -> None:
+        if save is not None and (number := due(True)):
+            self._journal.flush()
+            save(number, self._trained(phase, amid=True))
+
+    # In rounds.
+
+    def _run_in_rounds(self, phase: _Phase, due: Due, save: Save | None) -> None:
+        hosts = range(self._num_hosts)
+        over = phase.reached
+        for host in hosts:
+            if not (over or self._ordered[host] or self._came[host]):
+                self._submit(host)
+        while not over:
+            for host in hosts:
+                self._take_next(host, phase)
+                # Where host 0 is to be ordered again it is known whether there is another round, and not sooner: an
+                # order follows each block at once.
+                over = phase.reached if host == 0 else over
+                if not over:
+                    self._submit(host)
+                phase.tell()
+            if not over:
+                self._save_if_due(phase, due, save)
+
+    def _take_next(self, host: int, phase: _Phase) -> None:
+        """Wait for a host's block of the round, and learn from it."""
+        while not self._came[host]:
+            for lost in self._collect():
+                self._replace(lost)
+                self._submit(lost.host)  # to begin its episodes
+        block = self._came[host].popleft()
+        self._learn(block, phase)
+        if block.begins and self._replaced[host]:  # the block of the round is still to come
+            self._replaced[host] = False
+            self._submit(host)
+            self._take_next(host, phase)
+
+    def _cut(self, phase: _Phase) -> None:
+        """Cut all episodes; the next orders begin new ones."""
+        for host in range(self._num_hosts):
+            self._order(host, cut=True)
+        for host in range(self._num_hosts):
+            while self._ordered[host] or self._came[host]:
+                if self._came[host]:
+                    self._learn(self._came[host].popleft(), phase)
+                else:
+                    for lost in self._collect():
+                        self._replace(lost)
+            self._replaced[host] = False
+
+    # Free running.
+
+    def _run_freely(self, phase: _Phase, due: Due, save: Save | None) -> None:
+        hosts = range(self._num_hosts)
+        while not phase.reached:
+            for host in hosts:
+                while self._ordered[host] + len(self._came[host]) < _IN_FLIGHT:
+                    self._submit(host)
+            if not any(self._came):
+                for lost in self._collect():
+                    self._replace(lost)
+            for host in hosts:
+                if self._came[host] and not phase.reached:
+                    self._take(self._came[host].popleft(), phase)
+                    phase.tell()
+            self._save_if_due(phase, due, save)
+
+    def _take(self, block: Block, phase: _Phase) -> None:
+        """Learn from a block, or drop it where its weights are too old, with all that follows in its episodes."""
+        host, behind = block.host, self.agent.updates - block.version
+        too_old = self._most_behind is not None and behind > self._most_behind and block.decisions > 0
+        if block.begins:
+            self._dropping[host] = False
+        if not (too_old or self._dropping[host]):
+            self._learn(block, phase)
+            return
+        if not self._dropping[host]:
+            self._dropping[host] = True
+            phase.cut_frames += self.agent.end_running(self._envs_of(host))
+            self._order(host, cut=True)
+        self._waiting[host] = 0
+        self._note(block, learnt=False)
+        phase.take(block.ended, int(block.steps[:, 3].sum()), block.cut)
+        if block.decisions:
+            self.dropped += 1
+            self._stale[host] += 1
+        if self._stale[host] >= _DROPPED:
+            raise HostsFailed(
+                f"Hosts.max_version_lag must be larger than {self._most_behind} updates: {_DROPPED} blocks of host "
+                f"{host} one after another were older, the last one by {behind}"
+            )
+
+    # Both.
+
+    def _envs_of(self, host: int) -> npt.NDArray[np.int64]:
+        return np.arange(host * self._share, (host + 1) * self._share)
+
+    def _submit(self, host: int) -> None:
+        """Make the updates that are due before a host's next decisions, publish the weights, and order a block."""
+        waiting, self._waiting[host] = self._waiting[host], 0
+        self._settle(waiting)
+        if self._version != self.agent.updates:
+            self._version = self.agent.updates
+            self._engine.publish(self.agent.learner.weights(), self._version)
+        self._order(host)
+
+    def _order(self, host: int, cut: bool = False) -> None:
+        if not self._ordered[host]:
+            self._since[host] = time.monotonic()
+        self._ordered[host] += 1
+        self._engine.submit(host, cut)
+
+    def _settle(self, decisions: int) -> None:
+        """Make the updates that are due before a number of decisions, and count these."""
+        if decisions:
+            while self.agent.owes_update(decisions):
+                self.agent.update()
+            self.agent.count(decisions, 0)
+
+    def _learn(self, block: Block, phase: _Phase) -> None:
+        """Take in a block's steps, with the updates between them."""
+        agent, host = self.agent, block.host
+        played = agent.rows.frames + agent.rows.frame
+        elsewhere = agent.rows.frames_of_all - int(played[self._envs_of(host)].sum())
+        phase.meters.lag += (agent.updates - block.version) * block.decisions
+        steps, waiting = block.pass_to(agent), 0
+        for _ in block.steps:
+            self._settle(waiting)
+            begin = time.perf_counter()
+            step, ended = next(steps)
+            agent.times.add("Store", begin)
+            phase.take(agent.stamped(ended, elsewhere + step.frames), step.applied, block.cut)
+            waiting = step.waiting
+        self._waiting[host] = waiting  # the updates before these decisions are made when they are ordered
+        self._note(block, learnt=True)
+        if block.decisions:
+            self._deaths[host] = self._stale[host] = 0
+
+    def _note(self, block: Block, learnt: bool) -> None:
+        """Count a block, and take over the counts of its rows."""
+        host = block.host
+        expected = host, self._incarnation[host], self._next_number[host]
+        if block.key != expected:
+            raise HostsFailed(f"block {block.key} of (host, incarnation, number) came in the place of {expected}")
+        self._next_number[host] += 1
+        self._journal.note(block, self.agent.updates, learnt)
+        self.agent.rows.take_counts(block.rows, host * self._share)
+        for name, seconds in block.timings.items():
+            self.timings[name] += seconds
+
+    def _collect(self) -> list[Lost]:
+        """Wait a while for blocks; return the hosts that are lost."""
+        begin, lost = time.perf_counter(), []
+        for each in self._engine.collect(_LOOK):
+            self._since[each.host] = time.monotonic()
+            if isinstance(each, Lost):
+                lost.append(each)
+            elif each.incarnation == self._incarnation[each.host]:
+                self._ordered[each.host] -= 1
+                self._came[each.host].append(each)
+        for host in range(self._num_hosts) if self._timeout is not None else ():
+            if self._ordered[host] and time.monotonic() - self._since[host] > self._timeout:
+                self._since[host] = time.monotonic()
+                self._engine.kill(host, f"has not answered for {self._timeout:g} s, and was ended")
+        self.agent.times.add("Step", begin)
+        return [each for each in lost if each.incarnation == self._incarnation[each.host]]
+
+    def _replace(self, lost: Lost) -> None:
+        """Start another incarnation of a host that has died; its open episodes are cut.
+
+        Raises:
+            HostsFailed: It dies again and again.
+        """
+        host = lost.host
+        self._deaths[host] += 1
+        if self._deaths[host] >= _DEATHS:
+            raise HostsFailed(
+                f"host {host} {lost.why}, {_DEATHS} times without a block between: look for the reason there (memory, "
+                "most often), and continue with the same --base_dir"
+            )
+        logging.warning("host %d %s: another one takes its place, and its running episodes are cut", host, lost.why)
+        self.restarts += 1
+        self._came[host].clear()
+        self._dropping[host], self._replaced[host] = False, True
+        self._lost_frames += self.agent.end_running(self._envs_of(host))
+        self._incarnation[host] += 1
+        self._start(host)
+
+
+class _Phase:
+    """A training phase's results so far, and where it ends."""
+
+    def __init__(self, agent: VectorAgent, frames: int, episodes: int | None, show: Show | None) -> None:
+        self._agent, self._frames, self._episodes, self._show = agent, frames, episodes, show
+        self._before, self._shown_at = agent.rows.frames_of_all, 0.0
+        self.over: list[Ended] = []
+        self.actions = self.cut_frames = 0
+        self.meters = Meters()
+
+    @property
+    def reached(self) -> bool:
+        if self._episodes:
+            return len(self.over) >= self._episodes
+        return self._agent.rows.frames_of_all - self._before >= self._frames
+
+    def take(self, ended: Sequence[Ended], applied: int, cut: bool) -> None:
+        """Count episodes that are over; of those that are cut, the ones alone that had ended by themselves."""
+        self.actions += applied
+        self.over += [episode for episode in ended if episode.terminal or not cut]
+        self.cut_frames += sum(episode.frames for episode in ended if cut and not episode.terminal)
+
+    def tell(self) -> None:
+        """Show the progress from time to time."""
+        if self._show is not None and time.perf_counter() - self._shown_at > _SHOW_EVERY:
+            self._shown_at = time.perf_counter()
+            self._show(self.over, self._agent.rows.frames_of_all - self._before, self.meters)

@@ -1,0 +1,215 @@
+"""Training on hosts: the vector runner's phases, whose environments are played by actors elsewhere.
+
+The learner of `VectorRunner` stays in this process, with evaluation, checkpoints and all that is logged. A checkpoint
+holds nothing of the hosts, so that a run goes on with another number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import Any
+
+from absl import logging
+
+from async_wrappers.agents.experiment.host_rounds import HostRounds, Journal
+from async_wrappers.agents.experiment.other_run import own_modules
+from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.hosts.engine import HostEngine
+from async_wrappers.agents.hosts.host import Plan
+from async_wrappers.agents.hosts.local import LocalHosts
+from async_wrappers.agents.hosts.processes import ProcessHosts
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, runner, text, whole
+from async_wrappers.extras import extra
+
+__all__ = ["Hosts"]
+
+_BLOCK = 16  # decisions of each environment, for agents that learn from no unrolls
+
+
+@runner
+class Hosts(VectorRunner):
+    """The iterations of `VectorRunner`, whose environments are played by hosts: processes, or actors on a Ray cluster.
+
+    Its other parameters are bound as ``VectorRunner``'s and ``Runner``'s; ``VectorRunner.num_envs`` counts the
+    environments of all hosts. A training phase ends with a round of blocks.
+
+    Refused with a ValueError is what a learner of hosts cannot do: several learners, updates in parallel, devices that
+    act, and agents whose learner is no `Learner`.
+
+    Attributes:
+        restarts: Hosts that died, or did not answer, and were replaced.
+        dropped: Blocks that were dropped.
+    """
+
+    engine: str = choice(
+        "processes",
+        "Where hosts run: ``'local'`` in this process, one after another; ``'processes'`` on this machine; ``'ray'``.",
+        "local",
+        "processes",
+        "ray",
+    )
+    address: str | None = text("The Ray cluster's, such as ``'10.0.0.1:6379'``.", "a Ray of its own on this machine")
+    cpus_per_host: int = whole(1, "CPUs of a host, and PyTorch's threads there.", 1, "CPU")
+    gpus_per_host: float = number(
+        0.0, "GPUs of a host, or a part of one, on which its policy computes; 0 computes on the CPU.", NOT_NEGATIVE
+    )
+    num_hosts: int = whole(2, "Hosts, each with an equal share of ``VectorRunner.num_envs``.", 1, "host")
+    mode: str = choice(
+        "rounds",
+        "``'rounds'``: host h plays block b on the weights after its block b - 1, and blocks are learnt in the order "
+        "of the hosts, so that a run is the same on every engine. ``'free'``: blocks are learnt as they come, so that "
+        "no host waits, and no run is like another.",
+        "rounds",
+        "free",
+    )
+    block_length: int | None = whole(
+        None,
+        "Decisions of each environment in a block.",
+        1,
+        "decision",
+        none="the agent's unroll, or 16 where it learns from none",
+    )
+    max_version_lag: int | None = whole(
+        None,
+        "Updates by which the weights that played a block may be behind when it is learnt; older blocks are dropped, "
+        "with the episodes that run in them, and counted. Of free running alone.",
+        0,
+        "updates",
+        none="no limit",
+    )
+    host_timeout: float | None = number(
+        300.0,
+        "Seconds that a host is waited for: then it is ended, and replaced.",
+        POSITIVE_FINITE,
+        none="no limit",
+    )
+
+    def set_up(self) -> None:
+        """See `Runner`."""
+        super().set_up()
+        spec, free = self.agent.spec, self.mode == "free"
+        must(
+            self.learners == 1,
+            f"VectorRunner.learners must be 1 where create_runner.schedule = 'hosts', got {self.learners}",
+        )
+        must(
+            not self.overlap,
+            "Runner.overlap must be False where create_runner.schedule = 'hosts', whose hosts play meanwhile, got True",
+        )
+        must(
+            self.act_devices is None,
+            "VectorRunner.act_devices must be None where create_runner.schedule = 'hosts', whose hosts act, got "
+            f"{self.act_devices!r}",
+        )
+        must(
+            isinstance(self.agent.learner, Learner),
+            f"create_runner.schedule must not be 'hosts' with agent {spec.name!r}, whose learner is no "
+            "async_wrappers.agents.learner.Learner",
+        )
+        must(
+            not (free and self.exact_resume),
+            "Runner.exact_resume must be False where Hosts.mode = 'free', whose runs are never alike, got True",
+        )
+        must(
+            free or self.max_version_lag is None,
+            f"Hosts.max_version_lag must be None where Hosts.mode = 'rounds', got {self.max_version_lag}",
+        )
+        must(
+            self.address is None or self.engine == "ray",
+            f"Hosts.address must be None where Hosts.engine = {self.engine!r}, got {self.address!r}",
+        )
+        self._check_rounds(getattr(spec, "round_decisions", None), free)
+        self._hosts: HostRounds | None = None
+        self._hosts_before: int | None = None  # of the checkpoint that the run goes on from
+
+    def _check_rounds(self, of_agent: int | None, free: bool) -> None:
+        """Refuse blocks that do not fit an agent which learns from whole rounds."""
+        if of_agent is None:
+            return
+        name, of_block = self.agent.spec.name, self._block_length * self.num_envs
+        must(
+            not free,
+            f"Hosts.mode must be 'rounds' with agent {name!r}, which learns from whole rounds of all environments, got "
+            "'free'",
+        )
+        must(
+            of_agent % of_block == 0,
+            f"Hosts.block_length must divide the {of_agent // self.num_envs} decisions of each environment in a round "
+            f"of agent {name!r}, got {self._block_length}",
+        )
+
+    @property
+    def _block_length(self) -> int:
+        if self.block_length is not None:
+            return self.block_length
+        spec: Any = self.agent.spec
+        if (of_round := getattr(spec, "round_decisions", None)) is not None:
+            return max(1, int(of_round) // self.num_envs)
+        return int(getattr(spec, "unroll_length", _BLOCK))
+
+    @property
+    def _shares_of_envs(self) -> tuple[int, str]:
+        return self.num_hosts, "hosts"
+
+    def _open_share(self, stack: ExitStack) -> HostRounds:
+        if self._hosts_before not in (None, self.num_hosts):
+            logging.warning("the run goes on with %d hosts, and had %d before", self.num_hosts, self._hosts_before)
+        plan = Plan(
+            self.agent.spec,
+            self._portable_envs(),
+            self._all_seeds(),
+            self.num_envs,
+            self.num_hosts,
+            self._block_length,
+            ("cuda" if self.gpus_per_host else "cpu") if hasattr(self.agent.spec, "on_device") else None,
+        )
+        engine = stack.enter_context(closing(self._make_engine(plan)))
+        journal = stack.enter_context(closing(Journal(self.base_dir)))
+        free = self.mode == "free"
+        self._hosts = HostRounds(
+            self.agent, engine, self.num_hosts, journal, free, self.max_version_lag, self.host_timeout
+        )
+        return self._hosts
+
+    def _make_engine(self, plan: Plan) -> HostEngine:
+        if self.engine == "local":
+            return LocalHosts(plan)
+        if self.engine == "processes":
+            return ProcessHosts(plan, own_modules(), self.cpus_per_host)
+        with extra("Hosts.engine = 'ray'", "ray"):
+            from async_wrappers.agents.hosts.on_ray import RayHosts
+        return RayHosts(
+            plan,
+            own_modules(),
+            self.cpus_per_host,
+            address=self.address,
+            num_hosts=self.num_hosts,
+            cpus=self.cpus_per_host,
+            gpus=self.gpus_per_host,
+        )
+
+    @property
+    def restarts(self) -> int:
+        """See the class."""
+        return 0 if self._hosts is None else self._hosts.restarts
+
+    @property
+    def dropped(self) -> int:
+        """See the class."""
+        return 0 if self._hosts is None else self._hosts.dropped
+
+    # Checkpoints and reports.
+
+    def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
+        return {**super()._bundle(agent, done), "hosts": {"num_hosts": self.num_hosts}}
+
+    def _take_counts(self, bundle: Mapping[str, Any]) -> None:
+        super()._take_counts(bundle)
+        self._hosts_before = bundle.get("hosts", {}).get("num_hosts")
+
+    def facts(self) -> dict[str, str]:
+        """Return the run's facts, in words, with the hosts."""
+        hosts = f"{self.num_hosts} hosts ({self.engine}, {self.mode}), blocks of {self._block_length} decisions"
+        return {**super().facts(), "hosts": hosts}

@@ -1,0 +1,273 @@
+"""Hosts as processes of this machine.
+
+Orders and weights go to a host through a pipe, and blocks come back through it: a short pickle, and each large array
+as its own bytes, which are received where they stay. Threads on both sides read and write, so that no end waits for
+the other: the learner learns while blocks arrive, and a host plays while weights do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import util
+from typing import Any
+
+import cloudpickle
+
+from async_wrappers.agents.children import become_child, signals_blocked
+from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.engine import HostsFailed, Lost, failure, portable
+from async_wrappers.agents.hosts.host import Plan, make_host
+
+__all__ = ["ProcessHosts"]
+
+_GRACE = 5.0  # seconds that processes have to end once they are asked to
+_LEAST = 4096  # bytes of an array that goes beside the pickle
+
+
+class ProcessHosts:
+    """Hosts as processes of this machine; see `HostEngine`.
+
+    Args:
+        plan: What they are made from.
+        modules: What is imported first in each process.
+        threads: Intra-op threads of PyTorch in each process.
+
+    Attributes:
+        pids: The processes' ids, by host.
+    """
+
+    def __init__(self, plan: Plan, modules: Sequence[str] = (), threads: int = 1) -> None:
+        """See the class."""
+        self._payload = cloudpickle.dumps(plan)
+        self._modules, self._threads = tuple(modules), threads
+        self._processes: dict[int, _Process] = {}
+        self._news: queue.SimpleQueue[Block | Lost | HostsFailed] = queue.SimpleQueue()
+        self._weights: tuple[bytes, int] = b"", -1
+        # At exit multiprocessing waits for processes that are left without limit.
+        self._at_exit = util.Finalize(self, _kill_all, (self._processes,), exitpriority=10)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """See the class."""
+        return {host: process.process.pid or 0 for host, process in self._processes.items()}
+
+    def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
+        """See `HostEngine`."""
+        if (old := self._processes.pop(host, None)) is not None:
+            old.close()
+        arguments = self._payload, self._modules, self._threads, host, incarnation, rows
+        self._processes[host] = _Process(host, incarnation, arguments, self._news)
+
+    def publish(self, weights: Mapping[str, Any], version: int) -> None:
+        """See `HostEngine`."""
+        self._weights = pickle.dumps((portable(weights), version), protocol=5), version
+
+    def submit(self, host: int, cut: bool = False) -> None:
+        """See `HostEngine`."""
+        self._processes[host].order(cut, *self._weights)
+
+    def collect(self, timeout: float) -> list[Block | Lost]:
+        """See `HostEngine`."""
+        found: list[Block | Lost] = []
+        deadline = time.monotonic() + timeout
+        while True:
+            wait = 0.0 if found else max(0.0, deadline - time.monotonic())
+            try:
+                news = self._news.get(timeout=wait) if wait else self._news.get_nowait()
+            except queue.Empty:
+                return found
+            if isinstance(news, HostsFailed):
+                raise news
+            found.append(news)
+
+    def kill(self, host: int, why: str) -> None:
+        """See `HostEngine`."""
+        self._processes[host].why = why
+        self._processes[host].process.kill()
+
+    def close(self) -> None:
+        """See `HostEngine`."""
+        for process in self._processes.values():
+            process.say_end()
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()
+        self._at_exit.cancel()
+
+
+class _Process:
+    """A host's process, as the learner sees it."""
+
+    def __init__(self, host: int, incarnation: int, arguments: Sequence[Any], news: Any) -> None:
+        self.host, self.incarnation, self.why = host, incarnation, ""
+        self._version: int | None = None  # of the weights that it has
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_play, args=(*arguments, theirs), name=f"host {host}")
+        with signals_blocked():
+            self.process.start()
+        theirs.close()
+        self._closing = False
+        self._orders: queue.SimpleQueue[tuple[bytes, ...] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True),
+            threading.Thread(target=self._write, name=f"host {host} writes", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def order(self, cut: bool, weights: bytes, version: int) -> None:
+        if version != self._version:
+            self._version = version
+            self._orders.put((b"weights", weights))
+        self._orders.put((b"cut" if cut else b"play",))
+
+    def _write(self) -> None:
+        with suppress(OSError):  # it has died, as the reader finds
+            while (parts := self._orders.get()) is not None:
+                for part in parts:
+                    self._pipe.send_bytes(part)
+
+    def _read(self, news: Any) -> None:
+        """Pass on what the process sends, and then how it ended."""
+        try:
+            while True:
+                kind, found = _received(self._pipe)
+                if kind == "failed":
+                    news.put(HostsFailed(found))
+                    return
+                news.put(found)
+        except (EOFError, OSError):
+            pass
+        except Exception as error:  # a message that is torn
+            self.why = f"sent what cannot be read ({error})"
+            self.process.kill()
+        if not self._closing:
+            self.process.join(_GRACE)
+            news.put(Lost(self.host, self.incarnation, self.why or _how_it_ended(self.process)))
+
+    def say_end(self) -> None:
+        """Ask the process to end after the block that it plays."""
+        self._closing = True
+        self._orders.put((b"end",))
+
+    def close(self) -> None:
+        """Wait a while for the process's end, then end it."""
+        self._closing = True
+        self._orders.put(None)
+        self.process.join(_GRACE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join(_GRACE)
+        for thread in self._threads:
+            thread.join(_GRACE)
+        self._pipe.close()
+        self.process.close()
+
+
+def _how_it_ended(process: Any) -> str:
+    code = process.exitcode
+    if code is None:
+        return "does not answer"
+    return f"(process {process.pid}) " + (f"was ended by {signal.Signals(-code).name}" if code < 0 else "has ended")
+
+
+def _kill_all(processes: Mapping[int, _Process]) -> None:
+    for each in processes.values():
+        each.process.kill()
+
+
+# Messages. A pickle tells the kind and what was found, and the lengths of the arrays that follow it.
+
+
+def _send(pipe: Any, kind: str, found: Any) -> None:
+    buffers: list[pickle.PickleBuffer] = []
+
+    def beside(buffer: pickle.PickleBuffer) -> bool:
+        """Take a large array; return whether it is to stay in the pickle."""
+        large = buffer.raw().nbytes >= _LEAST
+        if large:
+            buffers.append(buffer)
+        return not large
+
+    content = pickle.dumps((kind, found), protocol=5, buffer_callback=beside)
+    pipe.send_bytes(pickle.dumps([each.raw().nbytes for each in buffers]))
+    pipe.send_bytes(content)
+    for each in buffers:
+        pipe.send_bytes(each.raw())
+
+
+def _received(pipe: Any) -> tuple[str, Any]:
+    lengths = pickle.loads(pipe.recv_bytes())
+    content = pipe.recv_bytes()
+    buffers = [bytearray(length) for length in lengths]
+    for buffer in buffers:
+        pipe.recv_bytes_into(buffer)
+    kind, found = pickle.loads(content, buffers=buffers)
+    return kind, found
+
+
+# In a host's process.
+
+
+def _play(
+    payload: bytes,
+    modules: Sequence[str],
+    threads: int,
+    number: int,
+    incarnation: int,
+    rows: Mapping[str, Sequence[int]],
+    pipe: Any,
+) -> None:
+    """Play what is ordered until the pipe closes."""
+    become_child()
+    orders: queue.SimpleQueue[tuple[bytes, bytes]] = queue.SimpleQueue()
+    ending = threading.Event()
+    results: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_orders, args=(pipe, orders, ending), daemon=True).start()
+    writer = threading.Thread(target=_write_results, args=(pipe, results), daemon=True)
+    writer.start()
+    code, host = 0, None
+    try:
+        host = make_host(payload, modules, threads, number, incarnation, rows)
+        while True:
+            what, weights = orders.get()
+            if ending.is_set():
+                break
+            if what == b"weights":
+                host.load_weights(*pickle.loads(weights))
+            else:
+                results.put(("block", host.play(cut=what == b"cut")))
+    except BaseException as error:
+        results.put(("failed", str(failure(number, error))))
+        code = 1
+    finally:
+        if host is not None:
+            with suppress(Exception):
+                host.close()
+    results.put(None)
+    writer.join(None if code else _GRACE)
+    os._exit(code)
+
+
+def _read_orders(pipe: Any, orders: Any, ending: threading.Event) -> None:
+    """Pass on orders as they come, so that the learner never waits until a block is played."""
+    with suppress(EOFError, OSError):
+        while (what := pipe.recv_bytes()) != b"end":
+            orders.put((what, pipe.recv_bytes() if what == b"weights" else b""))
+    ending.set()
+    orders.put((b"end", b""))
+
+
+def _write_results(pipe: Any, results: Any) -> None:
+    with suppress(OSError):
+        while (result := results.get()) is not None:
+            _send(pipe, *result)

@@ -1,0 +1,230 @@
+"""Runs on hosts: one host is the vector runner's run, engines give the same, and a dead host is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_wrappers.agents.experiment import host_rounds
+from async_wrappers.agents.experiment.hosts import Hosts
+from async_wrappers.agents.experiment.runner import DifferentExperiment
+from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.engine import HostsFailed, Lost
+from async_wrappers.agents.hosts.host import Plan
+from async_wrappers.agents.hosts.local import LocalHosts
+from async_wrappers.agents.hosts.processes import ProcessHosts
+from tests.worlds.host_runs import AGENTS, make, state
+from tests.worlds.plain_data import assert_identical
+
+
+def journal(runner: Hosts) -> list[dict[str, Any]]:
+    """The lines of a run's blocks, none of which was learnt twice."""
+    path = runner.base_dir / "metrics" / host_rounds.JOURNAL
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    keys = Counter((line["host"], line["incarnation"], line["number"]) for line in lines)
+    assert max(keys.values()) == 1
+    return lines
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_one_host_with_blocks_of_a_decision_is_the_vector_run(tmp_path: Path, agent: str) -> None:
+    one = make(tmp_path / "hosts", agent, "Hosts.num_hosts = 1", "Hosts.block_length = 1")
+    one.run_experiment()
+    vector = make(tmp_path / "vector", agent, schedule="vector")
+    vector.run_experiment()
+    assert vector.agent.updates > 3
+    assert_identical(state(one), state(vector))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_run_is_the_same_in_processes(tmp_path: Path, agent: str) -> None:
+    local = make(tmp_path / "local", agent, "Hosts.block_length = 4")
+    local.run_experiment()
+    processes = make(tmp_path / "processes", agent, "Hosts.block_length = 4", "Hosts.engine = 'processes'")
+    processes.run_experiment()
+    assert local.agent.updates > 3
+    assert {line["host"] for line in journal(processes)} == {0, 1}
+    assert_identical(state(processes), state(local))
+
+
+class TestResume:
+    EXACT = ("Runner.exact_resume = True", "Hosts.block_length = 4")
+
+    @pytest.mark.parametrize("agent", ["dqn", "vtrace"])
+    def test_a_run_that_was_stopped_ends_as_one_that_was_not(self, tmp_path: Path, agent: str) -> None:
+        whole = make(tmp_path / "whole", agent, *self.EXACT, "Runner.num_iterations = 3")
+        whole.run_experiment()
+        make(tmp_path / "parts", agent, *self.EXACT, "Runner.num_iterations = 1").run_experiment()
+        parts = make(tmp_path / "parts", agent, *self.EXACT, "Runner.num_iterations = 3")
+        parts.run_experiment()
+        assert parts.cut_frames > 0
+        assert_identical(state(parts), state(whole))
+        assert {line["incarnation"] for line in journal(parts)} == {0, 1}
+
+    def test_a_run_goes_on_with_another_number_of_hosts_and_says_so(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make(tmp_path, "dqn", *self.EXACT, "Runner.num_iterations = 1").run_experiment()
+        more = make(tmp_path, "dqn", *self.EXACT, "Hosts.num_hosts = 4")
+        more.run_experiment()
+        assert "the run goes on with 4 hosts, and had 2 before" in caplog.text
+        assert more.frames >= 300
+        assert {line["host"] for line in journal(more)} == {0, 1, 2, 3}
+
+    def test_a_run_of_the_vector_runner_goes_on_hosts(self, tmp_path: Path) -> None:
+        make(tmp_path, "dqn", "Runner.num_iterations = 1", schedule="vector").run_experiment()
+        hosts = make(tmp_path, "dqn")
+        hosts.run_experiment()
+        assert hosts.frames >= 300
+
+    def test_another_number_of_environments_is_another_experiment(self, tmp_path: Path) -> None:
+        make(tmp_path, "dqn", "Runner.num_iterations = 1").run_experiment()
+        with pytest.raises(DifferentExperiment, match="environments: 4 there, 8 here"):
+            make(tmp_path, "dqn", "VectorRunner.num_envs = 8").run_experiment()
+
+
+class TestFree:
+    FREE = ("Hosts.mode = 'free'", "Hosts.block_length = 4")
+
+    @pytest.mark.parametrize("agent", ["dqn", "vtrace"])
+    def test_hosts_play_two_blocks_ahead(self, tmp_path: Path, agent: str) -> None:
+        run = make(tmp_path, agent, *self.FREE)
+        run.run_experiment()
+        lines = journal(run)
+        assert run.agent.updates > 5
+        assert all(line["learnt"] for line in lines)
+        assert run.frames >= sum(line["decisions"] for line in lines) - 2 * 4  # under a delay a few are not applied
+
+    def test_blocks_that_are_too_old_are_dropped_and_counted(self, tmp_path: Path) -> None:
+        run = make(tmp_path, "dqn", *self.FREE, "Hosts.max_version_lag = 3", "Runner.training_steps = 400")
+        run.run_experiment()
+        lines = journal(run)
+        dropped = [line for line in lines if not line["learnt"] and line["decisions"]]
+        assert 0 < len(dropped) < len(lines) / 2
+        assert run.dropped == len(dropped)
+        assert all(line["updates"] - line["version"] <= 3 + 6 for line in lines if line["learnt"])
+
+    def test_a_limit_that_no_block_keeps_ends_the_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(host_rounds, "_DROPPED", 2)
+        run = make(tmp_path, "dqn", *self.FREE, "Hosts.max_version_lag = 0", "Runner.training_steps = 4_000")
+        with pytest.raises(HostsFailed, match="max_version_lag must be larger than 0 updates: 2 blocks of host"):
+            run.run_experiment()
+
+
+class Dying(LocalHosts):
+    """Host 1 dies when it is to play a block with decisions, a number of times."""
+
+    deaths = 1
+
+    def collect(self, timeout: float) -> list[Block | Lost]:
+        played = super().collect(timeout)
+        for each in played:
+            if isinstance(each, Block) and each.host == 1 and each.number == 2 and self.deaths:
+                self.deaths -= 1
+                self.kill(1, "was ended by the test")
+                return self.collect(timeout)
+        return played
+
+
+@pytest.mark.parametrize("mode", ["rounds", "free"])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_host_that_dies_is_replaced_and_its_games_are_cut(
+    tmp_path: Path, agent: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (agent, mode) == ("ppo", "free"):
+        mode = "rounds"
+    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Dying(plan))
+    run = make(tmp_path, agent, "Hosts.block_length = 4", f"Hosts.mode = {mode!r}")
+    run.run_experiment()
+    assert run.restarts == 1
+    assert run.agent.updates > 3
+    assert run.cut_frames > 0
+    assert {line["incarnation"] for line in journal(run) if line["host"] == 1} == {0, 1}
+
+
+def test_a_host_that_dies_again_and_again_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class AlwaysDying(Dying):
+        deaths = 100
+
+        def collect(self, timeout: float) -> list[Block | Lost]:
+            if any(host == 1 for host, *_ in self._orders):
+                self.kill(1, "was ended by the test")
+            return super().collect(timeout)
+
+    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: AlwaysDying(plan))
+    with pytest.raises(HostsFailed, match="host 1 was ended by the test, 3 times without a block between"):
+        make(tmp_path, "dqn").run_experiment()
+
+
+def test_a_host_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(LocalHosts):
+        silent = True
+
+        def collect(self, timeout: float) -> list[Block | Lost]:
+            if self.silent and self._orders and self._orders[0][0] == 1:
+                self.silent = False
+                self._orders.popleft()
+                return []
+            return super().collect(timeout)
+
+    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Silent(plan))
+    run = make(tmp_path, "dqn", "Hosts.host_timeout = 0.5")
+    run.run_experiment()
+    assert run.restarts == 1
+
+
+def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: list[int] = []
+    lost: list[Lost] = []
+
+    class Killed(ProcessHosts):
+        def collect(self, timeout: float) -> list[Block | Lost]:
+            found = super().collect(timeout)
+            lost.extend(each for each in found if isinstance(each, Lost))
+            for each in found:
+                if isinstance(each, Block) and each.key == (1, 0, 2):
+                    os.kill(self.pids[1], signal.SIGKILL)
+            pids.extend(self.pids.values())
+            return found
+
+    def make_engine(self: Hosts, plan: Plan) -> ProcessHosts:
+        return Killed(plan)
+
+    monkeypatch.setattr(Hosts, "_make_engine", make_engine)
+    run = make(tmp_path, "vtrace", "Hosts.block_length = 4", "Runner.num_iterations = 1")
+    run.run_experiment()
+    assert len(lost) == run.restarts == 1
+    assert "was ended by SIGKILL" in lost[0].why
+    lines = journal(run)
+    assert {line["incarnation"] for line in lines if line["host"] == 1} == {0, 1}
+    assert not [pid for pid in set(pids) if os.path.exists(f"/proc/{pid}")]
+
+
+@pytest.mark.parametrize(
+    ("agent", "binding", "sentence"),
+    [
+        ("dqn", "VectorRunner.learners = 2", "VectorRunner.learners must be 1 where create_runner.schedule = 'hosts'"),
+        ("dqn", "Runner.overlap = True", "Runner.overlap must be False where create_runner.schedule = 'hosts'"),
+        ("dqn", "VectorRunner.act_devices = ('cpu',)", "VectorRunner.act_devices must be None where"),
+        ("dqn", "Hosts.num_hosts = 3", "VectorRunner.num_envs must be a multiple of the 3 hosts, got 4"),
+        ("dqn", "Hosts.max_version_lag = 3", "Hosts.max_version_lag must be None where Hosts.mode = 'rounds', got 3"),
+        ("dqn", "Hosts.address = '10.0.0.1:6379'", "Hosts.address must be None where Hosts.engine = 'local'"),
+        ("dqn", "Hosts.engine = 'threads'", "Hosts.engine must be"),
+        ("ppo", "Hosts.mode = 'free'", "Hosts.mode must be 'rounds' with agent 'ppo'"),
+        ("ppo", "Hosts.block_length = 5", "Hosts.block_length must divide the 8 decisions of each environment"),
+    ],
+)
+def test_what_hosts_cannot_do_is_refused(tmp_path: Path, agent: str, binding: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make(tmp_path, agent, binding)
+
+
+def test_a_resume_that_is_exact_needs_rounds(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Runner.exact_resume must be False where Hosts.mode = 'free'"):
+        make(tmp_path, "dqn", "Hosts.mode = 'free'", "Runner.exact_resume = True")

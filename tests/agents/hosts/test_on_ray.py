@@ -1,0 +1,106 @@
+"""Hosts on Ray: two nodes on one machine and a learner on neither, reached by address.
+
+Ray is an extra, which the development tools do not bring: `pip install -e '.[dev,ray]' -c constraints.txt`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from async_wrappers.agents.children import python_path
+from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.hosts.engine import HostsFailed, Lost
+from async_wrappers.agents.hosts.host import Plan
+from tests.contracts.hosts_contract import HostsContract, collected, nothing_played, plan_of, weights_of
+from tests.worlds.host_runs import AGENTS, make, state
+from tests.worlds.plain_data import assert_identical
+
+ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+from ray.cluster_utils import Cluster  # noqa: E402  # of the extra
+
+from async_wrappers.agents.hosts import on_ray  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cluster of two nodes with hosts' CPUs, and a head without any, where the learner is."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    env = {"env_vars": {"PYTHONPATH": python_path()}}
+    ray.init(cluster.address, log_to_driver=False, logging_level="ERROR", runtime_env=env)
+    yield cluster.address
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.mark.usefixtures("address")
+class TestRayHosts(HostsContract):
+    def make_engine(self, plan: Plan) -> on_ray.RayHosts:
+        return on_ray.RayHosts(plan, num_hosts=2)
+
+
+@pytest.mark.usefixtures("address")
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_run_is_the_same_on_ray(tmp_path: Path, agent: str) -> None:
+    bindings = "Hosts.block_length = 4", "Runner.num_iterations = 1"
+    local = make(tmp_path / "local", agent, *bindings)
+    local.run_experiment()
+    on_cluster = make(tmp_path / "ray", agent, *bindings, "Hosts.engine = 'ray'")
+    on_cluster.run_experiment()
+    assert local.agent.updates > 3
+    assert_identical(state(on_cluster), state(local))
+
+
+@pytest.mark.usefixtures("address")
+def test_an_actor_that_is_killed_is_replaced_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    engine = on_ray.RayHosts(plan, num_hosts=2)
+    engine.publish(weights_of(plan, 0), 0)
+    for host in range(2):
+        engine.start(host, 0, nothing_played(plan))
+        engine.submit(host)
+    collected(engine, 2)
+    pid = ray.get(engine._actors[0].made.process_id.remote())
+    engine.submit(0)
+    os.kill(pid, signal.SIGKILL)
+    (lost,) = [each for each in collected(engine, 1) if isinstance(each, Lost)] or collected(engine, 1)
+    assert (lost.host, lost.incarnation) == (0, 0)
+    engine.start(0, 1, nothing_played(plan))
+    engine.submit(0)
+    (block,) = collected(engine, 1)
+    assert (block.host, block.incarnation) == (0, 1)
+    engine.close()
+
+
+@pytest.mark.usefixtures("address")
+class TestRefusals:
+    def test_hosts_that_no_node_has_room_for(self) -> None:
+        with pytest.raises(HostsFailed, match=r"Hosts.num_hosts must be <= 2, as many as the cluster's 3 nodes"):
+            on_ray.RayHosts(plan_of(), num_hosts=3)
+
+    def test_another_version_of_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(on_ray, "versions", lambda: {"PyTorch": "1.0"})
+        engine = on_ray.RayHosts(plan_of(), num_hosts=1)
+        engine.start(0, 0, nothing_played(plan_of()))
+        with pytest.raises(HostsFailed, match=r"host 0 \(.*\) has PyTorch .*, and the learner has 1.0: install"):
+            collected(engine, 1)
+        engine.close()
+
+    def test_a_module_that_the_hosts_do_not_have(self) -> None:
+        engine = on_ray.RayHosts(plan_of(), ["a_game_of_my_own"], num_hosts=1)
+        engine.start(0, 0, nothing_played(plan_of()))
+        with pytest.raises(HostsFailed, match=r"host 0 \(.*\) cannot import 'a_game_of_my_own': put the module where"):
+            collected(engine, 1)
+        engine.close()
+
+
+def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        on_ray.RayHosts(plan_of(), address="127.0.0.1:1")
