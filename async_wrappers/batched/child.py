@@ -23,7 +23,20 @@ from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.memory.block import Block
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
-__all__ = ["DONE", "END", "FAILED", "INFOS", "RESET", "STEP", "Board", "Environments", "Spaces", "run"]
+__all__ = [
+    "DONE",
+    "END",
+    "FAILED",
+    "INFOS",
+    "RESET",
+    "STEP",
+    "Board",
+    "Environments",
+    "Spaces",
+    "arrays_of",
+    "end_of",
+    "run",
+]
 
 _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
 
@@ -63,7 +76,7 @@ class Board:
 
         def measured(dtype: Any, shape: tuple[int, ...]) -> None:
             nonlocal size
-            size = _after(size, dtype, shape)
+            size = end_of(size, dtype, shape)
 
         cls._made(measured, of, n)
         block.resize(size)
@@ -77,7 +90,7 @@ class Board:
         def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
             nonlocal offset
             array = block.array(dtype, shape, offset)
-            offset = _after(offset, dtype, shape)
+            offset = end_of(offset, dtype, shape)
             return array
 
         return cls._made(placed, of, n)
@@ -102,9 +115,9 @@ class Board:
     def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> Board:
         observations, actions = of
         return cls(
-            actions=_arrays(actions, n, array),
-            observations=(_arrays(observations, n, array), _arrays(observations, n, array)),
-            final=_arrays(observations, n, array),
+            actions=arrays_of(actions, n, array),
+            observations=(arrays_of(observations, n, array), arrays_of(observations, n, array)),
+            final=arrays_of(observations, n, array),
             reward=array(np.float32, (n,)),
             terminal=array(np.bool_, (n,)),
             truncated=array(np.bool_, (n,)),
@@ -118,18 +131,18 @@ class Board:
         )
 
 
-def _after(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
+def end_of(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
     """Return where the next array begins."""
     end = offset + math.prod((np.dtype(dtype).itemsize, *shape))
     return -(-end // _ALIGNED) * _ALIGNED
 
 
-def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
+def arrays_of(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
     """Return the batch of `space` for n environments, of arrays that `array` makes."""
     if isinstance(space, spaces.Dict):
-        return {key: _arrays(part, n, array) for key, part in space.spaces.items()}
+        return {key: arrays_of(part, n, array) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_arrays(part, n, array) for part in space.spaces)
+        return tuple(arrays_of(part, n, array) for part in space.spaces)
     return array(space.dtype, (n, *(space.shape or ())))
 
 
