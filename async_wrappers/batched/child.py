@@ -126,7 +126,7 @@ class Board:
             delayed=array(np.bool_, (1,)),
             executed=array(np.bool_, (n, actions.shape[0] if actions.shape else 0)),
             chunked=array(np.bool_, (1,)),
-            sent=_arrays(actions, n, array),
+            sent=arrays_of(actions, n, array),
             sent_mask=array(np.bool_, (n,)),
         )
 
