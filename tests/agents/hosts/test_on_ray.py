@@ -30,9 +30,11 @@ from async_wrappers.agents.hosts import on_ray  # noqa: E402
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A cluster of two nodes with hosts' CPUs, and a head without any, where the learner is."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(2):
-        cluster.add_node(num_cpus=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # Ray's workers give way to all other processes of a busy machine
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
     env = {"env_vars": {"PYTHONPATH": python_path()}}
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR", runtime_env=env)
     yield cluster.address
