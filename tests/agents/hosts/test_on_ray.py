@@ -98,7 +98,9 @@ class TestRefusals:
     def test_a_module_that_the_hosts_do_not_have(self) -> None:
         engine = on_ray.RayHosts(plan_of(), ["a_game_of_my_own"], num_hosts=1)
         engine.start(0, 0, nothing_played(plan_of()))
-        with pytest.raises(HostsFailed, match=r"host 0 \(.*\) cannot import 'a_game_of_my_own': put the module where"):
+        with pytest.raises(
+            HostsFailed, match=r"host 0 \(.*\) cannot import 'a_game_of_my_own': install"
+        ):
             collected(engine, 1)
         engine.close()
 
