@@ -113,3 +113,13 @@ def test_an_address_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
         on_ray.RayHosts(plan_of(), address="127.0.0.1:1")
+
+
+def test_an_object_store_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(value: object) -> None:
+        raise ray.exceptions.ObjectStoreFullError("no room for 7 MB.")
+
+    monkeypatch.setattr(ray, "put", full)
+    engine = object.__new__(on_ray.RayHosts)
+    with pytest.raises(HostsFailed, match=r"Ray's object store is full \(.*\): bind a smaller Hosts.block_length"):
+        engine.publish({}, 1)
