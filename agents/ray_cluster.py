@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 
 import ray
 from absl import logging
@@ -36,10 +36,10 @@ def connected_to_ray(address: str | None, jobs: int | None) -> Iterator[None]:
     # Without the second variable, Ray hides a node's accelerators from a trial that asks for none.
     env = {"PYTHONPATH": python_path(), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     try:
-        with nullcontext() if address else _on_the_loopback():
+        with _tried_once() if address else _on_the_loopback():
             ray.init(**where, runtime_env={"env_vars": env}, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())  # of another Python or Ray, several lines
         raise ConfigError(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
     # Ray has replaced the handlers of signals. Only the main thread can put them back.
     with suppress(ValueError):
@@ -70,6 +70,19 @@ def _on_the_loopback() -> Iterator[None]:
     # Another version of Ray may ignore the switch.
     if (there := ray.util.get_node_ip_address()) != LOOPBACK:
         logging.warning("Ray listens on %s, where others may reach it: keep a firewall before this machine", there)
+
+
+@contextmanager
+def _tried_once() -> Iterator[None]:
+    """Let Ray give up after one attempt to reach a cluster, about 40 s, and not after 20 of them."""
+    before = getattr(ray_constants, "NUM_REDIS_GET_RETRIES", None)
+    try:
+        if before is not None:
+            ray_constants.NUM_REDIS_GET_RETRIES = 1
+        yield
+    finally:
+        if before is not None:
+            ray_constants.NUM_REDIS_GET_RETRIES = before
 
 
 def _check_answers(address: str) -> None:

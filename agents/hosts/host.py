@@ -201,8 +201,8 @@ def make_host(
         plan = cloudpickle.loads(payload)
     except ModuleNotFoundError as error:
         raise HostsFailed(
-            f"host {number} ({platform.node()}) cannot import {error.name!r}: put the module where the hosts' Python "
-            "finds it, in a package that is installed there or on PYTHONPATH"
+            f"host {number} ({platform.node()}) cannot import {error.name!r}: install the module there, or put it "
+            "under the same path as here"
         ) from None
     return Host(plan, number, incarnation, rows)
 
