@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import selectors
 import socket
@@ -235,13 +236,13 @@ class RemoteTransport:
         family, where = self._ends[connection.attempts % len(self._ends)]
         connection.attempts += 1
         connection.due = now + _HANDSHAKE
-        connection.end = end = socket.socket(family, socket.SOCK_STREAM)
-        end.setblocking(False)
-        self._selector.register(end, selectors.EVENT_WRITE, connection)
         try:
+            connection.end = end = socket.socket(family, socket.SOCK_STREAM)
+            end.setblocking(False)
+            self._selector.register(end, selectors.EVENT_WRITE, connection)
             prepare(end)
             failed = end.connect_ex(where)
-        except OSError as error:
+        except OSError as error:  # of a family that this machine has not; or too many files are open
             failed = error.errno or errno.EIO
         if failed == 0:
             self._greet(connection)
@@ -444,8 +445,9 @@ class RemoteTransport:
         if was_up:
             connection.incarnation += 1
             self._events.append(Finished(connection.worker, -1, now, now, Fate.LOST, None, 0))
-        if self._was_welcomed and why not in self._warned:
-            self._warned.add(why)
+        kind = re.sub(r"[0-9.]+", "0", why)  # two that differ in numbers alone are one warning
+        if self._was_welcomed and kind not in self._warned:
+            self._warned.add(kind)
             self._warns(f"{sentence}; worker {connection.worker} connects again, and frames go on without it")
 
 

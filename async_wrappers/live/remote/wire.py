@@ -7,9 +7,10 @@ what the other one announces, and nothing that came over the wire is unpickled o
 ========= =============== ==============================================================================
 kind      from            payload
 ========= =============== ==============================================================================
-HELLO     the loop        JSON: spaces, worker, session, nonce (`async_wrappers.live.remote.handshake`)
+KNOCK     the loop        JSON: nonce (`async_wrappers.live.remote.handshake`)
 CHALLENGE the server      JSON: nonce
 PROOF     the loop        JSON: proof of the token
+HELLO     the loop        JSON: spaces, worker, session
 WELCOME   the server      JSON: proof of the token
 REFUSAL   the server      JSON: a sentence, and whether to try again
 TICKET    the loop        episode, start, frame, eval_mode; then the observation, as it lies in shared memory
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 MAGIC = b"AWRP"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<4sHHIIq4q")
 """Magic, version, kind, bytes of the payload, incarnation, number, four times."""
 LARGEST = 1 << 26
@@ -85,6 +86,7 @@ class Kind(IntEnum):
     ANSWER = 7
     REFUSED = 8
     FAILED = 9
+    KNOCK = 10
 
 
 class Header(NamedTuple):
