@@ -170,7 +170,8 @@ class _Weights:
         self.updates = self.version = version
 
     def weights(self) -> Mapping[str, Any]:
-        return self.network.state_dict()
+        weights: Mapping[str, Any] = self.network.state_dict()
+        return weights
 
 
 def make_host(
