@@ -66,6 +66,8 @@ class Board:
     delayed: NDArray[np.bool_]  # [1]
     executed: NDArray[np.bool_]  # [N, H], of chunks
     chunked: NDArray[np.bool_]  # [1]
+    sent: Any  # [N, ...], actions that were really sent, of the environments whose `sent_mask` is set
+    sent_mask: NDArray[np.bool_]  # [N]
 
     @classmethod
     def sized(cls, block: Block, of: Spaces, n: int) -> Board:
@@ -103,8 +105,11 @@ class Board:
         if not self.delayed[0]:
             return {}
         of_chunks = {"executed": self.executed.copy()} if self.chunked[0] else {}
+        sent = {}
+        if self.sent_mask.any():
+            sent = {"sent": mapped(np.copy, self.sent), "_sent": self.sent_mask.copy()}
         times = dict(zip(TIMES, self.times.copy(), strict=True))
-        return {"realtime": {**times, "applied": times["applied"].astype(bool), **of_chunks}}
+        return {"realtime": {**times, "applied": times["applied"].astype(bool), **of_chunks, **sent}}
 
     @classmethod
     def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> Board:
@@ -121,6 +126,8 @@ class Board:
             delayed=array(np.bool_, (1,)),
             executed=array(np.bool_, (n, actions.shape[0] if actions.shape else 0)),
             chunked=array(np.bool_, (1,)),
+            sent=arrays_of(actions, n, array),
+            sent_mask=array(np.bool_, (n,)),
         )
 
 
@@ -203,6 +210,7 @@ class Environments:
         self._actions = part(board.actions)
         self._seeds, self._times, self._delayed = board.seeds[mine], board.times[:, mine], board.delayed
         self._executed, self._chunked = board.executed[mine], board.chunked
+        self._put_sent, self._sent_mask = _writer(part(board.sent)), board.sent_mask[mine]
         self._reward, self._terminal, self._truncated = board.reward[mine], board.terminal[mine], board.truncated[mine]
         self._put = [_writer(part(place)) for place in board.observations]
         self._put_final = _writer(part(board.final))
@@ -223,7 +231,7 @@ class Environments:
         infos: dict[int, Info] = {}
         rewards: list[Any] = []
         put, delayed = self._put[place], self._delayed[0]
-        self._terminal[:] = self._truncated[:] = False
+        self._terminal[:] = self._truncated[:] = self._sent_mask[:] = False
         with self._blamed():
             for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
                 self._at = i
@@ -243,6 +251,9 @@ class Environments:
                     self._times[:, i] = [info["realtime"][key] for key in TIMES]
                     if "executed" in info["realtime"]:
                         self._executed[i], self._chunked[0] = info["realtime"]["executed"], True
+                    if "sent" in info["realtime"]:
+                        self._put_sent(i, info["realtime"]["sent"])
+                        self._sent_mask[i] = True
         self._reward[:] = rewards
         return infos
 
