@@ -15,7 +15,7 @@ The loop notes the six numbers of an exchange (`RoundTrip`) and goes on; the par
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -110,8 +110,8 @@ class ClockOffset:
 
 def parts_ms(trips: Iterable[RoundTrip]) -> dict[str, dict[str, float]]:
     """Return mean, p50, p99 and max of each part in milliseconds, and of the doubt; empty without round trips."""
-    offset = ClockOffset()
-    journeys = [journey for trip in trips if (journey := offset.journey(trip)) is not None]
+    offsets: defaultdict[int, ClockOffset] = defaultdict(ClockOffset)  # workers may be on machines of their own
+    journeys = [journey for trip in trips if (journey := offsets[trip.server].journey(trip)) is not None]
     table = np.asarray(journeys, np.float64).reshape(-1, len(Journey._fields)) / 1e6
     if not len(table):
         return {}

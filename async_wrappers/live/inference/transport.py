@@ -29,7 +29,7 @@ from async_wrappers.policy import as_act
 if TYPE_CHECKING:
     from async_wrappers.live.learning.learner import VirtualLearners
 
-__all__ = ["Ready", "SharedTransport", "Transport", "VirtualTransport", "wait_for"]
+__all__ = ["DistantTransport", "Ready", "SharedTransport", "Transport", "VirtualTransport", "wait_for"]
 
 _INFERENCES = 0x1A7E  # makes an episode's latencies independent of other draws from its seed
 
@@ -55,6 +55,16 @@ class Transport(Protocol):
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until that monotonic time in nanoseconds."""
+
+
+class DistantTransport(Transport, Protocol):
+    """One to workers on other machines, which are lost, and come back by themselves."""
+
+    def take_reconnections(self) -> int:
+        """Return how many workers have come back since the last call."""
+
+    def close(self) -> None:
+        """Give up the workers."""
 
 
 class SharedTransport:

@@ -7,11 +7,19 @@ import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from async_wrappers.live.memory.block import Block
+    from async_wrappers.live.memory.layout import SharedLayout
+    from async_wrappers.live.memory.weights import WeightsBoard
+    from async_wrappers.live.remote.transport import RemoteTransport
+    from async_wrappers.live.run_spec import LoopConfig
 
 __all__ = ["Address", "RemotePolicy", "as_token", "prepare", "set_patience"]
 
@@ -139,6 +147,29 @@ class RemotePolicy:
 
     address: Address
     token: bytes | None = field(default=None, repr=False)
+
+    @property
+    def sends_policy(self) -> bool:
+        """Whether the server gets its policy from here: it has one."""
+        return False
+
+    @property
+    def patience(self) -> float:
+        """Seconds that connections have to end."""
+        return 3.0
+
+    def transport(
+        self,
+        layout: SharedLayout,
+        config: LoopConfig,
+        warns: Callable[[str], None],
+        policy: Block | None = None,
+        board: WeightsBoard | None = None,
+    ) -> RemoteTransport:
+        """Return the environment loop's end; see `Elsewhere`."""
+        from async_wrappers.live.remote.transport import RemoteTransport
+
+        return RemoteTransport(layout, config, self, warns)
 
 
 def as_token(name: str, value: Any) -> bytes | None:

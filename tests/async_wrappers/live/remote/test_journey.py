@@ -79,6 +79,16 @@ def test_a_table_of_parts_has_a_row_for_each() -> None:
     assert parts_ms([]) == {}
 
 
+def test_servers_that_take_turns_have_clocks_of_their_own() -> None:
+    def trip(server: int, ahead: int, at: int, way: int) -> RoundTrip:
+        return RoundTrip(server, at, *[ahead + at + way] * 4, at + 2 * way)
+
+    ways = (10**5, 10**6, 10**6, 10**6)
+    trips = [trip(server, 10**12 * server, 10**9 * at, way) for at, way in enumerate(ways) for server in (1, 2)]
+    doubts = parts_ms(trips)["doubt"]
+    assert (doubts["p50"], doubts["max"]) == (0.1, 0.1)  # of the quickest exchange with each
+
+
 class Replayed(Trace):
     """Gives the recorded times in their order, from the first one on."""
 
