@@ -20,6 +20,7 @@
   `python -m async_wrappers plan --batch-ms`.
 * `hosts_or_inference`: whether many actors' network is better run on their hosts or beside the learner.
 * `ServedSchedule`: such a server, simulated; `ServedStream`: the schedule of one of its environments, to train under.
+* `ServedRunner`: many environments that do not wait, in processes, and the accelerators that infer for all of them.
 * `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
   interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
+    from async_wrappers.live.served.report import ServedEnvironment, ServedReport
+    from async_wrappers.live.served.runner import ServedRunner
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
@@ -148,6 +151,9 @@ __all__ = [
     "Recording",
     "RunFailed",
     "Sequential",
+    "ServedEnvironment",
+    "ServedReport",
+    "ServedRunner",
     "ServedSchedule",
     "ServedStream",
     "Shown",
@@ -208,6 +214,8 @@ _LAZY = {
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
+    "live.served.report": "ServedEnvironment ServedReport",
+    "live.served.runner": "ServedRunner",
     "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",

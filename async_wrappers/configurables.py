@@ -30,6 +30,7 @@ from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.limits import LimitAction, Limits
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
@@ -41,7 +42,7 @@ _ENVIRONMENTS = (
     create_gym_vector,
     create_minatar_environment,
 )
-_WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, RealtimeDelay)
+_WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, LimitAction, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 # All of Gymnasium's for one environment. `DelayObservation` delays by decisions; `ClipReward` is not the one that
@@ -60,7 +61,7 @@ CONFIGURABLES = tuple(
     sorted(
         (
             *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_SERVERS, *_STRATEGIES),
-            *(AsyncRunner, Chunk, RampDown, RayWorkers, Realtime, TemporalEnsemble, VectorRealtimeDelay),
+            *(AsyncRunner, Chunk, Limits, RampDown, RayWorkers, Realtime, TemporalEnsemble, VectorRealtimeDelay),
         ),
         key=attrgetter("__name__"),
     )

@@ -88,7 +88,7 @@ def connect_to_ray(
         with nullcontext() if address else _on_the_loopback():
             ray.init(**where, runtime_env=given, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = " ".join(str(error).split())  # of another Python or Ray, several lines
         raise NoCluster(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
     # Ray has replaced the handlers of signals. Only the main thread can put them back.
     with suppress(ValueError):

@@ -20,7 +20,7 @@ from async_wrappers.live.histogram import RELATIVE_ERROR
 from async_wrappers.live.journey import MOST_JOURNEYS, RoundTrip, parts_ms
 from async_wrappers.live.picture import fresh_share, timing_picture
 
-__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution"]
+__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "Span", "TimingReport", "as_json", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -475,7 +475,7 @@ class TimingReport:
 
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON; statistics without values, nan and the infinities are null."""
-        _write(Path(path), json.dumps(_as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
+        _write(Path(path), json.dumps(as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     def to_trace(self, path: str | Path) -> None:
         """Write the run in the trace event format, which Perfetto and chrome://tracing open.
@@ -634,12 +634,12 @@ def _line(d: dict[str, float]) -> str:
     return f"mean {d['mean']:.2f}, p50 {d['p50']:.2f}, p95 {d['p95']:.2f}, p99 {d['p99']:.2f}, max {d['max']:.2f}"
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return plain data with None for nan and the infinities, which are not JSON."""
     if isinstance(value, dict):
-        return {key: _as_json(each) for key, each in value.items()}
+        return {key: as_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
+        return [as_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

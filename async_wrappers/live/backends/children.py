@@ -34,6 +34,7 @@ from async_wrappers.live.release import Release
 __all__ = [
     "as_child",
     "ignore_signals",
+    "one_thread",
     "run_environment",
     "run_learner",
     "run_recorder",
@@ -107,16 +108,16 @@ def run_environment(
 
 
 def _made_release(payload: Block, layout: SharedLayout, memory: SharedMemory) -> Release:
-    _one_thread()
+    one_thread()
     policy = _loaded(payload)()
-    _one_thread()
+    one_thread()
     return Release(policy, layout.action_space, layout.extras, layout.board(memory), layout.workers)
 
 
 def _made_in_loop(payload: Block, layout: SharedLayout, memory: SharedMemory) -> InLoopTransport:
-    _one_thread()
+    one_thread()
     policy = _loaded(payload)()
-    _one_thread()
+    one_thread()
     encodes = layout.features is not None
     return InLoopTransport(policy, layout.answers, layout.extras, encodes, layout.board(memory))
 
@@ -136,10 +137,10 @@ def run_worker(
     with as_child(supervisor):
         if core is not None:
             os.sched_setaffinity(0, {core})
-        _one_thread()
+        one_thread()
         try:
             policy = _loaded(payload)()
-            _one_thread()
+            one_thread()
             made = Worker(worker, incarnation, policy, layout, memory, inbox, outbox)
         except Exception:
             with suppress(OSError):
@@ -163,9 +164,9 @@ def run_learner(
     One that is started later has it in its layout, and finds the commands that were sent while it was being made.
     """
     with as_child(supervisor):
-        _one_thread()
+        one_thread()
         learner = call_make_learner(_loaded(payload), number, layout.learners)
-        _one_thread()
+        one_thread()
         if layout.weights is None:
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
             layout = replace(layout, weights=supervisor.recv())
@@ -213,7 +214,7 @@ def _loaded(payload: Block) -> Any:
         return cloudpickle.loads(content)
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Keep torch, where it is loaded, to one thread: workers share the cores."""
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -173,6 +173,7 @@ class TestWhatMayBeRead:
             "RealtimeDelay.stagger": ("ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Tickets"),
             "LiveRunner.create_async_runner_fn": ("AsyncRunner",),
             "AsyncRunner.realtime": ("Realtime",),
+            "AsyncRunner.limits": ("Limits",),
             "AsyncRunner.backend": ("RayWorkers",),
             "DQNAgent.epsilon_fn": (
                 "identity_epsilon",
