@@ -52,7 +52,7 @@ def served(worlds: Callable[[], Any] = RecordingEnv, **arguments: Any) -> Served
 
 
 class TestTheVirtualClock:
-    @settings(max_examples=CASES, deadline=None)
+    @settings(max_examples=max(CASES // 3, 10), deadline=None)
     @given(servers(), st.integers(1, 30))
     def test_decides_as_the_schedule_does_bit_for_bit(self, server: Setting, frames: int) -> None:
         schedule, worlds = server.schedule(), Worlds(length=None)
