@@ -20,8 +20,9 @@ due before the rows' next decisions. Those before the first decisions of a block
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -135,7 +136,7 @@ class HostRounds:
         self._replaced = [False] * num_hosts  # whether an incarnation has not begun its episodes yet
         self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
         self.restarts = self.dropped = 0
-        self.timings: Counter[str] = Counter()
+        self.timings: defaultdict[str, float] = defaultdict(float)
 
     def begin(self) -> None:
         """Start the hosts; the episodes of earlier ones, which are gone, are cut."""
@@ -338,10 +339,11 @@ class HostRounds:
             elif each.incarnation == self._incarnation[each.host]:
                 self._ordered[each.host] -= 1
                 self._came[each.host].append(each)
-        for host in range(self._num_hosts) if self._timeout is not None else ():
-            if self._ordered[host] and time.monotonic() - self._since[host] > self._timeout:
+        limit = math.inf if self._timeout is None else self._timeout
+        for host in range(self._num_hosts):
+            if self._ordered[host] and time.monotonic() - self._since[host] > limit:
                 self._since[host] = time.monotonic()
-                self._engine.kill(host, f"has not answered for {self._timeout:g} s, and was ended")
+                self._engine.kill(host, f"has not answered for {limit:g} s, and was ended")
         self.agent.times.add("Step", begin)
         return [each for each in lost if each.incarnation == self._incarnation[each.host]]
 

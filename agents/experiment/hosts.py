@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import logging
 
+from async_wrappers.agents.experiment.episode import Phase, Played
 from async_wrappers.agents.experiment.host_rounds import HostRounds, Journal
 from async_wrappers.agents.experiment.other_run import own_modules
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
@@ -21,6 +22,7 @@ from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.hosts.processes import ProcessHosts
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, runner, text, whole
+from async_wrappers.agents.timing import PARTS
 from async_wrappers.extras import extra
 
 __all__ = ["Hosts"]
@@ -208,6 +210,27 @@ class Hosts(VectorRunner):
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         super()._take_counts(bundle)
         self._hosts_before = bundle.get("hosts", {}).get("num_hosts")
+
+    def _summarize(
+        self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
+    ) -> None:
+        super()._summarize(phase, played, seconds, line, scalars)
+        if phase == Phase.TRAIN:
+            line |= {"hosts_replaced": self.restarts, "dropped_blocks": self.dropped}
+
+    def table(self) -> str:
+        """Return the rates of all training in this process, and those of the hosts."""
+        lines = [super().table(), f"{'hosts replaced':<38}{self.restarts:>12,}"]
+        if self.mode == "free":
+            lines.append(f"{'blocks dropped as too old':<38}{self.dropped:>12,}")
+        timings = {} if self._hosts is None else self._hosts.timings
+        whole = max(timings.get("Block", 0.0), 1e-9)
+        lines += [
+            f"{f'hosts: time of {PARTS[name]}':<38}{timings[name]:>12,.1f} s{timings[name] / whole:>9.1%}"
+            for name in PARTS
+            if name in timings
+        ]
+        return "\n".join(lines)
 
     def facts(self) -> dict[str, str]:
         """Return the run's facts, in words, with the hosts."""

@@ -170,7 +170,8 @@ class _Weights:
         self.updates = self.version = version
 
     def weights(self) -> Mapping[str, Any]:
-        return self.network.state_dict()
+        weights: Mapping[str, Any] = self.network.state_dict()
+        return weights
 
 
 def make_host(
@@ -201,8 +202,8 @@ def make_host(
         plan = cloudpickle.loads(payload)
     except ModuleNotFoundError as error:
         raise HostsFailed(
-            f"host {number} ({platform.node()}) cannot import {error.name!r}: put the module where the hosts' Python "
-            "finds it, in a package that is installed there or on PYTHONPATH"
+            f"host {number} ({platform.node()}) cannot import {error.name!r}: install the module there, or put it "
+            "under the same path as here"
         ) from None
     return Host(plan, number, incarnation, rows)
 

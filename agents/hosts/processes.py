@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import util
+from multiprocessing import forkserver, util
 from typing import Any
 
 import cloudpickle
@@ -109,7 +109,7 @@ class _Process:
     def __init__(self, host: int, incarnation: int, arguments: Sequence[Any], news: Any) -> None:
         self.host, self.incarnation, self.why = host, incarnation, ""
         self._version: int | None = None  # of the weights that it has
-        context = multiprocessing.get_context("spawn")
+        context = _fork_server()
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_play, args=(*arguments, theirs), name=f"host {host}")
         with signals_blocked():
@@ -171,6 +171,14 @@ class _Process:
             thread.join(_GRACE)
         self._pipe.close()
         self.process.close()
+
+
+def _fork_server() -> Any:
+    """Return the context of a process that has imported PyTorch once for all hosts, also for those that come later."""
+    forkserver.set_forkserver_preload(["torch", "async_wrappers.agents.hosts.host"])
+    with signals_blocked():
+        forkserver.ensure_running()
+    return multiprocessing.get_context("forkserver")
 
 
 def _how_it_ended(process: Any) -> str:

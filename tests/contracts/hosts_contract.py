@@ -33,7 +33,7 @@ from tests.worlds.seeded_env import SeededEnv
 __all__ = ["HostsContract", "plan_of"]
 
 HOSTS, SHARE = 2, 3
-PATIENCE = 120.0  # seconds, on a busy machine
+PATIENCE = 240.0  # seconds, on a busy machine
 
 
 class FailingEnv(SeededEnv):

@@ -29,6 +29,8 @@ _SHARED = (
     "Hosts.engine = 'local'",
 )
 
+_OF_ENGINES = ("train_rates", "hosts_replaced", "dropped_blocks")
+
 AGENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dqn": (
         "dqn/cartpole",
@@ -101,5 +103,5 @@ def state(runner: VectorRunner) -> dict[str, Any]:
         "decisions": agent._decisions,
         "frames": runner.frames,
         "episodes": runner.episodes,
-        "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
+        "lines": [{name: value for name, value in line.items() if name not in _OF_ENGINES} for line in lines],
     }

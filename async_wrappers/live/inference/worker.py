@@ -24,6 +24,7 @@ __all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_m
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
 READY, FINISHED = 0, 1
+_NOTHING = nullcontext()
 
 
 def infer(
@@ -207,4 +208,4 @@ def _return_freed_memory() -> None:
 def inference_mode() -> AbstractContextManager[Any]:
     """Return torch's inference mode, if the policy has brought torch."""
     torch = sys.modules.get("torch")
-    return nullcontext() if torch is None else torch.inference_mode()
+    return _NOTHING if torch is None else torch.inference_mode()

@@ -370,7 +370,10 @@ class RemoteTransport:
         if not is_answer and not self._is_whole(connection, ticket):
             return
         connection.ticket = None
-        self._take(connection, ticket, here)
+        if is_answer or answer.data.startswith(connection.expected):
+            self._take_answer(connection, ticket, here)
+        else:
+            self._take_text(connection, ticket, here)
 
     def _is_whole(self, connection: _Connection, ticket: Ticket) -> bool:
         """Check what came so far of whatever is not, or not yet, an action; return whether it is a record.
@@ -387,31 +390,35 @@ class RemoteTransport:
             raise WireError("sent more than an answer")
         return connection.got == HEADER.size + header.size
 
-    def _take(self, connection: _Connection, ticket: Ticket, here: int) -> None:
-        """Make an event of a whole record."""
-        worker, answer, extras = connection.worker, connection.answer, None
-        if answer.data.startswith(connection.expected):
-            action, extras = answer.read()
-            fate = Fate.DONE
-            try:
-                action = as_action(self._space, action)  # the server has done so too, but who knows what it is
-            except RefusedAction as reason:
-                what = "element" if self._encodes else "action"
-                fate, action = Fate.REFUSED, refusal(f"worker {worker}", action, self._space, reason, what)
+    def _take_answer(self, connection: _Connection, ticket: Ticket, here: int) -> None:
+        """Make an event of an answer."""
+        action, extras = connection.answer.read()
+        try:
+            action = as_action(self._space, action)  # the server has done so too, but who knows what it is
+        except RefusedAction as reason:
+            what = "element" if self._encodes else "action"
+            refused = refusal(f"worker {connection.worker}", action, self._space, reason, what)
+            self._finish(connection, ticket, here, Fate.REFUSED, refused, extras)
         else:
-            header = checked(connection.buffer, self._answers.sizes)
-            text = bytes(connection.buffer[HEADER.size : HEADER.size + header.size])
-            if header.kind == Kind.FAILED:
-                self._note_failure(connection, printable(text))
-            fate, action = Fate.REFUSED, printable(text, 1000)
+            self._finish(connection, ticket, here, Fate.DONE, action, extras)
+
+    def _take_text(self, connection: _Connection, ticket: Ticket, here: int) -> None:
+        """Make an event of a refusal; a failure is a lost connection."""
+        header = checked(connection.buffer, self._answers.sizes)
+        text = bytes(connection.buffer[HEADER.size : HEADER.size + header.size])
+        if header.kind == Kind.FAILED:
+            self._note_failure(connection, printable(text))
+        self._finish(connection, ticket, here, Fate.REFUSED, printable(text, 1000), None)
+
+    def _finish(self, connection: _Connection, ticket: Ticket, here: int, fate: Fate, action: Any, extras: Any) -> None:
         sent = connection.sent
         if here - sent > self._longest:
             self._longest = here - sent
             self._limit = max(int(self._times * self._longest), self._least)
         connection.has_answered, connection.failures, connection.pause = True, 0, _BACKOFF[0]
         connection.due = _NEVER
-        trip = RoundTrip(self._servers, sent, *answer.times, here)
-        self._events.append(Finished(worker, ticket.number, sent, here, fate, action, 0, extras, 0, trip))
+        trip = RoundTrip(self._servers, sent, *connection.answer.times, here)
+        self._events.append(Finished(connection.worker, ticket.number, sent, here, fate, action, 0, extras, 0, trip))
 
     def _note_failure(self, connection: _Connection, text: str) -> None:
         """Let an exception of the policy's pass as a lost worker, unless it does nothing else.

@@ -251,7 +251,7 @@ class TicketRecord:
             WireError: A number that no ticket has.
         """
         incarnation, number, episode, start, frame, eval_mode = _TICKET.unpack_from(self.data, _BEGINNING.size)
-        if number < 0 or episode < 0 or start < 0 or frame < 0:
+        if number | episode | start | frame < 0:  # one of them is
             raise WireError(f"sent a ticket with a negative number: {(number, episode, start, frame)}")
         return Ticket(incarnation, number, episode, start, frame, eval_mode), self._read(self._observation)
 
@@ -304,7 +304,7 @@ class AnswerRecord:
         dtype = np.dtype([("action", action.dtype), ("extras", extras.dtype)])
         fields = _field(dtype, self.data, HEADER.size)
         self._action, self._extras = fields["action"], fields["extras"]
-        self._codecs = action, extras
+        self._codecs, self._has_extras = (action, extras), extras.dtype.itemsize > 0
         self._answer = memoryview(self.data)[: HEADER.size + dtype.itemsize]
 
     def write(self, ticket: Ticket, times: tuple[int, int, int, int], action: Any, extras: Any) -> memoryview:
@@ -312,7 +312,8 @@ class AnswerRecord:
         _ANSWERED.pack_into(self.data, _BEGINNING.size, ticket.incarnation & 0xFFFFFFFF, ticket.number, *times)
         action_codec, extras_codec = self._codecs
         action_codec.write(self._action, action)
-        extras_codec.write(self._extras, extras)
+        if self._has_extras:
+            extras_codec.write(self._extras, extras)
         return self._answer
 
     @property

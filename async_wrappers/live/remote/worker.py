@@ -129,12 +129,12 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Excepti
     """
     tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
     record, answer = tickets.record(), answers.record()
+    worker, space, extras, has_features = hello.worker, hello.answers, hello.extras, hello.has_features
     while _receive(end, record, tickets.sizes):
         received = time.monotonic_ns()
         ticket, observation = record.read()
         try:
-            infers = ticket, observation, act, hello.answers, time.monotonic_ns(), hello.extras, hello.has_features
-            finished = infer(hello.worker, *infers)
+            finished = infer(worker, ticket, observation, act, space, None, extras, has_features)
         except Exception as error:
             text = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
             with suppress(OSError):
