@@ -70,7 +70,10 @@ class ShownRows(Protocol):
 
     @property
     def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are played."""
+        """Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are played.
+
+        Where other actions than the agent's were sent: sent [R, ...], and _sent, whose.
+        """
 
 
 class Ended(NamedTuple):
@@ -190,6 +193,7 @@ class Rows:
         applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
         if not applied.any():
             return None
+        self._note_sent(shown)
         rows = slice(None) if applied.all() else np.flatnonzero(applied)
         env_ids = shown.env_ids[rows]
         at = _place(env_ids)
@@ -261,6 +265,7 @@ class Rows:
 
     def decide(self, shown: ShownRows, policy: RowsPolicy) -> npt.NDArray[Any]:
         """Return an action for each row."""
+        self._note_sent(shown)
         env_ids, start = shown.env_ids, shown.realtime["start"]
         at, first = _place(env_ids), env_ids[shown.first]
 
@@ -296,6 +301,12 @@ class Rows:
         self._acted[at] = True
         action: npt.NDArray[Any] = output.action
         return action
+
+    def _note_sent(self, shown: ShownRows) -> None:
+        """Put what was really sent in the place of the last actions of rows, for an agent that learns from that."""
+        if self._spec.learns_from == "sent" and "sent" in shown.realtime and self._action is not None:
+            differs = shown.realtime["_sent"]
+            self._action[shown.env_ids[differs]] = shown.realtime["sent"][differs]
 
     def _memory(self, shown: ShownRows, at: Any, policy: RowsPolicy) -> Any:
         """Return the state argument of a policy with memory; () for one without."""

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process
-from pathlib import Path
+
+from async_wrappers.ray_cluster import python_path
 
 __all__ = ["become_child", "python_path", "signals_blocked"]
 
-_ROOT = str(Path(sys.modules["async_wrappers"].__path__[0]).absolute().parent)
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-
-
-def python_path() -> str:
-    """Return the directories where this process finds its modules, for ``PYTHONPATH``."""
-    places = [place or os.getcwd() for place in sys.path]
-    return os.pathsep.join(places if _ROOT in places else [_ROOT, *places])
 
 
 def become_child() -> None:

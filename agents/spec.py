@@ -129,8 +129,9 @@ class Spec:
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
             its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
-        learns_from: Which action a live transition holds where another one was sent than the policy drew (limits, a
-            machine's driver): ``"sent"``, or ``"drawn"`` for a learner that needs the density of the policy's own.
+        learns_from: Which action a transition holds where another one was sent than the policy drew (limits, a
+            machine's driver), and which one the policy reads as its last one: ``"sent"``, or ``"drawn"`` for a learner
+            that needs the density of the policy's own.
         features: Space of the features that a worker's `encode` passes to `release`, for an agent with memory
             (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """

@@ -188,7 +188,7 @@ class TurnBasedAgent(LearningAgent):
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
         observation = self._copied(observation)
-        self._note_executed(realtime)
+        self._note_applied(realtime)
         self._close(reward, outcome, observation, realtime)
         self._reward = reward
         return self._decide(observation, decision)
@@ -204,7 +204,7 @@ class TurnBasedAgent(LearningAgent):
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else self._copied(observation)
-        self._note_executed(realtime)
+        self._note_applied(realtime)
         self._close(reward, self._clock.end(realtime), final, realtime, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self.finish_update()
@@ -236,10 +236,15 @@ class TurnBasedAgent(LearningAgent):
         action, reward = np.array([self._action]), np.array([self._reward], np.float32)
         return Memories(core, action, reward, np.array([first]))
 
-    def _note_executed(self, realtime: Mapping[str, Any] | None) -> None:
-        """Keep which entries of the last decision's chunk were applied, where actions are chunks."""
+    def _note_applied(self, realtime: Mapping[str, Any] | None) -> None:
+        """Keep which entries of the last decision's chunk were applied, where actions are chunks.
+
+        If another action was sent than the policy drew, it takes its place, for an agent that learns from that.
+        """
         if realtime is not None and "executed" in realtime:
             self._extras["executed"] = realtime["executed"]
+        if realtime is not None and "sent" in realtime and self.spec.learns_from == "sent":
+            self._action = realtime["sent"]
 
     def _close(
         self,

@@ -10,6 +10,7 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
+* `RayWorkers`: its workers on the nodes of a Ray cluster.
 * `load_recording`: the episodes that ``AsyncRunner(record=...)`` has recorded, as arrays.
 * `Machine`: a robot, sent to and read in two halves of a step; `MachineEnv` makes an environment of
   one.
@@ -17,6 +18,9 @@
 * `capacity`: how many realtime environments an accelerator that infers batches can serve, and with which delay;
   `measure_batches` measures a policy, `LinearBatches` and `MeasuredBatches` are models of batches. Also
   `python -m async_wrappers plan --batch-ms`.
+* `hosts_or_inference`: whether many actors' network is better run on their hosts or beside the learner.
+* `ServedSchedule`: such a server, simulated; `ServedStream`: the schedule of one of its environments, to train under.
+* `ServedRunner`: many environments that do not wait, in processes, and the accelerators that infer for all of them.
 * `VectorEnvs`, `LocalEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their
   interface, and `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
@@ -46,6 +50,7 @@ from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
     from async_wrappers.analysis.capacity import Capacity, capacity
+    from async_wrappers.analysis.hosts import hosts_or_inference
     from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
@@ -75,13 +80,17 @@ if TYPE_CHECKING:
     from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.realtime import Realtime
     from async_wrappers.live.recording.reader import Recording, load_recording
+    from async_wrappers.live.remote.ray_workers import RayWorkers
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
+    from async_wrappers.live.served.report import ServedEnvironment, ServedReport
+    from async_wrappers.live.served.runner import ServedRunner
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.served import ServedSchedule
+    from async_wrappers.schedule.served_stream import ServedStream
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
         ExpectedTime,
@@ -136,12 +145,17 @@ __all__ = [
     "ProbeResult",
     "ProcessEnvs",
     "RampDown",
+    "RayWorkers",
     "Realtime",
     "RealtimeDelay",
     "Recording",
     "RunFailed",
     "Sequential",
+    "ServedEnvironment",
+    "ServedReport",
+    "ServedRunner",
     "ServedSchedule",
+    "ServedStream",
     "Shown",
     "SimulatedSchedule",
     "Spikes",
@@ -163,6 +177,7 @@ __all__ = [
     "create_gym_vector",
     "create_minatar_environment",
     "decompose",
+    "hosts_or_inference",
     "load_recording",
     "make_stagger",
     "measure",
@@ -176,6 +191,7 @@ __all__ = [
 # The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
 _LAZY = {
     "analysis.capacity": "Capacity capacity",
+    "analysis.hosts": "hosts_or_inference",
     "analysis.planning": "Plan plan workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
     "analysis.regret": "Decomposition decompose",
@@ -194,13 +210,17 @@ _LAZY = {
     "live.machine": "Machine MachineEnv MachineFailed",
     "live.realtime": "Realtime",
     "live.recording.reader": "Recording load_recording",
+    "live.remote.ray_workers": "RayWorkers",
     "live.report": "TimingReport",
     "live.run_spec": "RunFailed",
     "live.runner": "AsyncRunner",
+    "live.served.report": "ServedEnvironment ServedReport",
+    "live.served.runner": "ServedRunner",
     "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
     "schedule.plain": "PlainSchedule",
     "schedule.served": "ServedSchedule",
+    "schedule.served_stream": "ServedStream",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
     "wrappers.vector_delay": "VectorRealtimeDelay",

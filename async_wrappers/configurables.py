@@ -18,14 +18,19 @@ from async_wrappers.envs import (
     create_minatar_environment,
 )
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
+from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.live import AsyncRunner
 from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.remote.ray_workers import RayWorkers
+from async_wrappers.schedule.served import ServedSchedule
+from async_wrappers.schedule.served_stream import ServedStream
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.limits import LimitAction, Limits
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
@@ -37,7 +42,7 @@ _ENVIRONMENTS = (
     create_gym_vector,
     create_minatar_environment,
 )
-_WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, RealtimeDelay)
+_WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, LimitAction, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 # All of Gymnasium's for one environment. `DelayObservation` delays by decisions; `ClipReward` is not the one that
@@ -48,14 +53,15 @@ _GYMNASIUMS = tuple(
     if isinstance(thing, type) and issubclass(thing, gym.Wrapper)
 )
 _LATENCIES = (Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform)
+_SERVERS = (LinearBatches, MeasuredBatches, ServedSchedule, ServedStream)
 _STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
 
 # In the order of the alphabet, in which a message names several of them.
 CONFIGURABLES = tuple(
     sorted(
         (
-            *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES),
-            *(AsyncRunner, Chunk, RampDown, Realtime, TemporalEnsemble, VectorRealtimeDelay),
+            *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_SERVERS, *_STRATEGIES),
+            *(AsyncRunner, Chunk, Limits, RampDown, RayWorkers, Realtime, TemporalEnsemble, VectorRealtimeDelay),
         ),
         key=attrgetter("__name__"),
     )

@@ -94,6 +94,8 @@ def _drawing(runner: Runner) -> str:
 def _in_words(facts: dict[str, Any]) -> str:
     interval = "{:.1f} (95 % interval {:.1f} to {:.1f})"
     drawn = " of drawn actions" if facts.get("actions") == "drawn" else ""
+    if len(facts["returns"]) == 1:
+        return f"1 episode{drawn}: return {facts['mean']:.1f}"
     return (
         f"{len(facts['returns'])} episodes{drawn}: mean return {interval.format(facts['mean'], *facts['interval'])}, "
         f"median {facts['median']:.1f}, interquartile mean {interval.format(facts['iqm'], *facts['iqm_interval'])}"

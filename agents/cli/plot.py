@@ -8,6 +8,7 @@ from pathlib import Path
 from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, at_least, usage_errors
 from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
 from async_wrappers.agents.sweep.figures import (
+    PICTURES,
     draw_aggregate,
     draw_ladders,
     draw_learning_curves,
@@ -36,7 +37,9 @@ def add_flags(parser: Parser) -> None:
     add_score_flags(parser)
     parser.add_switch("wins", "draw the share of episodes that were won, not their returns")
     parser.add_argument(
-        "--output", metavar="DIR", help="where the figures of runs go (figures/ in the directory of all)"
+        "--output",
+        metavar="DIR",
+        help="where the figures of runs go (figures/ in the directory of all), or one file, NAME.png or NAME.svg",
     )
     parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
     fps = "frames per second of workers against latency (60)"
@@ -75,7 +78,8 @@ def _plot_runs(options: Namespace, places: list[Path]) -> None:
                 print(f"{f'{name}: ' if name else ''}{IN_WORDS.get(metric, metric)}, newest: {last.value:.2f}{spread}")
     into = Path(options.output) if options.output else common_directory(places) / "figures"
     kind = "wins" if options.wins else "learning_curve" if options.metric is None else f"runs_{options.metric}"
-    for path in write_figure(figure, into / kind):
+    is_file = into.suffix in PICTURES and not into.is_dir()
+    for path in write_figure(figure, into if is_file else into / kind):
         print(path)
 
 

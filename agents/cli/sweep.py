@@ -42,6 +42,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--seeds", type=at_least(1), metavar="N", help=seeds)
     parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores)")
     parser.add_switch("retry_failed", "run trials again that failed before")
+    table = "results.csv of the same sweep on another machine, whose trials are not run again; repeated"
+    parser.add_argument("--finished", action="append", default=[], type=Path, metavar="TABLE", help=table)
     parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
     parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
     new = "directory of the sweep, new or to be continued; without it a new one in results/"
@@ -67,6 +69,7 @@ def run(options: Namespace) -> None:
                 settings,
                 jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
                 retry_failed=options.retry_failed,
+                finished=options.finished,
                 engine=options.engine,
                 address=options.address,
                 check=lambda: _check_points(options, plan, new=new),

@@ -88,6 +88,11 @@ class DatasetWriter:
         facts = {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": player}
         self._storage.update_metadata(facts)
         self.episodes = self.frames = 0
+        self._delays: list[int] = []
+
+    def note_delay(self, delay: int) -> None:
+        """Note the delay of a decision behind recorded frames; those of all are in the dataset's metadata."""
+        self._delays.append(delay)
 
     def add(self, demonstration: Demonstration) -> None:
         """Write an episode."""
@@ -114,6 +119,9 @@ class DatasetWriter:
     def __exit__(self, *error: object) -> None:
         """Show the dataset, with the episodes that have been added."""
         if self.episodes:
+            if self._delays:
+                median, least, most = float(np.median(self._delays)), min(self._delays), max(self._delays)
+                self._storage.update_metadata({"delay_frames": {"median": median, "least": least, "most": most}})
             os.rename(self._temporary, self.path)
         else:
             shutil.rmtree(self._temporary)
@@ -146,7 +154,7 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
 
 
 def recorded_delay(source: str) -> dict[str, float] | None:
-    """Return the delay under which a dataset was recorded live: ``median``, ``least`` and ``most``, in frames.
+    """Return the delay that a dataset was recorded under: ``median``, ``least`` and ``most``, in frames.
 
     None where the source does not tell, as one that a person has played without delay.
     """

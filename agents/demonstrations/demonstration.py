@@ -106,18 +106,19 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
     Args:
         env: An environment of frames, without a delay.
         keep: Called with each episode.
+        hears_sent: Whether ``info["sent"]`` is an action that was sent in the place of the player's.
     """
 
-    def __init__(self, env: Environment, keep: Callable[[Demonstration], object]) -> None:
+    def __init__(self, env: Environment, keep: Callable[[Demonstration], object], hears_sent: bool = False) -> None:
         """See the class."""
         super().__init__(env)
-        self._keep = keep
+        self._keep, self._hears_sent = keep, hears_sent
         self._start_episode(None)
 
     @classmethod
     def inside(cls, environment: Environment, keep: Callable[[Demonstration], object]) -> tuple[Environment, Recorder]:
         """Put a recorder below an environment's delay, or around an environment without one; return both."""
-        recorder = cls(frames_of(environment), keep)
+        recorder = cls(frames_of(environment), keep, getattr(delay_layer(environment), "hears_sent", False))
         return _with_frames(environment, recorder), recorder
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -134,6 +135,8 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         if received.dtype.kind == "f" and not np.isfinite(received).all():
             raise ValueError(f"a recorded action must be finite numbers, got {received} from the player")
         observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._hears_sent and "sent" in info:
+            received = np.array(info["sent"])
         self._actions.append(received)
         self._rewards.append(float(reward))
         self._observations.append(np.array(observation))

@@ -107,14 +107,17 @@ class Pretraining:
         self.pending = True
 
     def _compare_delays(self, delays: Sequence[int]) -> None:
-        """Warn if the dataset was recorded live under another delay than that of the run, `delays` of its decisions."""
+        """Warn if the dataset was recorded under another delay than that of the run, `delays` of its decisions.
+
+        One without delay is not compared: a player who answers each frame at once is what demonstrations are.
+        """
         recorded = recorded_delay(self.dataset)
-        if recorded is None or not delays:
+        if recorded is None or not delays or not recorded["most"]:
             return
         median, own = recorded["median"], float(np.median(delays))
         if abs(median - own) >= 1:
             logging.warning(
-                "%s was recorded live under a delay of %g frames (%g to %g), and this run has one of %g: its actions "
+                "%s was recorded under a delay of %g frames (%g to %g), and this run has one of %g: its actions "
                 "answer other observations than this agent will see; train under that delay, or record under this one",
                 self._named,
                 median,
@@ -232,18 +235,37 @@ def record_agent(
 ) -> Recording:
     """Prepare to record the frames of an agent that plays under its own delay, default actions among them.
 
+    The dataset's metadata have that delay (``delay_frames``), with which a pretraining compares its own.
+
     Raises:
         ValueError: The dataset exists.
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
     agent.eval_mode = True
+    writer = _writer(dataset, frames_of(environment), type(agent).__name__)
 
     def play(played: gym.Env[Any, Any], recorder: Recorder) -> None:
+        noted = _NotesDelays(played, writer)
         for each in _seeds(seed, episodes):
-            play_episode(agent, played, each, max_frames)
+            play_episode(agent, noted, each, max_frames)
             recorder.truncate_episode()
 
-    return partial(_record, environment, _writer(dataset, frames_of(environment), type(agent).__name__), play)
+    return partial(_record, environment, writer, play)
+
+
+class _NotesDelays(gym.Wrapper[Any, Any, Any, Any]):
+    """Tells a dataset the delay of each decision that was applied; without a report of the environment's it is 0."""
+
+    def __init__(self, env: gym.Env[Any, Any], writer: DatasetWriter) -> None:
+        super().__init__(env)
+        self._writer = writer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        answer = self.env.step(action)
+        realtime = answer[4].get("realtime", {"delay": 0, "applied": True})
+        if realtime["applied"]:
+            self._writer.note_delay(int(realtime["delay"]))
+        return answer
 
 
 def import_demonstrations(source: str, dataset: str) -> DatasetWriter:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "PICTURES",
     "draw_aggregate",
     "draw_ladders",
     "draw_learning_curves",
@@ -40,6 +41,7 @@ __all__ = [
     "write_figure",
 ]
 
+PICTURES = (".png", ".svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX"
@@ -174,11 +176,12 @@ def put_subject(figure: Figure, subject: str) -> Figure:
 
 
 def write_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as ``path.png`` and ``path.svg``."""
+    """Write a figure as ``path.png`` and ``path.svg``; as one of them alone where `path` ends like that."""
     import matplotlib
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    # Not `with_suffix`, which would cut off the end of a name with a point in it.
+    paths = [path] if path.suffix in PICTURES else [path.with_name(path.name + suffix) for suffix in PICTURES]
     # With a fixed salt, the same figure is the same file.
     with matplotlib.rc_context({"svg.hashsalt": path.stem}):
         for each in paths:

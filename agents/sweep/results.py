@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -38,6 +39,7 @@ __all__ = [
     "read_csv",
     "read_rows",
     "read_subject",
+    "results_in",
     "write_manifest",
     "write_results",
     "write_to_trackers",
@@ -75,7 +77,7 @@ def _rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
     `seed` is the seed's number; `iteration` is None for a metric that is measured once per trial.
     """
     for trial, directory in _finished(base_dir, plan):
-        values = {key: plain(trial.bindings.get(key)) for key in plan.keys}
+        values = dict(zip(plan.keys, _values(plan, trial), strict=True))
         where = {"arm": trial.arm, **values, "seed": trial.seed_number}
         for metric, value in _metrics(directory).items():
             series = enumerate(value) if isinstance(value, list) else [(None, value)]
@@ -86,7 +88,7 @@ def _rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
 def write_results(base_dir: Path, plan: SweepPlan) -> Path:
     """Write ``results.csv``, and ``results.parquet`` where pyarrow is installed; return the former's path."""
     table = list(_rows(base_dir, plan))
-    columns = ["arm", *plan.keys, "seed", "iteration", "metric", "value", "trial"]
+    columns = _columns(plan)
     lines = [_line(columns), *(_line([row[name] for name in columns]) for row in table)]
     write_text_atomically(base_dir / CSV, "".join(lines))
     _write_parquet(base_dir / PARQUET, columns, table)
@@ -105,6 +107,74 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """Return the rows of a ``results.csv``, without the quotes that keep a spreadsheet from reading formulas."""
     with open(path, newline="", encoding="utf-8") as file:
         return [{_unquoted(name): _unquoted(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+
+
+def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
+    """Return what a ``results.csv`` of the same sweep, perhaps of another machine, says of finished trials.
+
+    A trial is found by its arm, the values of its keys and the number of its seed, from which its seed follows.
+
+    Args:
+        table: The file.
+        plan: The sweep; trials of seeds beyond its own are left out.
+
+    Returns:
+        By the names of the plan's trials what their ``result.json`` holds.
+
+    Raises:
+        ValueError: The file is not there, is no such table, has lost rows, or has a point that the plan has not.
+    """
+    try:
+        rows = read_csv(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"finished must be a sweep's {CSV}, got {table} ({error})") from None
+    except AttributeError:  # a row with fewer cells than columns, or with more
+        raise ValueError(f"{table} is damaged, a row of it is not whole: copy it again") from None
+    where = ["arm", *plan.keys, "seed"]
+    if not rows or list(rows[0]) != _columns(plan):
+        raise ValueError(
+            f"finished must be a {CSV} of this sweep, with the columns {', '.join(_columns(plan))}, got {table} with "
+            f"{', '.join(rows[0]) if rows else 'no row'}"
+        )
+    found: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
+    for number, row in enumerate(rows, 2):
+        metrics, name = found[tuple(row[each] for each in where)], row["metric"]
+        try:
+            if row["iteration"] == "":
+                metrics[name] = float(row["value"])
+                continue
+            series = metrics.setdefault(name, [])
+            if int(row["iteration"]) != len(series):
+                raise ValueError(f"iteration {row['iteration']} comes after {len(series) - 1}")
+            series.append(float(row["value"]))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{table} is damaged in line {number} ({error}): copy it again") from None
+    points = {(trial.arm, *map(_text, _values(plan, trial))) for trial in plan.trials()}
+    strangers = [each for each in found if each[:-1] not in points]
+    if strangers:
+        point = ", ".join(f"{name} = {value}" for name, value in zip(where, strangers[0], strict=True))
+        raise ValueError(f"{table} is of another sweep: it has a trial of {point}, which this one has not")
+    taken = {}
+    for trial in plan.trials():
+        metrics = found.get((trial.arm, *map(_text, _values(plan, trial)), str(trial.seed_number)), {})
+        if "seconds" in metrics:
+            seconds = metrics.pop("seconds")
+            taken[trial.name] = {"metrics": metrics, "seconds": seconds}
+    return taken
+
+
+def _values(plan: SweepPlan, trial: Trial) -> list[Any]:
+    """Return a trial's value of each key."""
+    return [plain(trial.bindings.get(key)) for key in plan.keys]
+
+
+def _text(value: Any) -> str:
+    """Return a value as the table has it."""
+    return "" if value is None else str(value)
+
+
+def _columns(plan: SweepPlan) -> list[str]:
+    return ["arm", *plan.keys, "seed", "iteration", "metric", "value", "trial"]
 
 
 # A spreadsheet takes a cell that begins with one of these for a formula, unless a quote comes first.

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,14 @@ from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engi
 from async_wrappers.agents.sweep.results import (
     check_parquet,
     check_wandb,
+    results_in,
     write_manifest,
     write_results,
     write_to_trackers,
 )
 from async_wrappers.agents.sweep.trial import FAILURE, RESULT, OnChange, TrialFunction, run_pool, trial_status
 from async_wrappers.extras import extra
+from async_wrappers.files import write_text_atomically
 
 __all__ = ["estimated_seconds", "forget_replay", "run_sweep", "sweep"]
 
@@ -47,6 +49,7 @@ def sweep(
     *,
     jobs: int | None = None,
     retry_failed: bool = False,
+    finished: Sequence[str | Path] = (),
     engine: str = "local",
     address: str | None = None,
     **more: Any,
@@ -65,6 +68,7 @@ def sweep(
         base_dir: The sweep's directory.
         jobs: Trials at a time, on one thread each; None is one, and on a Ray cluster as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
+        finished: Tables (``results.csv``) of the same sweep from other machines, whose trials are not run again.
         engine: ``"local"``, or ``"ray"``: with Ray Tune (the extra `ray`), on a cluster whose nodes all see `base_dir`.
         address: Address of the Ray cluster; None starts one on this machine.
         more: Other parameters of `Sweep`, such as ``scheduler="asha"``, which compares what trials report with
@@ -85,6 +89,7 @@ def sweep(
         settings,
         jobs=1 if jobs is None and address is None else jobs,
         retry_failed=retry_failed,
+        finished=[Path(table) for table in finished],
         engine=engine,
         address=address,
     )
@@ -98,6 +103,7 @@ def run_sweep(
     *,
     jobs: int | None = 1,
     retry_failed: bool = False,
+    finished: Sequence[Path] = (),
     engine: str = "local",
     address: str | None = None,
     check: Callable[[], None] = lambda: None,
@@ -111,6 +117,7 @@ def run_sweep(
         settings: How it is run, which the engine can (`check_engine`).
         jobs: Trials at a time; None, on a Ray cluster, is as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
+        finished: Tables of the same sweep from other machines, whose trials are not run again.
         engine: ``"local"`` or ``"ray"``.
         address: Address of a Ray cluster.
         check: Called before a new sweep writes anything; may raise.
@@ -131,6 +138,7 @@ def run_sweep(
     check_parquet(base_dir)
     if not is_continued(plan, base_dir):
         check()
+    elsewhere = {table: results_in(table, plan) for table in finished}
     with alone_in(base_dir) as lock:
         write_plan(plan, base_dir)
         write_manifest(base_dir, jobs, engine)
@@ -138,6 +146,8 @@ def run_sweep(
         if settings.order == "points":
             ordered.sort(key=lambda each: (int(each.name) % len(plan.points), each.seed_number))
         trials = {base_dir.resolve() / "trials" / each.name: each for each in ordered}
+        for table, results in elsewhere.items():
+            _take(table, results, base_dir / "trials")
         wanted = ("waiting", "failed") if retry_failed else ("waiting",)
         left = {directory: each for directory, each in trials.items() if trial_status(directory) in wanted}
         if not settings.keep_checkpoints:
@@ -160,6 +170,16 @@ def run_sweep(
             table = write_results(base_dir, plan)
         write_to_trackers(base_dir, plan, settings.wandb_project)
     return table
+
+
+def _take(table: Path, results: Mapping[str, Mapping[str, Any]], trials: Path) -> None:
+    """Write the results of trials that another machine has finished, and that have none here."""
+    taken = [name for name in results if trial_status(trials / name) != "finished"]
+    for name in taken:
+        (trials / name).mkdir(parents=True, exist_ok=True)
+        write_text_atomically(trials / name / RESULT, json.dumps(results[name], indent=1) + "\n")
+        (trials / name / FAILURE).unlink(missing_ok=True)
+    print(f"{len(taken)} finished trials taken from {table}", flush=True)
 
 
 @contextmanager

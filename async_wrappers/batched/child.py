@@ -23,7 +23,20 @@ from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.memory.block import Block
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
-__all__ = ["DONE", "END", "FAILED", "INFOS", "RESET", "STEP", "Board", "Environments", "Spaces", "run"]
+__all__ = [
+    "DONE",
+    "END",
+    "FAILED",
+    "INFOS",
+    "RESET",
+    "STEP",
+    "Board",
+    "Environments",
+    "Spaces",
+    "arrays_of",
+    "end_of",
+    "run",
+]
 
 _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
 
@@ -53,6 +66,8 @@ class Board:
     delayed: NDArray[np.bool_]  # [1]
     executed: NDArray[np.bool_]  # [N, H], of chunks
     chunked: NDArray[np.bool_]  # [1]
+    sent: Any  # [N, ...], actions that were really sent, of the environments whose `sent_mask` is set
+    sent_mask: NDArray[np.bool_]  # [N]
 
     @classmethod
     def sized(cls, block: Block, of: Spaces, n: int) -> Board:
@@ -61,7 +76,7 @@ class Board:
 
         def measured(dtype: Any, shape: tuple[int, ...]) -> None:
             nonlocal size
-            size = _after(size, dtype, shape)
+            size = end_of(size, dtype, shape)
 
         cls._made(measured, of, n)
         block.resize(size)
@@ -75,7 +90,7 @@ class Board:
         def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
             nonlocal offset
             array = block.array(dtype, shape, offset)
-            offset = _after(offset, dtype, shape)
+            offset = end_of(offset, dtype, shape)
             return array
 
         return cls._made(placed, of, n)
@@ -90,16 +105,19 @@ class Board:
         if not self.delayed[0]:
             return {}
         of_chunks = {"executed": self.executed.copy()} if self.chunked[0] else {}
+        sent = {}
+        if self.sent_mask.any():
+            sent = {"sent": mapped(np.copy, self.sent), "_sent": self.sent_mask.copy()}
         times = dict(zip(TIMES, self.times.copy(), strict=True))
-        return {"realtime": {**times, "applied": times["applied"].astype(bool), **of_chunks}}
+        return {"realtime": {**times, "applied": times["applied"].astype(bool), **of_chunks, **sent}}
 
     @classmethod
     def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> Board:
         observations, actions = of
         return cls(
-            actions=_arrays(actions, n, array),
-            observations=(_arrays(observations, n, array), _arrays(observations, n, array)),
-            final=_arrays(observations, n, array),
+            actions=arrays_of(actions, n, array),
+            observations=(arrays_of(observations, n, array), arrays_of(observations, n, array)),
+            final=arrays_of(observations, n, array),
             reward=array(np.float32, (n,)),
             terminal=array(np.bool_, (n,)),
             truncated=array(np.bool_, (n,)),
@@ -108,21 +126,23 @@ class Board:
             delayed=array(np.bool_, (1,)),
             executed=array(np.bool_, (n, actions.shape[0] if actions.shape else 0)),
             chunked=array(np.bool_, (1,)),
+            sent=arrays_of(actions, n, array),
+            sent_mask=array(np.bool_, (n,)),
         )
 
 
-def _after(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
+def end_of(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
     """Return where the next array begins."""
     end = offset + math.prod((np.dtype(dtype).itemsize, *shape))
     return -(-end // _ALIGNED) * _ALIGNED
 
 
-def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
+def arrays_of(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
     """Return the batch of `space` for n environments, of arrays that `array` makes."""
     if isinstance(space, spaces.Dict):
-        return {key: _arrays(part, n, array) for key, part in space.spaces.items()}
+        return {key: arrays_of(part, n, array) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_arrays(part, n, array) for part in space.spaces)
+        return tuple(arrays_of(part, n, array) for part in space.spaces)
     return array(space.dtype, (n, *(space.shape or ())))
 
 
@@ -190,6 +210,7 @@ class Environments:
         self._actions = part(board.actions)
         self._seeds, self._times, self._delayed = board.seeds[mine], board.times[:, mine], board.delayed
         self._executed, self._chunked = board.executed[mine], board.chunked
+        self._put_sent, self._sent_mask = _writer(part(board.sent)), board.sent_mask[mine]
         self._reward, self._terminal, self._truncated = board.reward[mine], board.terminal[mine], board.truncated[mine]
         self._put = [_writer(part(place)) for place in board.observations]
         self._put_final = _writer(part(board.final))
@@ -210,7 +231,7 @@ class Environments:
         infos: dict[int, Info] = {}
         rewards: list[Any] = []
         put, delayed = self._put[place], self._delayed[0]
-        self._terminal[:] = self._truncated[:] = False
+        self._terminal[:] = self._truncated[:] = self._sent_mask[:] = False
         with self._blamed():
             for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
                 self._at = i
@@ -230,6 +251,9 @@ class Environments:
                     self._times[:, i] = [info["realtime"][key] for key in TIMES]
                     if "executed" in info["realtime"]:
                         self._executed[i], self._chunked[0] = info["realtime"]["executed"], True
+                    if "sent" in info["realtime"]:
+                        self._put_sent(i, info["realtime"]["sent"])
+                        self._sent_mask[i] = True
         self._reward[:] = rewards
         return infos
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
-from async_wrappers.batched.tree import joined
+from async_wrappers.batched.tree import joined, mapped
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
 
 __all__ = ["DoubleBuffered"]
@@ -90,11 +90,13 @@ class DoubleBuffered:
 
 
 def _as_of(shown: Shown, other: Shown) -> Shown:
-    """Return rows with ``executed`` where others have it: a half without a step so far does not know of chunks."""
-    if "executed" in shown.realtime or "executed" not in other.realtime:
-        return shown
-    none = np.zeros((len(shown.env_ids), other.realtime["executed"].shape[1]), bool)
-    return shown._replace(realtime={**shown.realtime, "executed": none})
+    """Return rows with ``executed`` and ``sent`` where others have them: a half may not have met them so far."""
+    none = {
+        name: mapped(lambda array: np.zeros((len(shown.env_ids), *array.shape[1:]), array.dtype), other.realtime[name])
+        for name in ("executed", "sent", "_sent")
+        if name in other.realtime and name not in shown.realtime
+    }
+    return shown._replace(realtime={**shown.realtime, **none}) if none else shown
 
 
 class _Half:

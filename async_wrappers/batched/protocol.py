@@ -46,7 +46,8 @@ class Shown(NamedTuple):
             rows after ``begin``. ``unreported_episodes``, ``unreported_reward``: episodes that began and ended since
             the row was last shown without any decision, and rewards that belong to no decision (under delay; else 0).
             Where actions are chunks, once one has been applied, ``executed``, bool [R, H]: which entries of the chunk
-            that was sent were applied.
+            that was sent were applied. Where an environment has reported that another action was sent than the
+            caller's (`LimitAction`), ``sent``, [R, ...], and ``_sent``, bool [R], which tells whose.
     """
 
     env_ids: NDArray[np.int64]

@@ -185,6 +185,8 @@ class VectorEnvs:
         self._terminal, self._truncated = np.zeros(n, bool), np.zeros(n, bool)
         self._interval, self._applied = np.zeros(n, np.int64), np.zeros(n, bool)
         self._executed: NDArray[np.bool_] | None = None  # [N, H], where actions are chunks
+        self._sent: Any = None  # [N, ...], where others than the caller's actions were sent
+        self._sent_mask = np.zeros(n, bool)
         self._unreported_episodes, self._unreported_reward = np.zeros(n, np.int64), np.zeros(n)
         self._final: dict[int, Any] = {}
         self._final_info: dict[int, Info] = {}
@@ -305,6 +307,9 @@ class VectorEnvs:
             self._interval = np.where(acting, realtime.get("interval", 0), self._interval)
             if "executed" in realtime:
                 self._note_executed(acting, realtime["executed"][acting])
+            if "sent" in realtime:
+                which = np.flatnonzero(acting & realtime.get("_sent", True))
+                self._note_sent(which, mapped(lambda sent: sent[which], realtime["sent"]))
             self._unreported_episodes = self._unreported_episodes + realtime.get("unreported_episodes", 0)
             self._unreported_reward = self._unreported_reward + realtime.get("unreported_reward", 0.0)
         else:
@@ -338,6 +343,8 @@ class VectorEnvs:
                 self._applied[i], self._interval[i] = last["realtime"]["applied"], last["realtime"]["interval"]
                 if "executed" in last["realtime"]:
                     self._note_executed(i, last["realtime"]["executed"])
+                if "sent" in last["realtime"]:
+                    self._note_sent(i, last["realtime"]["sent"])
         # An episode without a decision; its reward is counted already, as that of a row that does not act.
         self._unreported_episodes = self._unreported_episodes + (over & ~acting)
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -359,6 +366,13 @@ class VectorEnvs:
         if self._executed is None:
             self._executed = np.zeros((self.num_envs, executed.shape[-1]), bool)
         self._executed[rows] = executed
+
+    def _note_sent(self, rows: Any, sent: Any) -> None:
+        """Keep what was really sent to some rows, where it differs from the caller's actions."""
+        if self._sent is None:
+            self._sent = mapped(np.zeros_like, self._filler)
+        put_rows(self._sent, rows, sent)
+        self._sent_mask[rows] = True
 
     def _info_of_end(self, i: int) -> Info:
         """Return a copy of the last info of an episode that has ended in this step."""
@@ -409,6 +423,8 @@ class VectorEnvs:
             over = [i for i in ids.tolist() if i in final]
             final, info = {i: final.pop(i) for i in over}, {i: info.pop(i) for i in over}
         of_chunks = {} if self._executed is None else {"executed": taken_now("_executed")}
+        if self._sent is not None:
+            of_chunks |= {"sent": taken(self._sent, ids), "_sent": taken_now("_sent_mask")}
         return Shown(
             env_ids=ids,
             observation=copied(self._observations) if everyone else taken(self._observations, ids),

@@ -22,6 +22,7 @@ __all__ = ["RefusedAction", "as_action", "refusal"]
 Array = npt.NDArray[Any]
 
 _SHOWN = 100  # characters of a value or a space in a message
+_FEW = 16  # numbers that are compared one by one
 
 
 class RefusedAction(ValueError):
@@ -96,8 +97,19 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
 
 
 def _within(space: spaces.Box[Any], answer: Array) -> bool:
-    """Return whether a Box contains an array of its own type; a third of the time that its `contains` takes."""
-    return answer.shape == space.shape and bool(((answer >= space.low) & (answer <= space.high)).all())
+    """Return whether a Box contains an array of its own type; a fraction of the time that its `contains` takes.
+
+    NaN compares as false, so it is never within.
+    """
+    low, high = space.low, space.high
+    if answer.shape != low.shape:
+        return False
+    if answer.ndim == 1 and answer.size <= _FEW:  # a call of NumPy's takes as long as ten numbers
+        for least, number, most in zip(low.tolist(), answer.tolist(), high.tolist(), strict=True):
+            if not least <= number <= most:
+                return False
+        return True
+    return int(np.count_nonzero((answer >= low) & (answer <= high))) == answer.size
 
 
 def _contains(space: gym.Space[Any], element: Any) -> bool:

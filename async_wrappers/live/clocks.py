@@ -452,8 +452,8 @@ class RealClock(Clock):
             return
         self._note_fate(event.fate)
         if event.fate == Fate.DONE:
-            if event.journey is not None:
-                self.record.journeys.append(event.journey)
+            if event.trip is not None:
+                self.record.round_trips.append(event.trip)
             ticket, latency = inference.ticket, event.ended - event.began
             span = Span(event.worker, ticket.episode, ticket.start, event.began, event.ended)
             self._book(inference, span, latency, self._now() - inference.sent - latency)

@@ -6,24 +6,49 @@ of a round trip was the network, how much waiting, how much the inference.
 An exchange has four times: the ticket is sent at s and its answer is here at h, on the loop's clock; it was received at
 r and answered at a, on the server's. The server's clock is ahead by an offset o. The ticket cannot have arrived before
 it was sent, nor the answer: r - o >= s and a - o <= h, so o lies in [a - h, r - s], an interval as long as the round
-trip less the time in the server. Its middle is off by half of that at most. The shortest round trip of the last 64
-exchanges is taken; clocks drift by less in that time.
+trip less the time in the server. Its middle is off by half of that at most. The shortest interval of the last 64
+exchanges is taken. Two intervals that do not overlap show that a clock was set, or that the two have drifted apart;
+then the newer one counts alone.
+
+The loop notes the six numbers of an exchange (`RoundTrip`) and goes on; the parts are computed for the report.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["MOST_JOURNEYS", "ClockOffset", "Journey", "parts_ms"]
+__all__ = ["MOST_JOURNEYS", "ClockOffset", "Journey", "RoundTrip", "parts_ms"]
 
 MOST_JOURNEYS = 100_000
 """That a run remembers, the newest ones."""
 
 _REMEMBERED = 64  # exchanges
+
+
+class RoundTrip(NamedTuple):
+    """When things happened to a ticket, in nanoseconds of the clock of whoever they happened to.
+
+    Attributes:
+        server: Number of the server among those that this loop has met; one that starts again is another one.
+        sent: By the loop.
+        received: By the server, and so the next three.
+        began: The inference.
+        ended: The inference.
+        answered: The answer was sent.
+        here: The loop had the answer.
+    """
+
+    server: int
+    sent: int
+    received: int
+    began: int
+    ended: int
+    answered: int
+    here: int
 
 
 class Journey(NamedTuple):
@@ -45,49 +70,49 @@ class Journey(NamedTuple):
 
 
 class ClockOffset:
-    """How far a server's clock is ahead of the loop's, from the exchanges with it."""
+    """How far a server's clock is ahead of the loop's, from the exchanges with it, in their order."""
 
     def __init__(self) -> None:
         """See the module."""
+        self._server: int | None = None
         self._known: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # (length of the interval, twice its middle)
-        self._best: tuple[int, int] | None = None  # the shortest of them
+        self._best = (0, 0)  # the shortest of them
 
-    def forget(self) -> None:
-        """Begin anew, with another server or another life of it."""
-        self._known.clear()
-        self._best = None
-
-    def journey(self, sent: int, times: tuple[int, int, int, int], here: int) -> Journey | None:
-        """Return the parts of an exchange, and remember it.
-
-        Args:
-            sent: When the ticket was sent, on the loop's clock.
-            times: When it was received, when its inference began and ended, when the answer was sent, on the server's.
-            here: When the answer was here, on the loop's clock.
+    def journey(self, trip: RoundTrip) -> Journey | None:
+        """Return the parts of an exchange, and remember it; another server is begun anew.
 
         Returns:
             None if the server's times cannot be: in another order, or longer than the round trip.
         """
-        received, began, ended, answered = times
+        server, sent, received, began, ended, answered, here = trip
         length = (here - sent) - (answered - received)
         if not received <= began <= ended <= answered or length < 0:
             return None
         newest = length, received - sent + answered - here
-        if len(self._known) == _REMEMBERED and self._known[0] == self._best:
-            self._known.popleft()
-            self._best = min(self._known)
-        self._known.append(newest)
-        if self._best is None or newest < self._best:
-            self._best = newest
+        self._remember(server, newest)
         shortest, twice = self._best
         out = received - twice // 2 - sent
         parts = out, began - received, ended - began
         return Journey(*parts, here - sent - sum(parts), (shortest + 1) // 2)
 
+    def _remember(self, server: int, newest: tuple[int, int]) -> None:
+        known = self._known
+        shortest, twice = self._best
+        if server != self._server or abs(newest[1] - twice) > newest[0] + shortest:
+            self._server = server
+            known.clear()
+        elif len(known) == _REMEMBERED and known.popleft() == self._best:
+            self._best = min(known)
+        known.append(newest)
+        if len(known) == 1 or newest < self._best:
+            self._best = newest
 
-def parts_ms(journeys: Iterable[Journey]) -> dict[str, dict[str, float]]:
-    """Return mean, p50, p99 and max of each part in milliseconds, and of the doubt; empty without journeys."""
-    table = np.asarray(list(journeys), np.float64).reshape(-1, len(Journey._fields)) / 1e6
+
+def parts_ms(trips: Iterable[RoundTrip]) -> dict[str, dict[str, float]]:
+    """Return mean, p50, p99 and max of each part in milliseconds, and of the doubt; empty without round trips."""
+    offsets: defaultdict[int, ClockOffset] = defaultdict(ClockOffset)  # workers may be on machines of their own
+    journeys = [journey for trip in trips if (journey := offsets[trip.server].journey(trip)) is not None]
+    table = np.asarray(journeys, np.float64).reshape(-1, len(Journey._fields)) / 1e6
     if not len(table):
         return {}
     columns = {**dict(zip(Journey._fields, table.T, strict=True)), "round_trip": table[:, :-1].sum(1)}

@@ -337,6 +337,8 @@ class EnvironmentLoop:
             episode.last_action = deepcopy(sent)
             if self._config.learns_from == "sent":
                 episode.transitions.sent(sent, frame)
+                if self._release is not None:
+                    self._release.sent(sent)
 
     def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
         """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
@@ -369,7 +371,7 @@ class EnvironmentLoop:
             lateness=self.clock.lateness,
             decision=None if paused or episode.missed else episode.decision,
             paused=paused,
-            limited=sent is not None,
+            limited=self._guard is not None and self._guard.changed,
         )
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:

@@ -235,6 +235,7 @@ class MachineEnv(gym.Env[Any, Any]):
     """
 
     metadata: dict[str, Any] = {}
+    reports_sent = True
     _ours: ClassVar[frozenset[str]] = frozenset({"noop_action", "get_action_meanings", "dt"})
 
     def __init__(

@@ -96,6 +96,10 @@ class Release:
             raise
         return None
 
+    def sent(self, action: Any) -> None:
+        """Remember that another action was sent than that of the decision applied last."""
+        self._memory = self._memory._replace(previous_action=deepcopy(action))
+
     def _released(self, features: Any, memory: Memory, decision: Decision) -> tuple[Any, int]:
         """Return the policy's answer, None if learners rewrote its weights meanwhile, and their version."""
         if self._board is None or self._loader is None:

@@ -17,10 +17,10 @@ import numpy as np
 from async_wrappers.files import write_atomically
 from async_wrappers.latency import Trace
 from async_wrappers.live.histogram import RELATIVE_ERROR
-from async_wrappers.live.journey import MOST_JOURNEYS, Journey, parts_ms
+from async_wrappers.live.journey import MOST_JOURNEYS, RoundTrip, parts_ms
 from async_wrappers.live.picture import fresh_share, timing_picture
 
-__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution"]
+__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "Span", "TimingReport", "as_json", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Measurements:
         latencies: Of each inference.
         spans: Of each inference; on the virtual clock a reset cuts it off.
         exchanges: Transport time of each decision: from ticket to action, less the inference.
-        journeys: Parts of the newest round trips to workers on another machine.
+        round_trips: The times of the newest round trips to workers on another machine.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
         lags: Age of the weights behind each applied action when it was applied, in updates of all learners; None
@@ -137,7 +137,7 @@ class Measurements:
     latencies: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
-    journeys: deque[Journey] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
+    round_trips: deque[RoundTrip] = field(default_factory=lambda: deque(maxlen=MOST_JOURNEYS))
     lateness: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     lags: list[int] | None = None
@@ -244,7 +244,7 @@ class Measurements:
             episodes=tuple(replace(episode, began=episode.began - self.begin) for episode in self.episodes),
             spans=tuple(self._placed()),
             exchange_us=self._statistics(self.exchanges, 1e3) if self.exchanges else None,
-            journey_ms=parts_ms(self.journeys),
+            journey_ms=parts_ms(self.round_trips),
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
@@ -475,7 +475,7 @@ class TimingReport:
 
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON; statistics without values, nan and the infinities are null."""
-        _write(Path(path), json.dumps(_as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
+        _write(Path(path), json.dumps(as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     def to_trace(self, path: str | Path) -> None:
         """Write the run in the trace event format, which Perfetto and chrome://tracing open.
@@ -634,12 +634,12 @@ def _line(d: dict[str, float]) -> str:
     return f"mean {d['mean']:.2f}, p50 {d['p50']:.2f}, p95 {d['p95']:.2f}, p99 {d['p99']:.2f}, max {d['max']:.2f}"
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return plain data with None for nan and the infinities, which are not JSON."""
     if isinstance(value, dict):
-        return {key: _as_json(each) for key, each in value.items()}
+        return {key: as_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
+        return [as_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
 
@@ -15,7 +15,6 @@ from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.recording.writer import RecordSpec
-from async_wrappers.live.remote.address import RemotePolicy
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
@@ -23,7 +22,12 @@ from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows
 from async_wrappers.wrappers.limits import Limits
 
-__all__ = ["Backend", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
+if TYPE_CHECKING:
+    from async_wrappers.live.inference.transport import DistantTransport
+    from async_wrappers.live.memory.block import Block
+    from async_wrappers.live.memory.weights import WeightsBoard
+
+__all__ = ["Backend", "Elsewhere", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
 
 
 class RunFailed(RuntimeError):
@@ -127,6 +131,41 @@ class PhaseSpec:
         return None if self.frames is None or self.whole_episodes else self.frames - frames
 
 
+class Elsewhere(Protocol):
+    """Where a run's workers are, if they are on other machines; picklable.
+
+    Attributes:
+        sends_policy: Whether the workers get `RunSpec.make_policy` from here.
+        patience: Seconds that they have to end.
+    """
+
+    @property
+    def sends_policy(self) -> bool:
+        """See the class."""
+
+    @property
+    def patience(self) -> float:
+        """See the class."""
+
+    def transport(
+        self,
+        layout: SharedLayout,
+        config: LoopConfig,
+        warns: Callable[[str], None],
+        policy: Block | None = None,
+        board: WeightsBoard | None = None,
+    ) -> DistantTransport:
+        """Return the environment loop's end.
+
+        Args:
+            layout: Of what the workers would share here.
+            config: Of the loop.
+            warns: Called with a sentence for the user.
+            policy: Holds `RunSpec.make_policy`, pickled, where the workers get it from here.
+            board: Holds the newest weights; None without learners.
+        """
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """The parts of a run and the settings of its loop; see `AsyncRunner` for their meanings."""
@@ -143,7 +182,8 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
     report_effect: bool = False
-    remote: RemotePolicy | None = None  # where the workers are; `make_policy` then makes what releases, if anything
+    remote: Elsewhere | None = None  # where the workers are, if not here; if they have a policy already, `make_policy`
+    # makes what releases, or is None
     record: Path | None = None
 
     def recording(

@@ -39,6 +39,8 @@ class AsyncRunner:
     ============= ==================================================== ================================================
     ``"process"`` processes; environment and learners too              the monotonic clock
     ``"thread"``  threads of this process, beside the environment loop the monotonic clock
+    ``"ray"``     actors of a Ray cluster (`RayWorkers`); environment  the monotonic clock
+                  and learners as with ``"process"``
     ``"virtual"`` here, one after the other                            simulated: an inference takes what the latency
                                                                        model says, nothing sleeps, runs are
                                                                        deterministic by their seed
@@ -77,7 +79,7 @@ class AsyncRunner:
         self._fps = FrameClock(self._spec.config.fps).fps
         self._eval_mode = settings.eval_mode
         workers, cores = settings.workers, _cores()
-        here = isinstance(settings.backend, str) and settings.backend != "virtual" and self._spec.remote is None
+        here = settings.backend in ("process", "thread") and self._spec.remote is None
         if here and workers > cores:
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
@@ -401,6 +403,10 @@ def _backend(backend: str | Callable[[RunSpec], Backend]) -> Callable[[RunSpec],
         from async_wrappers.live.backends.thread import ThreadBackend
 
         return ThreadBackend
+    if backend == "ray":
+        from async_wrappers.live.remote.ray_workers import RayWorkers
+
+        return RayWorkers()
     if isinstance(backend, str):
         from async_wrappers.live.backends.virtual import VirtualBackend
 

@@ -41,6 +41,7 @@ class Guard:
         dry_run: Whether nothing is sent.
 
     Attributes:
+        changed: Whether a limit has changed the newest action.
         limited: Frames since `begin_run` on which another action was sent than was chosen.
         unsent: The newest actions of a dry run.
     """
@@ -53,7 +54,7 @@ class Guard:
 
     def begin_run(self) -> None:
         """Begin a run, with a soft start if there is one."""
-        self.limited = 0
+        self.limited, self.changed = 0, False
         self.unsent: deque[Any] = deque(maxlen=_KEPT)
         if self._limiter is not None:
             self._limiter.begin_run()
@@ -69,6 +70,7 @@ class Guard:
         if self._limiter is not None:
             action, changed = self._limiter(action)
             self.limited += changed
+            self.changed = changed
         if self._dry_run:
             self.unsent.append(own_copy(action))
             sent = None

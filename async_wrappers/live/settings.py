@@ -19,6 +19,7 @@ from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.remote.address import Address, RemotePolicy, as_token
+from async_wrappers.live.remote.ray_workers import RayWorkers
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.safety import check_deadman
 from async_wrappers.schedule.dispatch import refuse_old_playout
@@ -65,8 +66,11 @@ def _fps(name: str, value: Any) -> Any:
 
 
 def _backend(name: str, value: Any) -> Any:
-    if not callable(value) and not (isinstance(value, str) and value in ("process", "thread", "virtual")):
-        raise ValueError(f"{name} must be 'process', 'thread', 'virtual' or a function of a RunSpec, got {value!r}")
+    if not callable(value) and not (isinstance(value, str) and value in ("process", "thread", "ray", "virtual")):
+        raise ValueError(
+            f"{name} must be 'process', 'thread', 'ray', 'virtual' or a function of a RunSpec, such as RayWorkers(), "
+            f"got {value!r}"
+        )
     return value
 
 
@@ -169,8 +173,8 @@ class RunnerSettings(Settings):
         "the workers sustain.",
     )
     _: KW_ONLY
-    backend: str | Callable[[RunSpec], Backend] = setting(
-        "process", "A name of the table, or a function from a `RunSpec` to a `Backend`.", _backend
+    backend: str | RayWorkers | Callable[[RunSpec], Backend] = setting(
+        "process", "A name of the table, a `RayWorkers`, or a function from a `RunSpec` to a `Backend`.", _backend
     )
     make_learner: Callable[..., Any] | None = setting(
         None,
@@ -394,6 +398,8 @@ class RunnerSettings(Settings):
     def _remote(self, learners: int) -> RemotePolicy | None:
         """Return where the policy is; None if workers are made here."""
         address = self.make_policy
+        if self.backend == "ray" or isinstance(self.backend, RayWorkers):
+            self._refuse_on_ray()
         if not isinstance(address, str):
             for name in ("token", "make_release"):
                 if getattr(self, name) is not None:
@@ -420,6 +426,16 @@ class RunnerSettings(Settings):
                 f"features={self.features!r} and make_release={self.make_release!r}"
             )
         return RemotePolicy(Address.of("make_policy", address), self.token)  # type: ignore[arg-type]
+
+    def _refuse_on_ray(self) -> None:
+        """Refuse what has no meaning where Ray places the workers."""
+        for name, is_right, wanted in (
+            ("make_policy", not isinstance(self.make_policy, str), "a function, called on the workers' nodes,"),
+            ("workers", self.workers > 0, ">= 1"),
+            ("pin", not self.pin, "False"),
+        ):
+            if not is_right:
+                raise ValueError(f"{name} must be {wanted} with backend={self.backend!r}, got {getattr(self, name)!r}")
 
     def _frames_per_second(self) -> Any:
         if self.fps is not None:
@@ -499,7 +515,7 @@ class RunnerSettings(Settings):
                 f"learner_latency={value!r} needs a learner: give make_learner and learners >= 1, got "
                 f"learners={learners}"
             )
-        if isinstance(self.backend, str) and self.backend != "virtual":
+        if isinstance(self.backend, str | RayWorkers) and self.backend != "virtual":
             raise ValueError(
                 f"learner_latency={value!r} needs backend='virtual', got backend={self.backend!r}, where an update "
                 "takes the time that it takes"

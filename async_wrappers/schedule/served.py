@@ -22,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,18 @@ from async_wrappers.latency.batches import BatchLatency
 from async_wrappers.schedule.batching import Batcher
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = ["Decisions", "ServedSchedule"]
+__all__ = ["Decisions", "ServedSchedule", "TimedBatch"]
 
 Whole = NDArray[np.int64]
 _NEVER = 2**62  # nanoseconds
+
+
+class TimedBatch(NamedTuple):
+    """Observations that are inferred together, from `began` to `ended`; (environment, frame) of each."""
+
+    began: int
+    ended: int
+    frames: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +184,7 @@ class ServedSchedule:
         self.playout, self.every = whole("playout", playout, 1, unit="frames"), whole("every", every, 1, unit="frames")
         self.accelerators = whole("accelerators", accelerators, 1)
         self.phases = _phases(phases, self.environments, self.clock.begin(self.every))
-        self._most, self._seed = most, seed
+        self.most, self.seed = most, whole("seed", seed, 0)
         Batcher(self.accelerators, most)  # refuses a wrong number at once
 
     def play(self, frames: int, first: int = 0) -> Decisions:
@@ -190,10 +199,22 @@ class ServedSchedule:
         """
         frames = whole("frames", frames, 1)
         first = whole("first", first, 0, frames - 1, unit="frames")
-        batcher, draw = Batcher(self.accelerators, self._most), self.latency.stream(self._seed).draw
         rows = array("q")  # a decision after the other, its numbers in the order of `Decisions`
-        ends: list[tuple[int, int]] = []  # (when, accelerator), a heap
         busy = 0
+        for batch in self.batches(frames):
+            busy += batch.ended - batch.began
+            for environment, frame in batch.frames:
+                rows.extend((*self.decision(environment, frame, batch.ended), len(batch.frames), batch.began))
+        return self.decisions(rows, busy, frames, first)
+
+    def batches(self, frames: int | None = None) -> Iterator[TimedBatch]:
+        """Yield the batches in the order in which they begin.
+
+        Args:
+            frames: How many of each environment are played; None for no end.
+        """
+        batcher, draw = Batcher(self.accelerators, self.most), self.latency.stream(self.seed).draw
+        ends: list[tuple[int, int]] = []  # (when, accelerator), a heap
         observations = self._observations(frames)
         following = next(observations, None)
         while following is not None or ends:
@@ -206,21 +227,38 @@ class ServedSchedule:
             for accelerator, read in batcher.starts():
                 ended = now + draw(len(read))
                 heappush(ends, (ended, accelerator))
-                busy += ended - now
-                for environment, frame in read:
-                    phase, due = self.phases[environment], frame + self.playout
-                    effect = max(due, self.clock.frame_at(ended - phase))
-                    deadline = phase + self.clock.begin(due)
-                    rows.extend((environment, frame, effect, now, ended, deadline, len(read)))
-        whose, start, lands, began, ends_at, due_by, size = np.array(rows, np.int64).reshape(-1, 7).T
+                yield TimedBatch(now, ended, read)
+
+    def decision(self, environment: int, frame: int, ended: int) -> tuple[int, int, int, int, int]:
+        """Return (environment, start, effect, ended, deadline) of an observation that was inferred.
+
+        Args:
+            environment: Whose.
+            frame: Of the observation, the start.
+            ended: When its batch ended, in nanoseconds.
+        """
+        phase, due = self.phases[environment], frame + self.playout
+        return environment, frame, max(due, self.clock.frame_at(ended - phase)), ended, phase + self.clock.begin(due)
+
+    def decisions(self, rows: Any, busy: int, frames: int, first: int) -> Decisions:
+        """Return decisions as their numbers.
+
+        Args:
+            rows: One decision after the other, seven numbers each: those of `decision`, the observations of its batch,
+                and when that began.
+            busy: Nanoseconds for which accelerators computed.
+            frames: That each environment played.
+            first: The first frame that counts.
+        """
+        whose, start, lands, ended, deadline, size, began = np.array(rows, np.int64).reshape(-1, 7).T
         share = min(busy / (self.accelerators * self.clock.begin(frames)), 1.0)
         asked = frames, first, self.environments, self.every, self.playout
-        return Decisions(whose, start, lands, began, ends_at, due_by, size, *asked, share)
+        return Decisions(whose, start, lands, began, ended, deadline, size, *asked, share)
 
-    def _observations(self, frames: int) -> Iterator[tuple[int, int, int, int]]:
+    def _observations(self, frames: int | None) -> Iterator[tuple[int, int, int, int]]:
         """Yield (when, environment, frame, deadline) of the observations to be inferred, in order."""
         begin, order = self.clock.begin, sorted(range(self.environments), key=self.phases.__getitem__)
-        for frame in range(0, frames, self.every):
+        for frame in count(0, self.every) if frames is None else range(0, frames, self.every):
             begun, due = begin(frame), begin(frame + self.playout)
             for environment in order:
                 phase = self.phases[environment]

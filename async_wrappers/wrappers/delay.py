@@ -17,8 +17,10 @@ from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
+from async_wrappers.wrappers.limits import reports_sent
 
 if TYPE_CHECKING:
+    from async_wrappers.schedule.served_stream import ServedStream
     from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
 
 __all__ = ["RealtimeDelay"]
@@ -60,7 +62,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     ``applied``          False if the episode ended before this step's action could land (only in a first step)
     ``finished``         first frame that began when this step's inference had ended (the end, if it was not applied)
     ``observation_info`` the environment's info at the frame of the returned observation
+    ``sent``             the action that was sent on the frame of this step's effect, where the environment reports
+                         another one (``info["sent"]`` of a `LimitAction` or `MachineEnv`); else there is no such entry
     ==================== =======================================================================================
+
+    What was sent is also what ``"repeat"`` and `RampDown` go on from.
 
     After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
 
@@ -68,8 +74,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     observation on: frame k receives ``chunk[k - start]`` until the next chunk lands (`async_wrappers.wrappers.chunk`).
     `action_space` is of chunks, and after a step ``info["realtime"]`` also holds ``executed``, bool [length]: which
     entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the episode),
-    which is where they were applied. The log-probability of a step is the sum of its executed entries'.
-    ``default_frames`` then counts the frames on which `Chunk.after` acted.
+    which is where they were applied. The log-probability of a step is the sum of its executed entries'. ``sent`` is
+    then the chunk with the entries that were sent. ``default_frames`` then counts the frames on which `Chunk.after`
+    acted.
 
     With `report_effect` it also holds, after a step, ``effect_observation`` and ``effect_info``: observation and info
     of the frame on which the action landed; both None where ``applied`` is False. ``next_effect_observation`` is that
@@ -110,13 +117,15 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             evenly at the rate that the workers sustain.
         max_age: With a latency: frames; an action whose observation is older on the frame on which it would be applied
             is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
-        schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and the
-            arguments that need a latency. The wrapper plays its own copy.
+        schedule: A `PlainSchedule`, a `SimulatedSchedule` or a `ServedStream`, in the place of `delay`, `noops`,
+            `latency` and the arguments that need a latency. The wrapper plays its own copy.
         report_effect: Report the observations on which actions land; otherwise they are not even copied.
 
     Attributes:
         report_effect: As given; it may be changed between two episodes.
         chunk: The `Chunk` that the default action is; None if it is another one.
+        hears_sent: Whether the environment reports what was sent in the place of an action, in units of its own actions
+            (`async_wrappers.wrappers.limits.reports_sent`).
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
@@ -141,7 +150,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: int | str = "p99",
         slot: int | str | None = None,
         max_age: int | None = None,
-        schedule: PlainSchedule | SimulatedSchedule | None = None,
+        schedule: PlainSchedule | SimulatedSchedule | ServedStream | None = None,
         report_effect: bool = False,
     ) -> None:
         """See the class."""
@@ -163,6 +172,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         )
         gym.Wrapper.__init__(self, env)
         self.report_effect = report_effect
+        self.hears_sent = reports_sent(env)
         self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper shows committed actions
         timing["max_age"] = max_age
         asked = {name: value for name, value in timing.items() if not _is(value, _DEFAULTS.get(name))}
@@ -247,6 +257,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._step_default()
         applied, effect = not self._over, self._frame
         finished = effect if self._finished is None or not applied else self._finished()
+        self._sent: Any = None
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed: Any = (effect, None, None)
         if self.report_effect and applied:
@@ -256,7 +267,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             if self._chunks is None:
                 self._last_action = action if type(action) is int else own_copy(action)
                 self._step_frame(action)
+                if self.hears_sent and "sent" in self._newest[4]:
+                    self._sent = self._last_action = own_copy(self._newest[4]["sent"])
             else:
+                self._chunk = start, action
                 self._chunks.forget(start)  # a decision that starts later sees the frames from its start on
                 self._chunks.add(start, effect, action, finished if self._schedule.keeps_playout else effect)
                 self._step_default()
@@ -283,6 +297,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": finished,
             "observation_info": info_then,
         }
+        if self._sent is not None:
+            realtime["sent"] = own_copy(self._sent)
         if self.chunk is not None:
             executed = executed_entries(self.chunk.length, start, effect, frame)
             realtime["default_frames"] = frame - first - int(executed.sum())
@@ -352,7 +368,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if self._chunks is not None and (action := self._chunks.at(self._frame)) is not None:
             self._missed = 0
             self._last_action = own_copy(action)
+            frame = self._frame
             self._step_frame(action)
+            if self.hears_sent and "sent" in self._newest[4]:
+                self._last_action = own_copy(self._newest[4]["sent"])
+                start, chunk = self._chunk
+                self._sent = np.array(chunk) if self._sent is None else self._sent
+                self._sent[frame - start] = self._last_action
             return
         assert self._default_action is not None  # looked up unless every frame receives an action
         self._missed += 1  # frames in a row
@@ -399,5 +421,5 @@ def _copied_alone(schedule: Any, asked: Mapping[str, Any]) -> Any:
             f"schedule must stand alone, got schedule={schedule!r} beside {', '.join(asked)}: leave one of them out"
         )
     if not hasattr(schedule, "frames_from"):
-        raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
+        raise ValueError(f"schedule must be a PlainSchedule, a SimulatedSchedule or a ServedStream, got {schedule!r}")
     return deepcopy(schedule)

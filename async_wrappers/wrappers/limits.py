@@ -35,7 +35,7 @@ from async_wrappers.checks import number
 from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.wrappers.default_action import find_noop
 
-__all__ = ["LimitAction", "Limited", "Limiter", "Limits"]
+__all__ = ["LimitAction", "Limited", "Limiter", "Limits", "reports_sent"]
 
 _UNITS = ("per second", "per frame")
 _SOFT = 0.1  # share of rate and jerk at the beginning of a soft start
@@ -281,9 +281,9 @@ def _any(flags: NDArray[np.bool_]) -> bool:
 class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Limits the actions that an environment receives, as ``AsyncRunner(limits=...)`` does, bit for bit.
 
-    Put it inside `RealtimeDelay`, so that default actions are limited too. After a step ``info["limited"]`` tells
-    whether another action was sent than was asked for, and ``info["sent"]`` holds it. A run, for a soft start, begins
-    with the wrapper.
+    Put it inside `RealtimeDelay`, so that default actions are limited too, and so that agents learn from what was sent
+    (``info["realtime"]["sent"]``). After a step ``info["limited"]`` tells whether another action was sent than was
+    asked for; if so, ``info["sent"]`` holds it. A run, for a soft start, begins with the wrapper.
 
     Example:
         >>> import gymnasium as gym
@@ -299,6 +299,8 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     Raises:
         ValueError: See `Limits` and `Limiter`; or there is no frame rate.
     """
+
+    reports_sent = True
 
     def __init__(self, env: gym.Env[Any, Any], limits: Limits, fps: Any = None) -> None:
         """See the class."""
@@ -317,4 +319,33 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         """Limit the action, and take a step."""
         sent, changed = self._limiter(action)
         observation, reward, terminated, truncated, info = self.env.step(sent)
-        return observation, reward, terminated, truncated, {**info, "limited": changed, "sent": sent.copy()}
+        told = {**info, "limited": changed}
+        if changed:
+            told.setdefault("sent", sent.copy())  # a machine's own is what was really sent
+        return observation, reward, terminated, truncated, told
+
+
+def reports_sent(env: Any) -> bool:
+    """Return whether ``info["sent"]`` of an environment, or of a vector's environments, is an action of its own.
+
+    It is what was really sent, where that differs from the action: `LimitAction` and
+    `async_wrappers.live.machine.MachineEnv` report it. A wrapper that changes actions on the way there (Gymnasium's
+    ``RescaleAction``) would have it in other units.
+    """
+    layer = env
+    while not getattr(type(layer), "reports_sent", False):
+        if isinstance(layer, gym.ActionWrapper | gym.vector.VectorActionWrapper):
+            return False
+        if isinstance(layer, gym.Wrapper | gym.vector.VectorWrapper):
+            layer = layer.env
+        elif isinstance(layer, gym.vector.SyncVectorEnv):
+            layer = layer.envs[0]
+        elif isinstance(layer, gym.vector.AsyncVectorEnv):
+            made = layer.env_fns[0]()
+            try:
+                return reports_sent(made)
+            finally:
+                made.close()
+        else:
+            return False
+    return True

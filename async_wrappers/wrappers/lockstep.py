@@ -61,6 +61,8 @@ class Report:
         "finals",
         "interval",
         "rewards",
+        "sent",
+        "sent_mask",
         "terminated",
         "truncated",
         "unreported_episodes",
@@ -78,6 +80,12 @@ class Report:
         self.unreported_reward = np.zeros(num_envs)
         self.finals: list[Finals] = []
         self.executed: NDArray[np.bool_] | None = None  # of chunks
+        self.sent: NDArray[Any] | None = None  # the actions, where others were sent for the rows of the mask
+        self.sent_mask: NDArray[np.bool_] | None = None
+
+    def of_sent(self) -> Info:
+        """Return ``sent`` and its mask for ``info["realtime"]``, where other actions than the agent's were sent."""
+        return {} if self.sent is None else {"sent": self.sent, "_sent": self.sent_mask}
 
 
 def seeds_of(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
@@ -150,6 +158,20 @@ class Frame(NamedTuple):
     truncated: Any = None
     at_the_end: Any = None  # the last observations, as the environment gave them
     of_the_end: Info = {}  # the last infos
+
+    def sent(self, num_envs: int) -> tuple[NDArray[np.bool_], Any]:
+        """Return who was sent another action than was asked for (``info["sent"]``), and these actions."""
+        differs, actions = np.zeros(num_envs, bool), None
+        ended = differs.copy()
+        if self.over is not None:
+            ended[self.over] = True
+        for info, its in ((self.info, ~ended), (self.of_the_end, ended)):
+            if "sent" in info:
+                mask = np.logical_and(info.get("_sent", True), its)
+                actions = np.array(info["sent"]) if actions is None else actions
+                actions[mask] = info["sent"][mask]
+                differs |= mask
+        return differs, actions
 
 
 class Lockstep:

@@ -29,6 +29,7 @@ from async_wrappers.wrappers.copies import (
     with_row,
 )
 from async_wrappers.wrappers.default_action import written_call
+from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.lockstep import (
     Finals,
     Frame,
@@ -116,6 +117,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     ``carried_reward``      reward of the running episode that no step has returned yet
     ``unreported_episodes`` episodes that ended in this step without being reported
     ``unreported_reward``   their reward
+    ``sent``                the actions, with those that were really sent, where the sub-environments report others
+                            (``info["sent"]``, as in `RealtimeDelay`) and bool ``_sent`` tells whose; else no such entry
     ======================= ===========================================================================================
 
     In ``SAME_STEP``, where an episode ended, ``frame``, ``start`` and ``observation_info`` are of the next episode, as
@@ -206,6 +209,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._usual_frames = np.array([[shown] * n, [1] * n, [0] * n, [0] * n], np.int64)
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
+        self._hears_sent: bool | None = None  # whether info["sent"] is of our actions; None: none was reported yet
         self._running = False
 
     def reset(
@@ -268,12 +272,16 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         report.applied = self._first <= np.array(self._step)
         if self._chunks is None:
             self._step_frame(actions)
+            self._note_sent(report, actions, report.applied)
             while self._frame < self._effect + self._interval:
                 self._step_frame(None)
         else:
-            self._chunks.add(self._step, self._step * self._interval, actions)
+            start = self._step * self._interval
+            self._chunks.add(self._step, start, actions)
             while self._frame < self._effect + self._interval:
+                entry, receiving = self._frame - start, self._receiving()
                 self._step_frame(self._chunks.at(self._frame, self._first))
+                self._note_sent(report, actions, receiving, entry)
         self._close()
         if self._chunks is not None:
             report.executed = self._execute()
@@ -294,6 +302,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             self._report, self._effect = Report(self.num_envs), self._frame
             self._report.applied[:] = True
             self._take(newest, None)
+            self._note_sent(self._report, actions, self._report.applied)
             self._close()
             self._step += 1
             self._seen.popleft()
@@ -324,6 +333,10 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             "unreported_episodes": unreported_episodes,
             "unreported_reward": unreported_reward,
         }
+        if "sent" in newest.info:
+            report = Report(self.num_envs)
+            self._note_sent(report, actions, applied)
+            realtime |= report.of_sent()
         self._running = True
         return observations, rewards, terminated, truncated, {**newest.info, "realtime": realtime}
 
@@ -464,6 +477,39 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         # A chunk goes on after its effect, but not into the next episode.
         return self._report.applied if self._chunks is None else self._first <= np.array(self._step)
 
+    def _note_sent(self, report: Report, given: Any, receiving: NDArray[np.bool_], entry: int | None = None) -> None:
+        """Note which other actions than the agent's were sent on the newest frame.
+
+        Args:
+            report: Of the step.
+            given: The agent's actions or chunks.
+            receiving: Whose action, or entry of a chunk, landed on it.
+            entry: Of a chunk.
+        """
+        newest = self._newest
+        if "sent" not in newest.info and "sent" not in newest.of_the_end:
+            return
+        if self._hears_sent is None:
+            self._hears_sent = reports_sent(self.env)
+        mask, actions = newest.sent(self.num_envs)
+        mask &= receiving
+        if not self._hears_sent or not mask.any():
+            return
+        if report.sent is None or report.sent_mask is None:
+            report.sent, report.sent_mask = np.array(given), np.zeros(self.num_envs, bool)
+        into = report.sent if entry is None else report.sent[:, entry]
+        into[mask] = actions[mask]
+        report.sent_mask |= mask
+        going_on = mask.copy()
+        if newest.over is not None:
+            going_on[newest.over] = False
+        if self._standing is None:
+            for i in np.flatnonzero(going_on).tolist():
+                self._last_actions[i] = own_copy(actions[i])
+        elif self._repeats:
+            assert self._defaults is not None
+            self._defaults[going_on] = actions[going_on]
+
     def _see(self, observations: Any, info: Info) -> None:
         """Keep this frame, on which decisions start."""
         info = own_info(info) if info else {}
@@ -597,6 +643,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         }
         if report.executed is not None:
             realtime["executed"] = report.executed
+        realtime |= report.of_sent()
         info = {**self._newest.info}
         if self._mode is AutoresetMode.SAME_STEP:
             self._add_finals(info, realtime)
@@ -625,6 +672,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
                 ended: Info = {key: realtime[key][i].item() for key in keys}
                 if self._report.executed is not None:
                     ended["executed"] = self._report.executed[i].copy()
+                if self._report.sent is not None and self._report.sent_mask is not None and self._report.sent_mask[i]:
+                    ended["sent"] = self._report.sent[i].copy()
                 ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}
                 final_info = {**last, "realtime": {**ended, "observation_info": of_the_observation}}
                 self._add_info(info, {"final_obs": finals.observations[place], "final_info": final_info}, i)

@@ -1,4 +1,4 @@
-"""`ServedBackend`: a backend whose policies are in a server; and a network that a test can slow down, stop and cut."""
+"""What plays with a policy server: a backend, a connection by hand, and a network that a test can slow down and cut."""
 
 from __future__ import annotations
 
@@ -8,18 +8,87 @@ import socket
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
+
 from async_wrappers.live.backends.process import ProcessBackend
 from async_wrappers.live.backends.thread import ThreadBackend
+from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.remote.address import Address, RemotePolicy
+from async_wrappers.live.remote.handshake import ClientHandshake, Hello
 from async_wrappers.live.remote.server import PolicyServer
+from async_wrappers.live.remote.wire import Answers, Tickets
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
-__all__ = ["Proxy", "ServedBackend"]
+__all__ = ["Echo", "Guest", "Line", "Proxy", "ServedBackend", "served"]
+
+
+class Line(gym.Env[Any, Any]):
+    """Observes its frame's number; never ends."""
+
+    observation_space = gym.spaces.Box(0, 1_000_000, (1,), np.int64)
+    action_space = gym.spaces.Discrete(1_000_002, start=-1)
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.array([0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.received.append(int(action))
+        return np.array([len(self.received)]), 0.0, False, False, {}
+
+
+class Echo:
+    """Answers with the frame that it was shown, after some milliseconds."""
+
+    def act(self, observation: Any, decision: Any) -> int:
+        time.sleep(0.015)
+        return int(observation[0])
+
+
+@contextmanager
+def served(make_policy: Any = Echo, workers: int = 2, **arguments: Any) -> Iterator[PolicyServer]:
+    with PolicyServer(make_policy, "tcp://127.0.0.1:0", workers, backend="thread", **arguments) as server:
+        yield server
+
+
+class Guest:
+    """A loop's end of one connection, by hand."""
+
+    def __init__(
+        self, address: str, worker: int = 0, workers: int = 1, session: str = "one", token: bytes | None = None
+    ) -> None:
+        self.end = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10)
+        hello = Hello(Line.observation_space, Line.action_space, None, False, 0, worker, workers, session)
+        handshake = ClientHandshake(hello, token)
+        self.end.sendall(handshake.begin())
+        while wants := handshake.wants():
+            data = self.end.recv(wants)
+            assert data, "the server has closed the connection"
+            self.end.sendall(handshake.receive(data))
+        self.tickets, self.answers = Tickets(Line.observation_space), Answers(Line.action_space)
+
+    def ticket(self, frame: int) -> bytes:
+        record = self.tickets.record()
+        record.show(np.array([frame]))
+        record.order(Ticket(0, frame, 0, frame, frame, False), 0)
+        return bytes(record.data)
+
+    def ask(self, frame: int) -> int:
+        self.end.sendall(self.ticket(frame))
+        record = self.answers.record()
+        count = self.end.recv_into(record.data, self.answers.answer_bytes, socket.MSG_WAITALL)
+        assert count == self.answers.answer_bytes, "the server has closed the connection"
+        return int(record.read()[0])
 
 
 class ServedBackend:

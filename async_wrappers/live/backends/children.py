@@ -20,7 +20,7 @@ import cloudpickle
 from async_wrappers.live.clocks import RealClock
 from async_wrappers.live.environment import made_environment
 from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
-from async_wrappers.live.inference.transport import SharedTransport, Transport
+from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
 from async_wrappers.live.learning.learner_state import NotRestored
@@ -30,11 +30,11 @@ from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.release import Release
-from async_wrappers.live.remote.transport import RemoteTransport
 
 __all__ = [
     "as_child",
     "ignore_signals",
+    "one_thread",
     "run_environment",
     "run_learner",
     "run_recorder",
@@ -63,6 +63,7 @@ def run_environment(
     with as_child(supervisor, gone.set):
         make_env, config, place = cloudpickle.loads(payload)
         env = made_environment(make_env)
+        remote: DistantTransport | None = None
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             layout: SharedLayout
@@ -81,13 +82,13 @@ def run_environment(
                 supervisor.send(("warning", number, sentence))
 
             transport: Transport
-            remote, clock = None, RealClock
+            clock = RealClock
             if policy is not None and config.in_loop:
                 transport, clock = _made_in_loop(policy, layout, memory), InLoopClock
             elif place is None:
                 transport = SharedTransport(layout, memory, inboxes, outbox)
             else:
-                remote = transport = RemoteTransport(layout, config, place, warns)
+                remote = transport = place.transport(layout, config, warns, policy, layout.board(memory))
             if config.realtime is not None:
                 # last, so that threads which the environment has started are neither on the loop's core nor as urgent
                 config.realtime.apply()
@@ -101,20 +102,22 @@ def run_environment(
                     record.restarts += remote.take_reconnections()
                 supervisor.send(("record", number, record))
         finally:
+            if remote is not None:
+                remote.close()
             env.close()
 
 
 def _made_release(payload: Block, layout: SharedLayout, memory: SharedMemory) -> Release:
-    _one_thread()
+    one_thread()
     policy = _loaded(payload)()
-    _one_thread()
+    one_thread()
     return Release(policy, layout.action_space, layout.extras, layout.board(memory), layout.workers)
 
 
 def _made_in_loop(payload: Block, layout: SharedLayout, memory: SharedMemory) -> InLoopTransport:
-    _one_thread()
+    one_thread()
     policy = _loaded(payload)()
-    _one_thread()
+    one_thread()
     encodes = layout.features is not None
     return InLoopTransport(policy, layout.answers, layout.extras, encodes, layout.board(memory))
 
@@ -134,10 +137,10 @@ def run_worker(
     with as_child(supervisor):
         if core is not None:
             os.sched_setaffinity(0, {core})
-        _one_thread()
+        one_thread()
         try:
             policy = _loaded(payload)()
-            _one_thread()
+            one_thread()
             made = Worker(worker, incarnation, policy, layout, memory, inbox, outbox)
         except Exception:
             with suppress(OSError):
@@ -161,9 +164,9 @@ def run_learner(
     One that is started later has it in its layout, and finds the commands that were sent while it was being made.
     """
     with as_child(supervisor):
-        _one_thread()
+        one_thread()
         learner = call_make_learner(_loaded(payload), number, layout.learners)
-        _one_thread()
+        one_thread()
         if layout.weights is None:
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
             layout = replace(layout, weights=supervisor.recv())
@@ -211,7 +214,7 @@ def _loaded(payload: Block) -> Any:
         return cloudpickle.loads(content)
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Keep torch, where it is loaded, to one thread: workers share the cores."""
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -213,7 +213,8 @@ class ProcessBackend:
                 with suppress(OSError):
                     child.pipe.send((0, "close") if child in self._learners else None)
             self._close_inboxes()
-            deadline = time.monotonic() + _PATIENCE
+            remote = self._spec.remote
+            deadline = time.monotonic() + max(_PATIENCE, 0.0 if remote is None else remote.patience)
             for child in reversed(players):  # the environment first: when it is gone, workers end
                 child.join(max(0.0, deadline - time.monotonic()))
             self._end_recording()
@@ -290,8 +291,9 @@ class ProcessBackend:
             inbox, tickets = map(self._keep, socket.socketpair())
             self._inboxes.append(inbox)
             self._tickets.append(tickets)
+        remote = self._spec.remote
         in_loop = self._spec.config.in_loop or self._spec.features is not None  # all of it, or its release half
-        policy = self._policy_payload if in_loop else None
+        policy = self._policy_payload if in_loop or (remote is not None and remote.sends_policy) else None
         rows = None if self._spec.record is None else self._keep(Block())
         takes = self._environment_payload, policy, self._memory, rows, self._inboxes, messages
         self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)

@@ -16,13 +16,12 @@ from async_wrappers.live.backends.supervised import enough_descriptors
 from async_wrappers.live.clocks import RealClock
 from async_wrappers.live.environment import made_environment
 from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
-from async_wrappers.live.inference.transport import SharedTransport, Transport
+from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.layout import SharedMemory
 from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.release import Release
-from async_wrappers.live.remote.transport import RemoteTransport
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
@@ -59,7 +58,7 @@ class ThreadBackend:
             if self._recording is not None:
                 held.callback(self._recording.close)
                 recorder = self._recording.recorder
-            self._remote: RemoteTransport | None = None
+            self._remote: DistantTransport | None = None
             transport: Transport
             if spec.config.in_loop:
                 clock: type[RealClock] = InLoopClock
@@ -68,7 +67,7 @@ class ThreadBackend:
             elif spec.remote is not None:
                 clock = RealClock
                 warns = partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-                self._remote = transport = RemoteTransport(self._layout, spec.config, spec.remote, warns)
+                self._remote = transport = spec.remote.transport(self._layout, spec.config, warns)
                 held.callback(self._remote.close)
             else:
                 clock = RealClock

@@ -29,7 +29,7 @@ from async_wrappers.policy import as_act
 if TYPE_CHECKING:
     from async_wrappers.live.learning.learner import VirtualLearners
 
-__all__ = ["Ready", "SharedTransport", "Transport", "VirtualTransport", "wait_for"]
+__all__ = ["DistantTransport", "Ready", "SharedTransport", "Transport", "VirtualTransport", "wait_for"]
 
 _INFERENCES = 0x1A7E  # makes an episode's latencies independent of other draws from its seed
 
@@ -57,6 +57,16 @@ class Transport(Protocol):
         """Return the events since the last call, or wait for one until that monotonic time in nanoseconds."""
 
 
+class DistantTransport(Transport, Protocol):
+    """One to workers on other machines, which are lost, and come back by themselves."""
+
+    def take_reconnections(self) -> int:
+        """Return how many workers have come back since the last call."""
+
+    def close(self) -> None:
+        """Give up the workers."""
+
+
 class SharedTransport:
     """The environment loop's end.
 
@@ -76,7 +86,8 @@ class SharedTransport:
         self._inboxes, self._outbox = inboxes, outbox
         outbox.setblocking(False)
         self._wait = wait_for(outbox)
-        self._incarnations = self._controls.incarnations.copy()
+        self._incarnations: list[int] = self._controls.incarnations.tolist()
+        self._told = self._controls.incarnations.tobytes()  # the same, as they lie in shared memory
 
     def publish(self, number: int, observation: Any) -> None:
         """Put a frame into the ring."""
@@ -85,15 +96,15 @@ class SharedTransport:
     def start(self, worker: int, ticket: Ticket) -> None:
         """Send a ticket; a ticket for a worker that has just died is reported as lost."""
         # For the worker that the loop knows: its successor drops the ticket, as the loop will hear of the loss.
-        ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
-        self._inboxes[worker].sendall(TICKET.pack(*ticket))
+        _, *numbers = ticket
+        self._inboxes[worker].sendall(TICKET.pack(self._incarnations[worker], *numbers))
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until a time of the monotonic clock."""
         messages = self._receive() if self._wait(until - time.monotonic_ns()) else []
         events: list[Ready | Finished] = self._losses()
         for worker, incarnation, what in messages:
-            if incarnation != int(self._incarnations[worker]) & 0xFFFF:
+            if incarnation != self._incarnations[worker] & 0xFFFF:
                 continue  # from a worker that has died
             if what == READY:
                 events.append(Ready(worker))
@@ -110,10 +121,13 @@ class SharedTransport:
 
     def _losses(self) -> list[Ready | Finished]:
         """Return the losses of workers that have died since the last call."""
-        now, instant = self._controls.incarnations, time.monotonic_ns()
-        died = (now != self._incarnations).nonzero()[0]
-        self._incarnations[died] = now[died]
-        return [Finished(worker, -1, instant, instant, Fate.LOST, None, 0) for worker in died.tolist()]
+        told = self._controls.incarnations.tobytes()
+        if told == self._told:
+            return []
+        now, instant = np.frombuffer(told, np.int64).tolist(), time.monotonic_ns()
+        died = [worker for worker, known in enumerate(self._incarnations) if known != now[worker]]
+        self._incarnations, self._told = now, told
+        return [Finished(worker, -1, instant, instant, Fate.LOST, None, 0) for worker in died]
 
 
 class Readable(Protocol):

@@ -19,11 +19,12 @@ from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, NoAction, as_act
 
-__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "with_extras"]
+__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "take_weights", "with_extras"]
 
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
 READY, FINISHED = 0, 1
+_NOTHING = nullcontext()
 
 
 def infer(
@@ -86,6 +87,13 @@ def with_extras(answer: Any, extras: gym.spaces.Dict) -> tuple[Any, Any]:
         raise ValueError(f"a policy's extras must be an element of {extras}, got {answer.extras!r}: {reason}") from None
 
 
+def take_weights(policy: Any, weights: Any, version: int, updates: int) -> None:
+    """Give a policy weights, with the number of updates that the learners had made until them."""
+    policy.load_weights(weights, version)
+    if hasattr(policy, "note_updates"):
+        policy.note_updates(updates)
+
+
 class WeightsLoader:
     """Gives a policy the newest weights before an inference, in place: it reads them where learners write them.
 
@@ -112,10 +120,8 @@ class WeightsLoader:
         """Load the weights of a reading, or the newest ones, unless the policy has them; return their version."""
         version, copy = (self._board.version, self._board.version % 2) if reading is None else reading[:2]
         if version != self.version:
-            self._policy.load_weights(self._weights[copy], version)
             self.version, self.updates = version, self._board.updates(copy)
-            if hasattr(self._policy, "note_updates"):
-                self._policy.note_updates(self.updates)
+            take_weights(self._policy, self._weights[copy], version, self.updates)
         return version
 
 
@@ -177,7 +183,9 @@ class Worker:
         finished = infer(self._worker, ticket, observation, *answered)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
-        return finished._replace(version=self._version(), updates=0 if self._loader is None else self._loader.updates)
+        if self._loader is None:
+            return finished
+        return finished._replace(version=self._loader.version, updates=self._loader.updates)
 
     def _version(self) -> int:
         return 0 if self._loader is None else self._loader.version
@@ -200,4 +208,4 @@ def _return_freed_memory() -> None:
 def inference_mode() -> AbstractContextManager[Any]:
     """Return torch's inference mode, if the policy has brought torch."""
     torch = sys.modules.get("torch")
-    return nullcontext() if torch is None else torch.inference_mode()
+    return _NOTHING if torch is None else torch.inference_mode()

@@ -164,6 +164,7 @@ def _functions(space: gym.Space[Any] | None) -> tuple[Callable[[Array, Any], Non
 
 
 def _write_one(field: Array, value: Any) -> None:
-    if np.shape(value) != field.shape[1:]:
-        raise ValueError(f"a value of shape {np.shape(value)} does not fit its space, whose shape is {field.shape[1:]}")
+    shape = value.shape if type(value) is np.ndarray else np.shape(value)
+    if shape != field.shape[1:]:
+        raise ValueError(f"a value of shape {shape} does not fit its space, whose shape is {field.shape[1:]}")
     field[0] = value

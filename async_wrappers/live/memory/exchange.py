@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.live.journey import Journey
+from async_wrappers.live.journey import RoundTrip
 from async_wrappers.live.memory.block import Block, Codec
 
 __all__ = ["ActionSlots", "Controls", "Fate", "Finished", "FrameRing", "Ticket"]
@@ -61,7 +61,7 @@ class Finished(NamedTuple):
         version: Of the weights, 0 if they are the policy's own.
         extras: Values that the policy left for the learner beside the action, arrays by name; None for none.
         updates: Updates that the learners had made until those weights.
-        journey: The parts of the time between, if the worker is on another machine; None if not.
+        trip: The times of its round trip, if the worker is on another machine; None if not.
     """
 
     worker: int
@@ -73,7 +73,7 @@ class Finished(NamedTuple):
     version: int
     extras: Any = None
     updates: int = 0
-    journey: Journey | None = None
+    trip: RoundTrip | None = None
 
 
 class ActionSlots:

@@ -57,6 +57,15 @@ class WeightsLayout:
             offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return cls(tuple(entries), offset)
 
+    def views(self, content: Array) -> dict[str, Any]:
+        """Return views of the bytes of a copy, uint8 [size], by name: tensors where tensors were laid out."""
+        return {
+            each.name: as_given(
+                np.ndarray(each.shape, each.dtype, content.data, each.offset, each.strides), each.torch_dtype
+            )
+            for each in self.entries
+        }
+
     def check(self, weights: Mapping[str, Any]) -> None:
         """Raise a ValueError if weights of this layout do not fit a policy or learner."""
         ours = {entry.name: entry.shape for entry in self.entries}
@@ -98,6 +107,7 @@ class WeightsBoard:
         self._copies = [
             [self._view(block, entry, begin + copy * layout.size) for entry in layout.entries] for copy in (0, 1)
         ]
+        self._contents = [block.array(np.uint8, layout.size, begin + copy * layout.size) for copy in (0, 1)]
 
     @staticmethod
     def _header(workers: int) -> int:
@@ -189,6 +199,19 @@ class WeightsBoard:
             copied = {name: _cloned(value) for name, value in self.weights(copy).items()}
             if generation % 2 == 0 and int(self._generations[copy]) == generation:
                 return copied
+
+    def content(self) -> tuple[int, int, Array]:
+        """Return the newest version, its updates, and a copy of its bytes, whole even if a writer is at work.
+
+        `WeightsLayout.views` makes weights of the bytes, on another machine too.
+        """
+        while True:
+            version = self.version
+            copy = version % 2
+            generation = int(self._generations[copy])
+            copied, updates = self._contents[copy].copy(), self.updates(copy)
+            if generation % 2 == 0 and int(self._generations[copy]) == generation and version == self.version:
+                return version, updates, copied
 
 
 def _cloned(value: Any) -> Any:

@@ -49,7 +49,7 @@ class RowLayout:
     lag         updates that the learners made since the weights behind it; -1 without learners
     default     whether the action is none of the policy's
     paused      whether the frame is one of a pause
-    limited     whether what was sent differs from what was drawn
+    limited     whether a limit changed the action; a machine may have sent another one for reasons of its own
     reward      of the frame's step
     terminated  the same
     truncated   the same

@@ -7,15 +7,23 @@ import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from async_wrappers.live.memory.block import Block
+    from async_wrappers.live.memory.layout import SharedLayout
+    from async_wrappers.live.memory.weights import WeightsBoard
+    from async_wrappers.live.remote.transport import RemoteTransport
+    from async_wrappers.live.run_spec import LoopConfig
 
 __all__ = ["Address", "RemotePolicy", "as_token", "prepare", "set_patience"]
 
-_WRITE = "an address such as 'tcp://192.168.1.7:5555' or 'unix:///run/policy.sock'"
+_WRITE = "an address such as 'tcp://192.168.1.7:5555', 'tcp://[fd00::7]:5555' or 'unix:///run/policy.sock'"
 _SECRET = 16  # bytes that a token should have at least
 _LOST_AFTER_MS = 5_000  # how long bytes may wait for the other machine's receipt
 _KEEPALIVE = (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3))  # seconds, seconds, times
@@ -30,12 +38,14 @@ class Address:
         host: Of TCP; "" for a Unix socket.
         port: Of TCP.
         path: Of a Unix socket; "" for TCP.
+        inode: Of the path, once it is bound.
     """
 
     text: str
     host: str = ""
     port: int = 0
     path: str = ""
+    inode: int = field(default=0, compare=False, repr=False)
 
     @classmethod
     def of(cls, name: str, text: str) -> Address:
@@ -48,7 +58,7 @@ class Address:
         Raises:
             ValueError: It is none.
         """
-        scheme, _, rest = text.partition("://")
+        scheme, _, rest = text.partition("://") if isinstance(text, str) else ("", "", "")
         if scheme == "unix" and rest:
             if len(os.fsencode(rest)) > 100:
                 raise ValueError(f"{name} must have a path of at most 100 bytes, as a Unix socket has, got {text!r}")
@@ -56,7 +66,7 @@ class Address:
         if scheme == "tcp":
             with suppress(ValueError):
                 parts = urlsplit(text)
-                if parts.hostname and parts.port is not None and text.endswith(f":{parts.port}"):
+                if parts.hostname and parts.port is not None and text.endswith(f":{parts.port}") and "@" not in rest:
                     return cls(text, parts.hostname, parts.port)
         raise ValueError(f"{name} must be {_WRITE}, got {text!r}")
 
@@ -88,23 +98,47 @@ class Address:
         """
         try:
             family, where = self.resolved()[0]
+            end = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            raise OSError(f"cannot bind {self.text}: {error.strerror}") from None
-        end = socket.socket(family, socket.SOCK_STREAM)
+            raise self._refused(error) from None
         try:
             if self.path:
                 _remove_abandoned(self.path)
             else:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            _bind(end, where, self)
-        except BaseException:
+            _bind(end, where, bool(self.path))
+        except OSError as error:
             end.close()
-            raise
+            raise self._refused(error) from None
         if self.path:
-            return end, self
+            return end, replace(self, inode=os.stat(self.path).st_ino)
         port = end.getsockname()[1]
         host = f"[{self.host}]" if ":" in self.host else self.host
         return end, Address(f"tcp://{host}:{port}", self.host, port)
+
+    def listen(self, end: socket.socket, waiting: int) -> None:
+        """Let a bound socket listen; `waiting` connections may wait until they are accepted.
+
+        Raises:
+            OSError: Another server listens there since it was bound; the message has the remedy.
+        """
+        try:
+            end.listen(waiting)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def leave(self) -> None:
+        """Remove the path of a bound Unix socket, unless it is another server's by now."""
+        if self.path:
+            with suppress(OSError):
+                if os.stat(self.path).st_ino == self.inode:
+                    os.unlink(self.path)
+
+    def _refused(self, error: OSError) -> OSError:
+        """Return an error as a sentence with the remedy."""
+        if error.errno == errno.EADDRINUSE:
+            return OSError(f"{self.text} is in use: end the server that listens there, or bind another address")
+        return OSError(f"cannot bind {self.text}: {error.strerror or error}")
 
 
 @dataclass(frozen=True)
@@ -113,6 +147,29 @@ class RemotePolicy:
 
     address: Address
     token: bytes | None = field(default=None, repr=False)
+
+    @property
+    def sends_policy(self) -> bool:
+        """Whether the server gets its policy from here: it has one."""
+        return False
+
+    @property
+    def patience(self) -> float:
+        """Seconds that connections have to end."""
+        return 3.0
+
+    def transport(
+        self,
+        layout: SharedLayout,
+        config: LoopConfig,
+        warns: Callable[[str], None],
+        policy: Block | None = None,
+        board: WeightsBoard | None = None,
+    ) -> RemoteTransport:
+        """Return the environment loop's end; see `Elsewhere`."""
+        from async_wrappers.live.remote.transport import RemoteTransport
+
+        return RemoteTransport(layout, config, self, warns)
 
 
 def as_token(name: str, value: Any) -> bytes | None:
@@ -150,15 +207,10 @@ def set_patience(end: socket.socket, seconds: int) -> None:
         end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
 
 
-def _bind(end: socket.socket, where: Any, address: Address) -> None:
-    mask = os.umask(0o177) if address.path else None  # this user's alone
+def _bind(end: socket.socket, where: Any, is_path: bool) -> None:
+    mask = os.umask(0o177) if is_path else None  # this user's alone
     try:
         end.bind(where)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            remedy = "end the server that listens there, or bind another address"
-            raise OSError(f"{address.text} is in use: {remedy}") from None
-        raise OSError(f"cannot bind {address.text}: {error.strerror}") from None
     finally:
         if mask is not None:
             os.umask(mask)

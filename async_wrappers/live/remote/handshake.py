@@ -1,14 +1,16 @@
 """How the two ends of a connection agree, without input or output: spaces, a token, and sentences where they differ.
 
-The loop says hello with its spaces; the server asks for a proof of the token; the loop gives it; the server proves that
-it has the token too, and that it has a worker for this connection::
+The loop knocks; the server asks for a proof of the token; the loop gives it, and says hello with its spaces; the server
+proves that it has the token too, and that it has a worker for this connection::
 
     loop                                    server
-      HELLO      spaces, worker, nonce   ->
+      KNOCK      nonce                   ->
                                          <- CHALLENGE  nonce, whether it has a token
       PROOF      HMAC(token, nonces)     ->
+      HELLO      spaces, worker, session ->
                                          <- WELCOME    HMAC(token, nonces)    or  REFUSAL  a sentence
 
+Of an end that has not proven the token the server keeps a few thousand bytes; it reads no hello before the proof.
 The proofs are HMAC-SHA256 of both nonces and of the name of the end that proves, so that neither is of use a second
 time or the other way round. They show who is there; they encrypt nothing, and protect no record after them.
 """
@@ -308,11 +310,15 @@ class ClientHandshake:
     Args:
         hello: What it says of the connection.
         token: The secret that both ends know; None for none.
+
+    Raises:
+        ValueError: The spaces are too long to describe.
     """
 
     def __init__(self, hello: Hello, token: bytes | None = None) -> None:
         """See the class."""
-        self._hello, self._token, self._nonce = hello, token, secrets.token_hex(16)
+        self._said = _record(Kind.HELLO, hello.to_json())
+        self._token, self._nonce = token, secrets.token_hex(16)
         self._server_nonce = ""
         self._reader = Reader({Kind.CHALLENGE: (2, _SMALL_JSON), Kind.REFUSAL: (2, _SMALL_JSON)})
         self.welcome: Welcome | None = None
@@ -320,7 +326,7 @@ class ClientHandshake:
 
     def begin(self) -> bytes:
         """Return the bytes to send first."""
-        return _record(Kind.HELLO, {**self._hello.to_json(), "nonce": self._nonce})
+        return _record(Kind.KNOCK, {"nonce": self._nonce})
 
     def wants(self) -> int:
         """Return how many bytes it takes next at most; 0 when it is over."""
@@ -355,7 +361,7 @@ class ClientHandshake:
         if self._token is not None and not has_token:
             raise Refused("token must be None, or the server be started with the same one: it has none")
         self._reader.sizes = {Kind.WELCOME: (2, _SMALL_JSON), Kind.REFUSAL: (2, _SMALL_JSON)}
-        return _record(Kind.PROOF, {"proof": self._proof("loop")})
+        return _record(Kind.PROOF, {"proof": self._proof("loop")}) + self._said
 
     def _proof(self, end: str) -> str:
         return "" if self._token is None else _proof(self._token, end, self._nonce, self._server_nonce)
@@ -374,10 +380,13 @@ class ServerHandshake:
         """See the class."""
         self._declared, self._welcome, self._token = declared, welcome, token
         self._nonce, self._client_nonce = secrets.token_hex(16), ""
-        self._reader = Reader({Kind.HELLO: (2, _MOST_JSON)})
-        self._said: dict[str, Any] = {}
+        self._reader = Reader({Kind.KNOCK: (2, _SMALL_JSON)})
+        self.has_proven = False
+        """Whether the loop's end has proven that it has the token, or needs none and has answered."""
         self.hello: Hello | None = None
-        """What the loop's end said, once it has proven that it has the token; then `welcome` or `refusal` is due."""
+        """What the loop's end said; then `welcome` or `refusal` is due."""
+        self.said = b""
+        """The same, as it said it."""
 
     def wants(self) -> int:
         """Return how many bytes it takes next at most; 0 when it is over."""
@@ -394,21 +403,23 @@ class ServerHandshake:
         if record is None:
             return b""
         message = _message(record)
-        if record.header.kind == Kind.HELLO:
-            self._client_nonce, self._said = _entry(message, "nonce", str)[:64], message
+        if record.header.kind == Kind.KNOCK:
+            self._client_nonce = _entry(message, "nonce", str)[:64]
             self._reader.sizes = {Kind.PROOF: (2, _SMALL_JSON)}
             return _record(Kind.CHALLENGE, {"nonce": self._nonce, "token": self._token is not None})
-        proof = _entry(message, "proof", str)
-        if self._token is not None and not _equal(proof, self._proof("loop")):
-            raise Refused("token must be that of the server, got another one")
-        said, self._said = self._said, {}
-        hello = Hello.of(said)  # looked at now: whoever has no token has no say in what is allocated
+        if record.header.kind == Kind.PROOF:
+            if self._token is not None and not _equal(_entry(message, "proof", str), self._proof("loop")):
+                raise Refused("token must be that of the server, got another one")
+            self.has_proven = True
+            self._reader.sizes = {Kind.HELLO: (2, _MOST_JSON)}
+            return b""
+        hello = Hello.of(message)
         if hello.workers > self._welcome.workers:
             raise Refused(
                 f"workers must be at most {self._welcome.workers}, as many as the server has, got {hello.workers}"
             )
         self._declared.refuse(hello)
-        self.hello = hello
+        self.hello, self.said = hello, record.payload
         return b""
 
     def welcome(self) -> bytes:

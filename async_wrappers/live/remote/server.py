@@ -8,63 +8,64 @@ descriptor, so that it can end one whose loop has connected again before the net
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import secrets
 import selectors
 import signal
 import socket
-import struct
-import sys
 import threading
 import time
-import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection as pipes
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from async_wrappers import checks
-from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.live.backends.supervised import Child
-from async_wrappers.live.inference.worker import infer
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.exchange import Fate
-from async_wrappers.live.remote.address import Address, as_token, prepare, set_patience
-from async_wrappers.live.remote.handshake import Declared, Hello, Refused, ServerHandshake, Welcome
-from async_wrappers.live.remote.wire import HEADER, SENTENCE, Answers, Kind, Sizes, Tickets, WireError, checked, encoded
+from async_wrappers.live.remote.address import Address, as_token, prepare
+from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
+from async_wrappers.live.remote.wire import WireError
+from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.live.run_spec import RunFailed
-from async_wrappers.policy import as_act
 
 __all__ = ["PolicyServer"]
 
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
-_VISITORS = 64  # handshakes at a time
+_VISITORS = 64  # handshakes at a time, besides one for each worker; and connections that wait for a worker
+_ACCEPTED = 16  # connections, before those that are known are heard again
 _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
-_RECORD = 10  # seconds that a record may take once it has begun
 _PATIENCE = 3.0  # seconds that workers have to end
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
-_LENGTH = struct.Struct("<I")
 
 
 @dataclass(eq=False)
 class _Visitor:
-    """A connection before it has a worker."""
+    """A connection; once it has a worker, the server's copy of its descriptor.
+
+    Attributes:
+        end: The socket.
+        handshake: What it has proven and said.
+        until: When it is given up, in monotonic seconds.
+        host: Where it comes from.
+        name: Session and number of the run's worker that it is for; None before the hello.
+    """
 
     end: socket.socket
     handshake: ServerHandshake
     until: float
-    hello: Hello | None = None
+    host: str
+    name: tuple[str, int] | None = None
 
 
 @dataclass(eq=False)
@@ -76,27 +77,31 @@ class _Station:
         handle: The process or the thread.
         pipe: Its messages: ("ready",) and ("failed", exception, traceback).
         door: Where connections are handed in.
+        errors: Of a thread, what ended it.
         visitor: The connection that it serves; None if it is free or not yet ready.
         is_ready: Whether it waits for a connection.
         failures: Ends in a row before it was ready.
         restart_at: When it is started again, in monotonic seconds; None while it lives.
+        raised: Of a process, what ended it, pickled; and the traceback.
     """
 
     number: int
     handle: Child | threading.Thread
     pipe: pipes.Connection
     door: socket.socket
+    errors: list[BaseException]
     visitor: _Visitor | None = None
     is_ready: bool = False
     failures: int = 0
     restart_at: float | None = None
-    raised: tuple[BaseException | None, str] | None = None
+    raised: tuple[bytes | None, str] = None, ""
 
 
 @dataclass
 class _Parts:
     """What a running server holds."""
 
+    address: Address
     listener: socket.socket
     wakes: tuple[socket.socket, socket.socket]
     selector: selectors.BaseSelector
@@ -160,6 +165,7 @@ class PolicyServer:
         self._bind = Address.of("address", address)
         self._make_policy, self._backend = make_policy, backend
         self._workers = checks.whole("workers", workers, 1, _MOST_WORKERS)
+        self._most = _VISITORS + self._workers
         self._token = as_token("token", token)
         self._declared = Declared(observation_space, action_space, extras, features)
         self._started: dict[str, Child | BaseProcess] = {}
@@ -196,7 +202,13 @@ class PolicyServer:
                 self._close()
 
     def __enter__(self) -> PolicyServer:
-        """Serve in a thread beside the block; it listens when the block begins."""
+        """Serve in a thread beside the block; it listens when the block begins.
+
+        Raises:
+            RuntimeError: It has been closed.
+        """
+        if self._over:
+            raise RuntimeError(f"the policy server at {self.address} has been closed: make another one")
         try:
             self._open()
         except BaseException:
@@ -222,9 +234,9 @@ class PolicyServer:
     # The desk.
 
     def _wake(self) -> None:
-        if self._parts is not None:
+        if (parts := self._parts) is not None:
             with suppress(OSError):
-                self._parts.wakes[1].send(b"!")
+                parts.wakes[1].send(b"!")
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
@@ -249,7 +261,7 @@ class PolicyServer:
         listener, address = self._bind.bound()
         self._welcome = Welcome(secrets.token_hex(16), self._workers)
         selector = selectors.DefaultSelector()
-        self._parts = parts = _Parts(listener, socket.socketpair(), selector)
+        self._parts = parts = _Parts(address, listener, socket.socketpair(), selector)
         for each in parts.wakes:
             each.setblocking(False)
         selector.register(parts.wakes[0], selectors.EVENT_READ, None)
@@ -261,7 +273,7 @@ class PolicyServer:
         if self._over:
             return
         listener.setblocking(False)
-        listener.listen(128)
+        address.listen(listener, 128)
         selector.register(listener, selectors.EVENT_READ, listener)
         self.address = address.text
 
@@ -292,11 +304,10 @@ class PolicyServer:
             self._dismiss(parts, visitor, None)
         for visitor in [each for each in parts.queue if each.until < now]:
             parts.queue.remove(visitor)
-            self._dismiss(parts, visitor, Refused(f"all {self._workers} workers are busy with other runs", again=True))
+            self._dismiss(parts, visitor, self._busy())
         for place, station in enumerate(parts.stations):
             if station.restart_at is not None and station.restart_at <= now:
-                parts.stations[place] = new = self._station(station.number)
-                new.failures = station.failures
+                self._restart(parts, place, station)
 
     def _pause(self, parts: _Parts) -> float | None:
         """Return the seconds until something is due; None for nothing."""
@@ -305,19 +316,39 @@ class PolicyServer:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _accept(self, parts: _Parts) -> None:
-        while True:
+        for _ in range(_ACCEPTED):
             try:
-                end, _ = parts.listener.accept()
+                end, where = parts.listener.accept()
             except OSError:  # none is left; or it has gone again, or there are too many open files: later, then
                 return
-            if len(parts.visitors) >= _VISITORS:
+            try:
+                end.setblocking(False)
+                prepare(end)
+            except OSError:
                 end.close()
                 continue
-            end.setblocking(False)
-            prepare(end)
+            if len(parts.visitors) >= self._most and not self._make_room(parts):
+                end.close()
+                continue
             handshake = ServerHandshake(self._declared, self._welcome, self._token)
-            visitor = parts.visitors[end] = _Visitor(end, handshake, time.monotonic() + _HANDSHAKE)
+            host = where[0] if isinstance(where, tuple) else ""
+            visitor = parts.visitors[end] = _Visitor(end, handshake, time.monotonic() + _HANDSHAKE, host)
             parts.selector.register(end, selectors.EVENT_READ, visitor)
+
+    def _make_room(self, parts: _Parts) -> bool:
+        """End a handshake for a newcomer's sake: nobody who says nothing, or has no token, keeps the others out.
+
+        It is the oldest one of the host that has most of them.
+
+        Returns:
+            False if all have proven the token.
+        """
+        unproven = [each for each in parts.visitors.values() if not each.handshake.has_proven]
+        if not unproven:
+            return False
+        hosts = Counter(each.host for each in unproven)
+        self._dismiss(parts, max(unproven, key=lambda each: hosts[each.host]), None)
+        return True
 
     def _shake(self, parts: _Parts, visitor: _Visitor) -> None:
         """Take what a visitor sent; once it has proven what it must, it is given to a worker, or waits for one."""
@@ -330,16 +361,19 @@ class PolicyServer:
                 visitor.end.sendall(said)  # small: an empty connection takes it whole
         except BlockingIOError:
             return
-        except (OSError, WireError) as error:
+        except Exception as error:  # whatever a visitor makes go wrong ends its connection alone
             self._dismiss(parts, visitor, error if isinstance(error, WireError) else None)
             return
         if handshake.hello is not None:
             del parts.visitors[visitor.end]
             parts.selector.unregister(visitor.end)
-            visitor.hello, visitor.until = handshake.hello, time.monotonic() + _QUEUE
-            self._end_predecessor(parts, visitor.hello)
+            visitor.name, visitor.until = (handshake.hello.session, handshake.hello.worker), time.monotonic() + _QUEUE
+            handshake.hello = None  # its spaces may be large, and the worker makes its own of what was said
+            self._end_predecessor(parts, visitor.name)
             parts.queue.append(visitor)
             self._serve_queue(parts)
+            if len(parts.queue) > self._most:
+                self._dismiss(parts, parts.queue.pop(), self._busy())
 
     def _dismiss(self, parts: _Parts, visitor: _Visitor, error: WireError | None) -> None:
         """End a visitor's connection, with a sentence if there is one."""
@@ -354,34 +388,42 @@ class PolicyServer:
                         break
         visitor.end.close()
 
-    def _end_predecessor(self, parts: _Parts, hello: Hello) -> None:
+    def _busy(self) -> Refused:
+        return Refused(f"all {self._workers} workers are busy with other runs", again=True)
+
+    def _end_predecessor(self, parts: _Parts, name: tuple[str, int]) -> None:
         """End the connection of the same worker of the same run: its loop has given it up."""
-        same = hello.session, hello.worker
-        for visitor in [each for each in parts.queue if each.hello and (each.hello.session, each.hello.worker) == same]:
+        for visitor in [each for each in parts.queue if each.name == name]:
             parts.queue.remove(visitor)
             visitor.end.close()
         for station in parts.stations:
-            served = None if station.visitor is None else station.visitor.hello
-            if station.visitor is not None and served and (served.session, served.worker) == same:
+            if station.visitor is not None and station.visitor.name == name:
                 with suppress(OSError):
                     station.visitor.end.shutdown(socket.SHUT_RDWR)
 
     def _serve_queue(self, parts: _Parts) -> None:
         for station in parts.stations:
-            if not parts.queue:
-                return
-            if station.is_ready and station.restart_at is None:
-                visitor = parts.queue.pop(0)
-                assert visitor.hello is not None
+            while parts.queue and station.is_ready and station.restart_at is None:
+                self._hand_over(station, parts.queue.pop(0))
+
+    def _hand_over(self, station: _Station, visitor: _Visitor) -> None:
+        """Welcome a connection and give it to a worker, which stays free if the connection has ended meanwhile."""
+        said = visitor.handshake.said
+        try:
+            visitor.end.sendall(visitor.handshake.welcome())
+            visitor.end.setblocking(True)  # for both descriptors
+        except OSError:
+            visitor.end.close()
+            return
+        visitor.handshake.said = b""
+        station.visitor, station.is_ready = visitor, False
+        try:
+            socket.send_fds(station.door, [LENGTH.pack(len(said))], [visitor.end.fileno()])
+            station.door.sendall(said)
+        except OSError:  # it has ended, of which it tells itself; or it is stopped, and ends as soon as it goes on
+            for end in (visitor.end, station.door):
                 with suppress(OSError):
-                    visitor.end.sendall(visitor.handshake.welcome())
-                    visitor.end.setblocking(True)  # for both descriptors
-                    hello = json.dumps(visitor.hello.to_json()).encode()
-                    socket.send_fds(station.door, [_LENGTH.pack(len(hello))], [visitor.end.fileno()])
-                    station.door.sendall(hello)
-                    station.visitor, station.is_ready = visitor, False
-                    continue
-                visitor.end.close()
+                    end.shutdown(socket.SHUT_RDWR)
 
     # Workers.
 
@@ -389,19 +431,21 @@ class PolicyServer:
         """Start a worker."""
         assert self._parts is not None
         door, theirs = socket.socketpair()
+        door.settimeout(_PATIENCE)
+        raised: list[BaseException] = []
         name = f"worker {number}"
         try:
             if self._backend == "thread":
                 pipe, messages = multiprocessing.Pipe()
-                given = self._make_policy, theirs.dup(), messages
-                handle: Any = threading.Thread(target=_run_thread, args=given, name=name, daemon=True)
+                given = self._make_policy, theirs.dup(), messages, raised
+                handle: Any = threading.Thread(target=run_thread, args=given, name=name, daemon=True)
                 handle.start()
             else:
                 context = multiprocessing.get_context("forkserver")
                 block = Block.holding(self._payload)
                 try:
                     takes = block, theirs, max(1, _cores() // self._workers)
-                    handle = start_child(context, name, _run_process, takes, self._started)
+                    handle = start_child(context, name, run_process, takes, self._started)
                 finally:
                     block.close()
                 pipe = handle.pipe
@@ -410,7 +454,7 @@ class PolicyServer:
             raise
         finally:
             theirs.close()
-        station = _Station(number, handle, pipe, door)
+        station = _Station(number, handle, pipe, door, raised)
         self._parts.selector.register(pipe, selectors.EVENT_READ, station)
         return station
 
@@ -446,15 +490,15 @@ class PolicyServer:
         self._free(station)
         station.door.close()
         station.is_ready = False
-        error, text = station.raised or (None, "")
-        how = "has ended"
+        (payload, text), how = station.raised, "has ended"
         if isinstance(station.handle, Child):
             how = station.handle.how_it_ended()
-            error = unpickled(error) if isinstance(error, bytes) else None
+            error = unpickled(payload)
             station.handle.close()
         else:
             station.pipe.close()
             station.handle.join(_PATIENCE)
+            error = station.errors[0] if station.errors else None
         name = f"worker {station.number} of the policy server"
         if first:
             if error is None:
@@ -463,8 +507,17 @@ class PolicyServer:
             raise error from None
         reason = f"raised, and is started again:\n{text}" if text else f"{how}: it is started again"
         warnings.warn(f"{name} {reason}", RuntimeWarning, stacklevel=2)
-        station.failures += 1
-        station.restart_at = time.monotonic() + _BACKOFF[min(station.failures, len(_BACKOFF)) - 1]
+        _fail(station)
+
+    def _restart(self, parts: _Parts, place: int, station: _Station) -> None:
+        try:
+            parts.stations[place] = new = self._station(station.number)
+        except Exception as error:  # there are no more processes, threads or descriptors
+            name = f"worker {station.number} of the policy server"
+            warnings.warn(f"{name} cannot be started, and is tried again: {error!r}", RuntimeWarning, stacklevel=2)
+            _fail(station)
+        else:
+            new.failures = station.failures
 
     def _close(self) -> None:
         """Release everything that `_open` took; once."""
@@ -472,8 +525,7 @@ class PolicyServer:
         if parts is None:
             return
         parts.listener.close()
-        if self._bind.path:
-            Path(self._bind.path).unlink(missing_ok=True)
+        parts.address.leave()
         for visitor in (*parts.visitors.values(), *parts.queue):
             visitor.end.close()
         living = [station for station in parts.stations if station.restart_at is None]
@@ -495,136 +547,10 @@ class PolicyServer:
             each.close()
 
 
-# The workers' side.
-
-
-def _run_process(payload: Block, door: socket.socket, threads: int, messages: pipes.Connection) -> None:
-    """Run a worker in its process."""
-    import cloudpickle
-
-    with as_child(messages):
-        with payload.content() as content:
-            make_policy = cloudpickle.loads(content)
-        _work(make_policy, door, messages, threads)
-
-
-def _run_thread(make_policy: Callable[[], Any], door: socket.socket, messages: pipes.Connection) -> None:
-    """Run a worker in a thread; the policy is made anew after an exception, by the next thread."""
-    with door, messages:
-        try:
-            _work(make_policy, door, messages)
-        except BaseException as error:
-            with suppress(Exception):
-                messages.send(("failed", error, traceback.format_exc()))
-
-
-def _work(
-    make_policy: Callable[[], Any], door: socket.socket, messages: pipes.Connection, threads: int | None = None
-) -> None:
-    """Make the policy, then serve one connection after the other."""
-    policy = make_policy()
-    torch = sys.modules.get("torch")
-    if torch is not None and threads is not None:
-        torch.set_num_threads(threads)
-    while True:
-        with suppress(BrokenPipeError):
-            messages.send(("ready",))
-        visited = _next_visitor(door)
-        if visited is None:
-            return
-        end, hello = visited
-        raised = None
-        with end, suppress(OSError, WireError):  # then it is of no more use; the loop at its other end says why
-            set_patience(end, _RECORD)
-            raised = _serve(end, hello, _act_of(policy, hello))
-            end.shutdown(socket.SHUT_RDWR)  # the desk has a copy of the descriptor
-        if raised is not None:
-            raise raised
-
-
-def _next_visitor(door: socket.socket) -> tuple[socket.socket, Hello] | None:
-    """Return the next connection and what it said; None if the desk is gone."""
-    with suppress(OSError):
-        length, descriptors, _, _ = socket.recv_fds(door, _LENGTH.size, 1)
-        if not length or not descriptors:
-            return None
-        end = socket.socket(fileno=descriptors[0])
-        size: int = _LENGTH.unpack(length)[0]
-        hello = door.recv(size, socket.MSG_WAITALL)
-        return end, Hello.of(json.loads(hello))
-    return None
-
-
-def _act_of(policy: Any, hello: Hello) -> Callable[..., Any]:
-    """Return the function that answers; if the policy is none of the kind, one that says so."""
-    try:
-        return as_act(policy, splits=hello.has_features)
-    except ValueError as error:
-        refused = error
-
-    def refuse(observation: Any, decision: Any) -> None:
-        raise refused
-
-    return refuse
-
-
-def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Exception | None:
-    """Answer tickets until the connection ends, or the policy raises: return what, of which the other end is told.
-
-    Raises:
-        WireError: Something else came, or a record stopped in its middle.
-        OSError: The connection failed.
-    """
-    tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
-    record = memoryview(bytearray(tickets.record_bytes))
-    while _receive(end, record, tickets.sizes):
-        received = time.monotonic_ns()
-        ticket, observation = tickets.read(record)
-        try:
-            infers = ticket, observation, act, hello.answers, time.monotonic_ns(), hello.extras, hello.has_features
-            finished = infer(hello.worker, *infers)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
-            with suppress(OSError):
-                end.sendall(_text(Kind.FAILED, text, ticket.incarnation, ticket.number))
-            return error
-        times = received, finished.began, finished.ended, time.monotonic_ns()
-        if finished.fate == Fate.DONE:
-            end.sendall(answers.write(ticket, times, finished.action, finished.extras))
-        else:
-            end.sendall(_text(Kind.REFUSED, str(finished.action), ticket.incarnation, ticket.number, times))
-    return None
-
-
-def _text(kind: Kind, text: str, incarnation: int, number: int, times: tuple[int, int, int, int] = (0,) * 4) -> bytes:
-    return encoded(kind, text.encode(errors="replace")[:SENTENCE], incarnation, number, times)
-
-
-def _receive(end: socket.socket, record: memoryview, sizes: Sizes) -> bool:
-    """Read a whole record of one size; return False if the connection ends before it.
-
-    Raises:
-        WireError: Another record comes, or this one is cut, or stops.
-    """
-    got, began = 0, 0.0
-    while got < len(record):
-        try:
-            count = end.recv_into(record[got:], 0, socket.MSG_WAITALL if got >= HEADER.size else 0)
-        except BlockingIOError:  # the patience of the connection
-            if got:
-                raise WireError(f"stopped for {_RECORD} s within a record") from None
-            continue
-        if not count:
-            if got:
-                raise WireError("ended within a record")
-            return False
-        if got < HEADER.size <= got + count:
-            checked(record, sizes)
-        began = began or time.monotonic()
-        got += count
-        if time.monotonic() - began > 2 * _RECORD:
-            raise WireError(f"took more than {2 * _RECORD} s for a record")
-    return True
+def _fail(station: _Station) -> None:
+    """Note that a worker has ended before it was ready, and set the time of the next attempt."""
+    station.failures += 1
+    station.restart_at = time.monotonic() + _BACKOFF[min(station.failures, len(_BACKOFF)) - 1]
 
 
 def _cores() -> int:

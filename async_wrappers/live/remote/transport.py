@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import selectors
 import socket
@@ -18,12 +19,12 @@ from typing import Any
 
 from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.inference.transport import Ready, wait_for
-from async_wrappers.live.journey import ClockOffset
+from async_wrappers.live.journey import RoundTrip
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote.address import RemotePolicy, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
-from async_wrappers.live.remote.wire import HEADER, Answers, Header, Kind, Tickets, WireError, checked, printable
+from async_wrappers.live.remote.wire import HEADER, AnswerRecord, Answers, Kind, Tickets, WireError, checked, printable
 from async_wrappers.live.run_spec import LoopConfig, RunFailed
 
 __all__ = ["RemoteTransport"]
@@ -31,8 +32,8 @@ __all__ = ["RemoteTransport"]
 _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
-_SMALL = 4096  # bytes of a frame that are quicker copied than sent from their place
 _NEVER = 1 << 62
+_LONGEST_WAIT = 60_000  # milliseconds, of one system call
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 
@@ -52,15 +53,16 @@ class _Connection:
         ticket: The one that is not yet answered.
         sent: When that was sent.
         unsent: Bytes that the network has not yet taken.
-        frame: Holds some of them, so it must stay as it is.
+        expected: The beginning of the ticket's answer.
         got: Bytes of the answer so far.
-        header: Of the answer, once it is there.
+        answer: Holds them.
+        buffer: Its bytes.
         failures: Exceptions of the policy in a row.
         has_answered: Whether this worker has ever answered.
         was_up: Whether it has ever been up.
     """
 
-    def __init__(self, worker: int, answer_bytes: int) -> None:
+    def __init__(self, worker: int, answer: AnswerRecord) -> None:
         """See the class."""
         self.worker = worker
         self.end: socket.socket | None = None
@@ -72,11 +74,10 @@ class _Connection:
         self.has_answered = self.was_up = False
         self.ticket: Ticket | None = None
         self.sent = 0
-        self.unsent: list[memoryview] = []
-        self.frame: bytearray | None = None
-        self.answer = memoryview(bytearray(answer_bytes + 1))  # one more: it is never filled but by too many bytes
+        self.unsent: memoryview | None = None
+        self.answer, self.buffer = answer, memoryview(answer.data)
+        self.expected = b""
         self.got = 0
-        self.header: Header | None = None
 
 
 class RemoteTransport:
@@ -114,16 +115,18 @@ class RemoteTransport:
             self._ends = self._address.resolved()
         except OSError as error:
             raise RunFailed(f"the policy server's address {self._address.text} is unknown: {error.strerror}") from None
-        self._connections = [_Connection(worker, self._answers.record_bytes) for worker in range(self._workers)]
+        self._connections = [_Connection(worker, self._answers.record()) for worker in range(self._workers)]
         self._selector = selectors.DefaultSelector()
         self._wait = wait_for(self._selector)
+        self._limit = self._least  # of an answer that is not the first one, in nanoseconds
         self._next = 0  # when the first of the connections is due
         self._events: list[Ready | Finished] = []
-        self._offset, self._server = ClockOffset(), ""
+        self._server, self._servers = "", 0  # the name of the newest, and how many there were
         self._was_welcomed = False
         self._warned: set[str] = set()
         self._trouble: dict[int, str] = {}
-        self._frame = bytearray(self._tickets.observation_bytes)
+        self._record = self._tickets.record()
+        self._is_lent = False  # whether a connection may have bytes of it to send
         self._unsent = 0  # connections that have bytes to send
         self._reconnections = 0
 
@@ -131,47 +134,70 @@ class RemoteTransport:
 
     def publish(self, number: int, observation: Any) -> None:
         """Keep a frame's bytes; those of an older frame stay where the network has not yet taken them."""
-        if self._unsent and any(each.frame is self._frame for each in self._connections):
-            self._frame = bytearray(self._tickets.observation_bytes)
-        self._tickets.write_observation(self._frame, observation)
+        if self._is_lent:
+            self._is_lent = False
+            if self._unsent:
+                self._record = self._tickets.record()
+        self._record.show(observation)
 
     def start(self, worker: int, ticket: Ticket) -> None:
         """Send a ticket and the newest frame, as much as the network takes now."""
-        connection = self._connections[worker]
-        if not connection.is_up or connection.end is None:
+        connection, record = self._connections[worker], self._record
+        end = connection.end
+        if not connection.is_up or end is None:
             return  # its loss is told by the next `collect`
-        connection.ticket = ticket = ticket._replace(incarnation=connection.incarnation)
-        connection.got, connection.header = 0, None
-        head = self._tickets.head(ticket)
+        if self._is_lent and self._unsent:
+            self._is_lent = False
+            self._record, lent = self._tickets.record(), record
+            record = self._record
+            record.data[:] = lent.data
+        record.order(ticket, connection.incarnation)
         connection.sent = now = time.monotonic_ns()
-        limit = max(int(self._times * self._longest), self._least)
-        connection.due = now + (limit if connection.has_answered else max(limit, self._first_timeout))
-        self._next = min(self._next, connection.due)
-        if len(self._frame) <= _SMALL:
-            connection.unsent = [memoryview(head + self._frame)]
-        else:
-            connection.unsent, connection.frame = [memoryview(head), memoryview(self._frame)], self._frame
-        self._unsent += 1
         try:
-            self._send(connection)
-            if connection.unsent:
-                self._selector.modify(connection.end, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+            sent = end.send(record.data)
+        except BlockingIOError:
+            sent = 0
         except OSError as error:
             self._lose(connection, _why(error))
+            return
+        # From here on the server is at work, and nobody waits for this end.
+        connection.ticket, connection.got = ticket, 0
+        connection.expected = self._answers.begins(ticket, connection.incarnation)
+        limit = self._limit if connection.has_answered else max(self._limit, self._first_timeout)
+        connection.due = now + limit
+        self._next = min(self._next, connection.due)
+        if sent < len(record.data):
+            self._is_lent, connection.unsent = True, memoryview(record.data)[sent:]
+            self._unsent += 1
+            self._selector.modify(end, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until a time of the monotonic clock."""
+        now = time.monotonic_ns()
         while True:
-            now = time.monotonic_ns()
-            if self._wait((now if self._events else min(until, self._next)) - now):
-                for key, ready in self._selector.select(0):
-                    self._handle(key.data, ready)
+            for key, ready in self._select((now if self._events else min(until, self._next)) - now):
+                connection = key.data
+                if ready == selectors.EVENT_READ and connection.is_up:
+                    self._hear(connection)
+                else:
+                    self._handle(connection, ready)
             now = time.monotonic_ns()
             if now >= self._next:
                 self._look_at_clock(now)
             if self._events or now >= until:
                 events, self._events = self._events, []
                 return events
+
+    def _select(self, nanoseconds: int) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for connections that can be read or written; return them, perhaps before the time is over.
+
+        `select` waits for whole milliseconds, so it is left early; the last one or two are waited for apart.
+        """
+        if nanoseconds > 2_000_000:
+            return self._selector.select(min(nanoseconds // 1_000_000, _LONGEST_WAIT) / 1000 - 0.001)
+        if nanoseconds > 0 and not self._wait(nanoseconds):
+            return []
+        return self._selector.select(0)
 
     def close(self) -> None:
         """Close all connections, which frees the server's workers."""
@@ -210,13 +236,13 @@ class RemoteTransport:
         family, where = self._ends[connection.attempts % len(self._ends)]
         connection.attempts += 1
         connection.due = now + _HANDSHAKE
-        connection.end = end = socket.socket(family, socket.SOCK_STREAM)
-        end.setblocking(False)
-        self._selector.register(end, selectors.EVENT_WRITE, connection)
         try:
+            connection.end = end = socket.socket(family, socket.SOCK_STREAM)
+            end.setblocking(False)
+            self._selector.register(end, selectors.EVENT_WRITE, connection)
             prepare(end)
             failed = end.connect_ex(where)
-        except OSError as error:
+        except OSError as error:  # of a family that this machine has not; or too many files are open
             failed = error.errno or errno.EIO
         if failed == 0:
             self._greet(connection)
@@ -236,11 +262,13 @@ class RemoteTransport:
     def _say(self, connection: _Connection, data: bytes) -> None:
         """Send bytes of the handshake."""
         assert connection.end is not None
-        self._unsent += not connection.unsent
-        connection.unsent.append(memoryview(data))
+        if connection.unsent is None:
+            self._unsent, connection.unsent = self._unsent + 1, memoryview(data)
+        else:
+            connection.unsent = memoryview(bytes(connection.unsent) + data)
         try:
             self._send(connection)
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent is not None else 0)
             self._selector.modify(connection.end, events, connection)
         except OSError as error:
             self._lose(connection, _why(error))
@@ -263,8 +291,7 @@ class RemoteTransport:
         welcome = handshake.welcome
         assert welcome is not None
         if welcome.server != self._server:
-            self._offset.forget()
-            self._server = welcome.server
+            self._server, self._servers = welcome.server, self._servers + 1
         self._reconnections += connection.was_up
         connection.handshake, connection.is_up, connection.was_up, connection.due = None, True, True, _NEVER
         self._was_welcomed = True
@@ -295,12 +322,12 @@ class RemoteTransport:
                     raise OSError(failed, "")
                 self._greet(connection)
                 return
-            if ready & selectors.EVENT_WRITE and connection.unsent:
+            if ready & selectors.EVENT_WRITE and connection.unsent is not None:
                 self._send(connection)
-                if not connection.unsent:
+                if connection.unsent is None:
                     self._selector.modify(end, selectors.EVENT_READ, connection)
             if ready & selectors.EVENT_READ:
-                self._shake(connection) if connection.handshake is not None else self._receive(connection, end)
+                self._shake(connection) if connection.handshake is not None else self._hear(connection)
         except BlockingIOError:
             return
         except (OSError, WireError, _Lost) as error:
@@ -308,66 +335,90 @@ class RemoteTransport:
 
     def _send(self, connection: _Connection) -> None:
         """Send what is unsent, as much as the network takes."""
-        assert connection.end is not None
+        assert connection.end is not None and connection.unsent is not None
         try:
-            unsent = connection.unsent
-            sent = connection.end.send(unsent[0]) if len(unsent) == 1 else connection.end.sendmsg(unsent)
+            sent = connection.end.send(connection.unsent)
         except BlockingIOError:
             return
-        while connection.unsent and sent >= len(connection.unsent[0]):
-            sent -= len(connection.unsent.pop(0))
-        if connection.unsent:
-            connection.unsent[0] = connection.unsent[0][sent:]
+        if sent < len(connection.unsent):
+            connection.unsent = connection.unsent[sent:]
         else:
-            connection.frame = None
+            connection.unsent = None
             self._unsent -= 1
 
-    def _receive(self, connection: _Connection, end: socket.socket) -> None:
+    def _hear(self, connection: _Connection) -> None:
+        """Take what came on a connection that is up."""
+        try:
+            self._receive(connection)
+        except BlockingIOError:
+            return
+        except (OSError, WireError, _Lost) as error:
+            self._lose(connection, _why(error))
+
+    def _receive(self, connection: _Connection) -> None:
         """Take what came of an answer; nothing may come but the answer to the ticket."""
-        count = end.recv_into(connection.answer[connection.got :])
+        end, got, ticket, answer = connection.end, connection.got, connection.ticket, connection.answer
+        assert end is not None
+        count = end.recv_into(connection.buffer[got:] if got else connection.buffer)
+        here = time.monotonic_ns()
         if not count:
             raise _Lost("closed the connection")
-        here = time.monotonic_ns()
-        connection.got += count
-        ticket, header = connection.ticket, connection.header
-        if ticket is None or connection.unsent:
+        connection.got = got = got + count
+        if ticket is None or connection.unsent is not None:
             raise WireError("sent an answer to no ticket")
-        if header is None:
-            if connection.got < HEADER.size:
-                return
-            connection.header = header = checked(connection.answer, self._answers.sizes)
-            if (header.number, header.incarnation) != (ticket.number, ticket.incarnation & 0xFFFFFFFF):
-                raise WireError(f"answered ticket {header.number}, and was asked ticket {ticket.number}")
-        if connection.got < HEADER.size + header.size:
+        is_answer = got == self._answers.answer_bytes and answer.data.startswith(connection.expected)
+        if not is_answer and not self._is_whole(connection, ticket):
             return
+        connection.ticket = None
+        if is_answer or answer.data.startswith(connection.expected):
+            self._take_answer(connection, ticket, here)
+        else:
+            self._take_text(connection, ticket, here)
+
+    def _is_whole(self, connection: _Connection, ticket: Ticket) -> bool:
+        """Check what came so far of whatever is not, or not yet, an action; return whether it is a record.
+
+        Raises:
+            WireError: It is none that answers the ticket.
+        """
+        if connection.got < HEADER.size:
+            return False
+        header = checked(connection.buffer, self._answers.sizes)
+        if (header.number, header.incarnation) != (ticket.number, connection.incarnation & 0xFFFFFFFF):
+            raise WireError(f"answered ticket {header.number}, and was asked ticket {ticket.number}")
         if connection.got > HEADER.size + header.size:
             raise WireError("sent more than an answer")
-        connection.ticket = None
-        self._take(connection, header, ticket, here)
+        return connection.got == HEADER.size + header.size
 
-    def _take(self, connection: _Connection, header: Header, ticket: Ticket, here: int) -> None:
-        """Make an event of a whole record."""
-        payload = connection.answer[HEADER.size : HEADER.size + header.size]
-        if header.kind == Kind.FAILED:
-            self._note_failure(connection, printable(bytes(payload)))
-        worker, extras = connection.worker, None
-        if header.kind == Kind.REFUSED:
-            fate, action = Fate.REFUSED, printable(bytes(payload), 1000)
+    def _take_answer(self, connection: _Connection, ticket: Ticket, here: int) -> None:
+        """Make an event of an answer."""
+        action, extras = connection.answer.read()
+        try:
+            action = as_action(self._space, action)  # the server has done so too, but who knows what it is
+        except RefusedAction as reason:
+            what = "element" if self._encodes else "action"
+            refused = refusal(f"worker {connection.worker}", action, self._space, reason, what)
+            self._finish(connection, ticket, here, Fate.REFUSED, refused, extras)
         else:
-            action, extras = self._answers.read(connection.answer)
-            fate = Fate.DONE
-            try:
-                action = as_action(self._space, action)  # the server has done so too, but who knows what it is
-            except RefusedAction as reason:
-                what = "element" if self._encodes else "action"
-                fate, action = Fate.REFUSED, refusal(f"worker {worker}", action, self._space, reason, what)
-        self._longest = max(self._longest, here - connection.sent)
+            self._finish(connection, ticket, here, Fate.DONE, action, extras)
+
+    def _take_text(self, connection: _Connection, ticket: Ticket, here: int) -> None:
+        """Make an event of a refusal; a failure is a lost connection."""
+        header = checked(connection.buffer, self._answers.sizes)
+        text = bytes(connection.buffer[HEADER.size : HEADER.size + header.size])
+        if header.kind == Kind.FAILED:
+            self._note_failure(connection, printable(text))
+        self._finish(connection, ticket, here, Fate.REFUSED, printable(text, 1000), None)
+
+    def _finish(self, connection: _Connection, ticket: Ticket, here: int, fate: Fate, action: Any, extras: Any) -> None:
+        sent = connection.sent
+        if here - sent > self._longest:
+            self._longest = here - sent
+            self._limit = max(int(self._times * self._longest), self._least)
         connection.has_answered, connection.failures, connection.pause = True, 0, _BACKOFF[0]
         connection.due = _NEVER
-        journey = self._offset.journey(connection.sent, header.times, here)
-        self._events.append(
-            Finished(worker, ticket.number, connection.sent, here, fate, action, 0, extras, journey=journey)
-        )
+        trip = RoundTrip(self._servers, sent, *connection.answer.times, here)
+        self._events.append(Finished(connection.worker, ticket.number, sent, here, fate, action, 0, extras, 0, trip))
 
     def _note_failure(self, connection: _Connection, text: str) -> None:
         """Let an exception of the policy's pass as a lost worker, unless it does nothing else.
@@ -390,9 +441,8 @@ class RemoteTransport:
         if connection.end is not None:
             self._selector.unregister(connection.end)
             connection.end.close()
-        self._unsent -= bool(connection.unsent)
-        connection.end = connection.handshake = connection.ticket = connection.frame = None
-        connection.unsent = []
+        self._unsent -= connection.unsent is not None
+        connection.end = connection.handshake = connection.ticket = connection.unsent = None
         connection.is_up = connection.is_connecting = False
         connection.due = now + connection.pause
         connection.pause = min(2 * connection.pause, _BACKOFF[1])
@@ -402,8 +452,9 @@ class RemoteTransport:
         if was_up:
             connection.incarnation += 1
             self._events.append(Finished(connection.worker, -1, now, now, Fate.LOST, None, 0))
-        if self._was_welcomed and why not in self._warned:
-            self._warned.add(why)
+        kind = re.sub(r"[0-9.]+", "0", why)  # two that differ in numbers alone are one warning
+        if self._was_welcomed and kind not in self._warned:
+            self._warned.add(kind)
             self._warns(f"{sentence}; worker {connection.worker} connects again, and frames go on without it")
 
 

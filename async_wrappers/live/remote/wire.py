@@ -7,9 +7,10 @@ what the other one announces, and nothing that came over the wire is unpickled o
 ========= =============== ==============================================================================
 kind      from            payload
 ========= =============== ==============================================================================
-HELLO     the loop        JSON: spaces, worker, session, nonce (`async_wrappers.live.remote.handshake`)
+KNOCK     the loop        JSON: nonce (`async_wrappers.live.remote.handshake`)
 CHALLENGE the server      JSON: nonce
 PROOF     the loop        JSON: proof of the token
+HELLO     the loop        JSON: spaces, worker, session
 WELCOME   the server      JSON: proof of the token
 REFUSAL   the server      JSON: a sentence, and whether to try again
 TICKET    the loop        episode, start, frame, eval_mode; then the observation, as it lies in shared memory
@@ -41,11 +42,13 @@ __all__ = [
     "LARGEST",
     "SENTENCE",
     "VERSION",
+    "AnswerRecord",
     "Answers",
     "Header",
     "Kind",
     "Reader",
     "Record",
+    "TicketRecord",
     "Tickets",
     "WireError",
     "checked",
@@ -54,7 +57,7 @@ __all__ = [
 ]
 
 MAGIC = b"AWRP"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<4sHHIIq4q")
 """Magic, version, kind, bytes of the payload, incarnation, number, four times."""
 LARGEST = 1 << 26
@@ -83,6 +86,7 @@ class Kind(IntEnum):
     ANSWER = 7
     REFUSED = 8
     FAILED = 9
+    KNOCK = 10
 
 
 class Header(NamedTuple):
@@ -181,7 +185,12 @@ class Reader:
         return bool(self._held)
 
 
-_TICKET = struct.Struct("<qqq?7x")  # episode, start, frame, eval_mode; 8 bytes more keep the observation aligned
+_BEGINNING = struct.Struct("<4sHHI")  # of a header: all that the records of one kind and size share
+_NAME = struct.Struct("<Iq")  # the rest of it: incarnation and number
+_ANSWERED = struct.Struct("<Iq4q")  # and the times
+# The rest of a ticket's header, without times; episode, start, frame, eval_mode; then the observation, aligned.
+_TICKET = struct.Struct("<Iq32xqqq?7x")
+_TIMES = struct.Struct("<4q")
 
 
 class Tickets:
@@ -194,36 +203,57 @@ class Tickets:
     def __init__(self, space: gym.Space[Any]) -> None:
         """See the class."""
         self._codec = Codec("observation_space", space)
-        self.observation_bytes = self._codec.dtype.itemsize
-        """Bytes of an observation."""
-        self._payload = _TICKET.size + self.observation_bytes
-        self.sizes: Sizes = {Kind.TICKET: (self._payload, self._payload)}
-        self.record_bytes = HEADER.size + self._payload
+        self.record_bytes = _BEGINNING.size + _TICKET.size + self._codec.dtype.itemsize
         """Bytes of a record."""
+        payload = self.record_bytes - HEADER.size
+        self.sizes: Sizes = {Kind.TICKET: (payload, payload)}
 
-    def write_observation(self, target: bytearray, observation: Any) -> None:
-        """Write an observation into as many bytes as it takes."""
-        self._codec.write(_field(self._codec.dtype, target, 0), observation)
+    def record(self) -> TicketRecord:
+        """Return an empty record."""
+        return TicketRecord(self._codec, self.record_bytes)
 
-    def head(self, ticket: Ticket) -> bytes:
-        """Return the bytes of a record that come before the observation's."""
-        header = HEADER.pack(
-            MAGIC, VERSION, Kind.TICKET, self._payload, ticket.incarnation & 0xFFFFFFFF, ticket.number, *_NO_TIMES
-        )
-        return header + _TICKET.pack(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode)
 
-    def read(self, record: bytearray | memoryview) -> tuple[Ticket, Any]:
-        """Return the ticket and a copy of the observation of a whole record, whose header has been checked.
+class TicketRecord:
+    """A ticket as bytes, written or read again and again; its parts are found once.
+
+    Args:
+        codec: Of the observation.
+        size: Bytes of the record.
+
+    Attributes:
+        data: The bytes.
+    """
+
+    def __init__(self, codec: Codec, size: int) -> None:
+        """See the class."""
+        self._begins = _BEGINNING.pack(MAGIC, VERSION, Kind.TICKET, size - HEADER.size)
+        self.data = bytearray(self._begins.ljust(size, b"\0"))
+        self._observation = _field(codec.dtype, self.data, _BEGINNING.size + _TICKET.size)
+        self._write, self._read = codec.write, codec.read
+
+    def show(self, observation: Any) -> None:
+        """Write the observation."""
+        self._write(self._observation, observation)
+
+    def order(self, ticket: Ticket, incarnation: int) -> None:
+        """Write all but the observation; the ticket is for this incarnation of its worker."""
+        _, *numbers = ticket
+        _TICKET.pack_into(self.data, _BEGINNING.size, incarnation & 0xFFFFFFFF, *numbers)
+
+    def is_whole(self, count: int) -> bool:
+        """Return whether the first `count` bytes are a ticket; if not, `checked` says why a header is none."""
+        return count == len(self.data) and self.data.startswith(self._begins)
+
+    def read(self) -> tuple[Ticket, Any]:
+        """Return the ticket and a copy of the observation.
 
         Raises:
             WireError: A number that no ticket has.
         """
-        *_, incarnation, number, _, _, _, _ = HEADER.unpack_from(record)
-        episode, start, frame, eval_mode = _TICKET.unpack_from(record, HEADER.size)
-        if min(number, episode, start, frame) < 0:
+        incarnation, number, episode, start, frame, eval_mode = _TICKET.unpack_from(self.data, _BEGINNING.size)
+        if number | episode | start | frame < 0:  # one of them is
             raise WireError(f"sent a ticket with a negative number: {(number, episode, start, frame)}")
-        observation = self._codec.read(_field(self._codec.dtype, record, HEADER.size + _TICKET.size))
-        return Ticket(incarnation, number, episode, start, frame, eval_mode), observation
+        return Ticket(incarnation, number, episode, start, frame, eval_mode), self._read(self._observation)
 
 
 class Answers:
@@ -236,30 +266,65 @@ class Answers:
 
     def __init__(self, space: gym.Space[Any], extras: gym.spaces.Dict | None = None) -> None:
         """See the class."""
-        self._action, self._extras = Codec("action_space", space), Codec("extras", extras)
-        self._dtype = np.dtype([("action", self._action.dtype), ("extras", self._extras.dtype)])
-        size = self._dtype.itemsize
+        self._codecs = Codec("action_space", space), Codec("extras", extras)
+        action, left = self._codecs
+        size = np.dtype([("action", action.dtype), ("extras", left.dtype)]).itemsize
         self.sizes: Sizes = {Kind.ANSWER: (size, size), Kind.REFUSED: (0, SENTENCE), Kind.FAILED: (0, SENTENCE)}
+        self.answer_bytes = HEADER.size + size
+        """Bytes of the record of an answer."""
         self.record_bytes = HEADER.size + max(size, SENTENCE)
         """Bytes of a record at most."""
-        self._record = bytearray(HEADER.size + size)
-        fields = _field(self._dtype, self._record, HEADER.size)
-        self._fields = fields["action"], fields["extras"]
+        self._begins = _BEGINNING.pack(MAGIC, VERSION, Kind.ANSWER, size)
 
-    def write(self, ticket: Ticket, times: tuple[int, int, int, int], action: Any, extras: Any) -> bytearray:
-        """Return the record of an answer; the next call overwrites it."""
-        size = self._dtype.itemsize
-        HEADER.pack_into(
-            self._record, 0, MAGIC, VERSION, Kind.ANSWER, size, ticket.incarnation & 0xFFFFFFFF, ticket.number, *times
-        )
-        self._action.write(self._fields[0], action)
-        self._extras.write(self._fields[1], extras)
-        return self._record
+    def record(self) -> AnswerRecord:
+        """Return an empty record, with room for the longest one and a byte more, which is never filled by one."""
+        return AnswerRecord(*self._codecs, self._begins, self.record_bytes + 1)
 
-    def read(self, record: bytearray | memoryview) -> tuple[Any, Any]:
-        """Return copies of the action and the extras of a whole record ANSWER, whose header has been checked."""
-        fields = _field(self._dtype, record, HEADER.size)
-        return self._action.read(fields["action"]), self._extras.read(fields["extras"])
+    def begins(self, ticket: Ticket, incarnation: int) -> bytes:
+        """Return the bytes that the answer to a ticket begins with."""
+        return self._begins + _NAME.pack(incarnation & 0xFFFFFFFF, ticket.number)
+
+
+class AnswerRecord:
+    """An answer as bytes, written or read again and again; its parts are found once.
+
+    Args:
+        action: Codec of the action or the features.
+        extras: Codec of the extras.
+        begins: The bytes that all answers begin with.
+        size: Bytes of the longest record.
+
+    Attributes:
+        data: The bytes.
+    """
+
+    def __init__(self, action: Codec, extras: Codec, begins: bytes, size: int) -> None:
+        """See the class."""
+        self.data = bytearray(begins.ljust(size, b"\0"))
+        dtype = np.dtype([("action", action.dtype), ("extras", extras.dtype)])
+        fields = _field(dtype, self.data, HEADER.size)
+        self._action, self._extras = fields["action"], fields["extras"]
+        self._codecs, self._has_extras = (action, extras), extras.dtype.itemsize > 0
+        self._answer = memoryview(self.data)[: HEADER.size + dtype.itemsize]
+
+    def write(self, ticket: Ticket, times: tuple[int, int, int, int], action: Any, extras: Any) -> memoryview:
+        """Return the bytes of an answer; the next call overwrites them."""
+        _ANSWERED.pack_into(self.data, _BEGINNING.size, ticket.incarnation & 0xFFFFFFFF, ticket.number, *times)
+        action_codec, extras_codec = self._codecs
+        action_codec.write(self._action, action)
+        if self._has_extras:
+            extras_codec.write(self._extras, extras)
+        return self._answer
+
+    @property
+    def times(self) -> tuple[int, int, int, int]:
+        """The four times of the header."""
+        return _TIMES.unpack_from(self.data, _BEGINNING.size + _NAME.size)  # type: ignore[return-value]
+
+    def read(self) -> tuple[Any, Any]:
+        """Return copies of the action and the extras of an answer, whose header has been checked."""
+        action_codec, extras_codec = self._codecs
+        return action_codec.read(self._action), extras_codec.read(self._extras)
 
 
 def printable(text: bytes | str, most: int = SENTENCE) -> str:
@@ -269,6 +334,6 @@ def printable(text: bytes | str, most: int = SENTENCE) -> str:
     return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)[:most]
 
 
-def _field(dtype: np.dtype[Any], data: bytearray | memoryview, offset: int) -> npt.NDArray[Any]:
+def _field(dtype: np.dtype[Any], data: bytearray, offset: int) -> npt.NDArray[Any]:
     """Return an array [1] over some bytes."""
     return np.ndarray((1,), dtype, data, offset)

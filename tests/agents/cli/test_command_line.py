@@ -55,8 +55,9 @@ FLAGS = {
         "jobs",
         "retry_failed",
         "engine",
-    }
-    | {"address"},
+        "finished",
+        "address",
+    },
     "plot": {"metric", "statistic", "x", "fps", "wins", "output"},
     "compare": {"metric", "statistic"},
     "record": {

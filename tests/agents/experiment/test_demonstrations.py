@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers import AsyncRunner, load_recording
+from async_wrappers import AsyncRunner, RealtimeDelay, load_recording
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations, recorded_delay
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, Recorder, transitions
 from async_wrappers.agents.demonstrations.players import Script, make_player
-from async_wrappers.agents.experiment.demonstrations import Pretraining
+from async_wrappers.agents.experiment.demonstrations import Pretraining, record_agent
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -27,6 +27,7 @@ from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import build_live as build
 from tests.worlds.experiments import drifting, make_dqn, make_runner, run, state
 from tests.worlds.plain_data import assert_identical, differs
+from tests.worlds.scripted_agent import ScriptedAgent
 
 pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
 UPDATES = 12
@@ -217,7 +218,7 @@ class TestRecordedLive:
         assert recorded_delay(dataset) == {"median": 4.0, "least": 4.0, "most": 4.0}
         pretrained(tmp_path / "other", dataset).resume()
         assert caplog.messages[-1] == (
-            f"Runner.pretrain_dataset {dataset!r} was recorded live under a delay of 4 frames (4 to 4), and this run "
+            f"Runner.pretrain_dataset {dataset!r} was recorded under a delay of 4 frames (4 to 4), and this run "
             "has one of 2: its actions answer other observations than this agent will see; train under that delay, or "
             "record under this one"
         )
@@ -227,7 +228,7 @@ class TestRecordedLive:
     ) -> None:
         dataset = recorded(tmp_path, 2 / 60)
         pretrained(tmp_path / "same", dataset, create_environment_fn=lambda: drifting(noops=0)).resume()
-        assert not [message for message in caplog.messages if "recorded live" in message]
+        assert not [message for message in caplog.messages if "was recorded under" in message]
         environment, playback = Playback.under(drifting(noops=0))
         (first, *_) = read_demonstrations(dataset)
         playback.load(first)
@@ -241,6 +242,18 @@ class TestRecordedLive:
 
     def test_a_player_without_delay_is_not_compared(self, shown: str) -> None:
         assert recorded_delay(shown) is None
+
+    @pytest.mark.parametrize(("delay", "told"), [(3, 1), (0, 0)])
+    def test_an_agent_is_recorded_with_its_delay(
+        self, delay: int, told: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        environment = RealtimeDelay(DriftingEnv(lengths=[20]), delay, 0, 0) if delay else DriftingEnv(lengths=[20])
+        agent: Any = ScriptedAgent(1)
+        dataset = str(tmp_path / "dataset")
+        record_agent(agent, environment, dataset, episodes=2)()
+        assert recorded_delay(dataset) == {"median": delay, "least": delay, "most": delay}
+        pretrained(tmp_path / "run", dataset).resume()
+        assert len([message for message in caplog.messages if "was recorded under" in message]) == told
 
 
 class TestBadInput:

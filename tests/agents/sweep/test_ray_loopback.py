@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import socket
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -34,18 +35,15 @@ class FakeRay(ModuleType):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRay, Any]:
-    """Ray, and the engine that has imported it."""
-    ray = FakeRay()
-    tune, private, schedulers = ModuleType("ray.tune"), ModuleType("ray._private"), ModuleType("ray.tune.schedulers")
-    tune.__dict__.update(Trainable=object, Callback=object)
+    """Ray, and the module of the agents that has imported it."""
+    ray, private = FakeRay(), ModuleType("ray._private")
     private.__dict__.update(ray_constants=ray.constants)
-    schedulers.__dict__.update(ASHAScheduler=object)
-    ray.__dict__.update(tune=tune)
-    for module in (ray, tune, private, schedulers):
+    for module in (ray, private):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.delitem(sys.modules, "async_wrappers.agents.sweep.ray_engine", raising=False)
-    engine = importlib.import_module("async_wrappers.agents.sweep.ray_engine")
-    monkeypatch.delitem(sys.modules, "async_wrappers.agents.sweep.ray_engine")
+    name = "async_wrappers.agents.ray_cluster"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    engine = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
     return ray, engine
 
 
@@ -68,6 +66,8 @@ def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None
 def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None:
     ray, engine = fake
     with socket.create_server(("127.0.0.1", 0)) as server:
+        answers = threading.Thread(target=lambda: server.accept()[0].sendall(b"\0\0\0\4\0\0\0\0\0"), daemon=True)
+        answers.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with engine.connected_to_ray(address, None):
             pass
@@ -75,6 +75,18 @@ def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None
     assert arguments["address"] == address
     assert not {"dashboard_host", "_node_ip_address"} & set(arguments)
     assert clusters
+
+
+def test_whoever_answers_and_is_no_ray_is_refused(fake: tuple[FakeRay, Any]) -> None:
+    ray, engine = fake
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        greets = threading.Thread(target=lambda: server.accept()[0].sendall(b"220 mail.example ready\r\n"), daemon=True)
+        greets.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        sentence = f"address {address}: no Ray cluster answers there .what answers is no Ray.: see ray start --help"
+        with pytest.raises(engine.ConfigError, match=sentence), engine.connected_to_ray(address, None):
+            pass
+    assert not ray.started
 
 
 def test_a_ray_that_still_listens_elsewhere_is_warned_of(

@@ -13,16 +13,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import SweepPlan, read_plan
-from async_wrappers.agents.sweep.results import read_csv, read_rows, write_results, write_to_trackers
+from async_wrappers.agents.sweep.results import read_csv, read_rows, results_in, write_results, write_to_trackers
 from async_wrappers.agents.sweep.run import sweep
-from tests.worlds.sweeps import play
+from tests.worlds.forks import fork_trials
+from tests.worlds.sweeps import GRID, facts, play
+
+__all__ = ["fork_trials"]
 
 FORMULAS = ["=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "'=1", "''-x", "- 3"]
 NO_FORMULAS = ["", "a=b", "-3.5", "+1e-3", "-inf", "'", "'a", "3", 'quoted, "text"', " =1"]
@@ -144,3 +147,56 @@ def test_without_a_project_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.M
     sweep(play_with_gaps, {"delay": [1]}, 1, tmp_path)
     write_to_trackers(tmp_path, read_plan(tmp_path), None)
     assert not fake.runs
+
+
+# The tables of other machines.
+
+
+@pytest.mark.usefixtures("fork_trials")
+def test_trials_of_another_machines_table_are_not_run_again(tmp_path: Path, capsys: Any) -> None:
+    sweep(play, GRID, 3, tmp_path / "whole")
+    sweep(play, GRID, 2, tmp_path / "there")
+    sweep(play, GRID, 1, tmp_path / "here")
+    capsys.readouterr()
+    sweep(play, GRID, 3, tmp_path / "here", finished=[tmp_path / "there" / "results.csv"])
+    assert "4 finished trials taken from" in capsys.readouterr().out
+    assert facts(tmp_path / "here") == facts(tmp_path / "whole")
+    played = {path.parent.name for path in (tmp_path / "here" / "trials").glob("*/starts")}
+    assert played == {f"{number:04}" for number in (*range(4), *range(8, 12))}
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=4).filter(lambda name: name != "seconds"),
+        st.floats() | st.lists(st.floats(), min_size=1, max_size=3),
+        max_size=3,
+    )
+)
+def test_a_result_is_that_of_its_table_bit_for_bit(tmp_path_factory: Any, metrics: dict[str, Any]) -> None:
+    place = tmp_path_factory.mktemp("table")
+    plan = SweepPlan([Point("", {"x": "1"}), Point("=a", {"x": "2.5"})], ["x"], 1, [], "f")
+    held = {"metrics": metrics, "seconds": 0.1}
+    (place / "trials" / "0001").mkdir(parents=True)
+    (place / "trials" / "0001" / "result.json").write_text(json.dumps(held))
+    assert repr(results_in(write_results(place, plan), plan)) == repr({"0001": held})
+
+
+def test_a_table_that_is_not_of_this_sweep_is_refused_and_nothing_is_begun(tmp_path: Path) -> None:
+    plan = SweepPlan([Point("", {"x": "1"})], ["x"], 1, [], "f")
+    header = "arm,x,seed,iteration,metric,value,trial\n"
+    for text, sentence in {
+        "": "with the columns arm, x, seed, iteration, metric, value, trial, got .* with no row",
+        "arm,seed\n,0\n": "got .* with arm, seed",
+        header + ",2,0,,score,1.0,0000\n": "of another sweep: it has a trial of arm = , x = 2, seed = 0",
+        header + ",1,0,1,curve,1.0,0000\n": "damaged in line 2 .*: copy it again",
+        header + ",1,0,,score,high,0000\n": "damaged in line 2 .*'high'.*: copy it again",
+        header + ",1,0,,score\n": "damaged, a row of it is not whole",
+        header + ",1,0,,score,1.0,0000,\n": "damaged, a row of it is not whole",
+    }.items():
+        (tmp_path / "table.csv").write_text(text)
+        with pytest.raises(ValueError, match=sentence):
+            results_in(tmp_path / "table.csv", plan)
+    with pytest.raises(ValueError, match=r"finished must be a sweep's results.csv, got .*nowhere.csv \(.*No such file"):
+        sweep(play, {"x": [1]}, 1, tmp_path / "s", finished=[tmp_path / "nowhere.csv"])
+    assert not (tmp_path / "s").exists()

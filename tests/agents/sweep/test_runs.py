@@ -93,6 +93,13 @@ def test_a_directory_that_holds_runs_is_drawn_with_a_curve_for_each_kind(call: A
     assert (place / "here" / "learning_curve.svg").is_file()
 
 
+def test_an_output_that_names_a_picture_is_that_file(call: Any, place: Path) -> None:
+    made_up_run(place / "run")
+    assert call("plot", "run", "--output", "there/both.png").out.splitlines()[-1] == "there/both.png"
+    assert [path.name for path in (place / "there").iterdir()] == ["both.png"]
+    assert (place / "there" / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_wins_are_drawn_by_a_flag(call: Any, place: Path) -> None:
     for seed in (0, 1):
         made_up_run(place / f"{seed}", seed, wins=True)

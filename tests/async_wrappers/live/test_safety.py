@@ -59,12 +59,15 @@ def run(made: Any, policy: Any = None, frames: int = 20, on_frame: Any = None, *
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     delay=st.integers(1, 4),
+    slot=st.integers(1, 3),
     default_action=st.sampled_from(["noop", "repeat", RampDown(3, hold=1)]),
     limits=st.builds(
         Limits, low=st.just(-0.75), rate=st.sampled_from([None, 2.5, 20]), jerk=st.sampled_from([30.0, 900.0])
     ),
 )
-def test_the_loop_and_the_wrapper_limit_bit_for_bit_alike(delay: int, default_action: Any, limits: Limits) -> None:
+def test_the_loop_and_the_wrapper_limit_bit_for_bit_alike(
+    delay: int, slot: int, default_action: Any, limits: Limits
+) -> None:
     live, wrapped = world([30]), world([30])
     policy = Wavering()
     report = AsyncRunner(
@@ -73,7 +76,7 @@ def test_the_loop_and_the_wrapper_limit_bit_for_bit_alike(delay: int, default_ac
         2,
         50,
         playout=delay,
-        slot=1,
+        slot=slot,
         latency=0.02 * min(delay, 2),
         backend="virtual",
         default_action=default_action,
@@ -85,7 +88,7 @@ def test_the_loop_and_the_wrapper_limit_bit_for_bit_alike(delay: int, default_ac
         workers=2,
         fps=50,
         playout=delay,
-        slot=1,
+        slot=slot,
         default_action=default_action,
     )
     observation, _ = env.reset(seed=0)

@@ -420,7 +420,7 @@ def test_a_schedule_is_given_alone() -> None:
     sentence = r"^schedule must stand alone, got schedule=PlainSchedule.* beside delay, fps: leave one of them out$"
     with pytest.raises(ValueError, match=sentence):
         RealtimeDelay(RecordingEnv(), delay=2, fps=60, schedule=PlainSchedule(1))
-    with pytest.raises(ValueError, match=r"^schedule must be a PlainSchedule or a SimulatedSchedule, got 'plain'$"):
+    with pytest.raises(ValueError, match=r"^schedule must be a Plain.*, a Sim.* or a ServedStream, got 'plain'$"):
         RealtimeDelay(RecordingEnv(), schedule="plain")  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from async_wrappers import AsyncRunner, Chunk, load_recording
+from async_wrappers import AsyncRunner, Chunk, Limits, load_recording
 from async_wrappers.envs import EpisodicLife
 from async_wrappers.latency import LogNormal
 from async_wrappers.live.loop import episode_seed
@@ -143,11 +143,21 @@ def test_what_a_machine_really_sent_is_beside_what_was_drawn(tmp_path: Path) -> 
     (episode,) = load_recording(tmp_path / "run")
     fresh = ~episode.columns["default"]
     assert fresh.any()
-    assert np.array_equal(episode.columns["limited"], fresh)
+    assert not episode.columns["limited"].any()  # by its driver, not by a limit
     assert (episode.drawn[fresh] == 0.5).all()
     assert (episode.sent[fresh] == 0.25).all()
     assert (episode.sent[~fresh] == 0).all()
     assert episode.observations[:, 0].tolist() == list(range(31))
+
+
+def test_a_limited_frame_is_marked_and_no_other_one(tmp_path: Path) -> None:
+    limits = Limits(rate=0.2, unit="per frame")
+    with virtual(tmp_path / "run", Clipping, lambda: lambda observation: np.ones(1, np.float32), limits=limits) as run:
+        report = run.run(frames=30)
+    (episode,) = load_recording(tmp_path / "run")
+    limited = episode.columns["limited"]
+    assert 4 <= limited.sum() == report.frames["limited"] < 30
+    assert (np.abs(episode.drawn - 2 * episode.sent)[~limited] < 1e-6).all()  # its driver's doing alone
 
 
 def test_runs_of_a_with_block_share_a_recording(tmp_path: Path) -> None:

@@ -16,58 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner
 from async_wrappers.__main__ import main
 from async_wrappers.live import RunFailed
-from async_wrappers.live.memory.exchange import Ticket
-from async_wrappers.live.remote.handshake import ClientHandshake, Declared, Hello, Refused, ServerHandshake, Welcome
+from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.server import PolicyServer
 from async_wrappers.live.remote.wire import HEADER, MAGIC, Answers, Kind, Tickets, encoded
 from async_wrappers.live.workers import NoWorkers
-from tests.worlds.served import Proxy
+from tests.worlds.served import Echo, Guest, Line, Proxy, served
 
 ROOT = Path(__file__).parents[4]
 TOKEN = "a token of a test"
 FPS, DEFAULT = 50, -1
 
 
-class Line(gym.Env[Any, Any]):
-    """Observes its frame's number; never ends."""
-
-    observation_space = gym.spaces.Box(0, 1_000_000, (1,), np.int64)
-    action_space = gym.spaces.Discrete(1_000_002, start=-1)
-
-    def __init__(self) -> None:
-        self.received: list[int] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.array([0]), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.received.append(int(action))
-        return np.array([len(self.received)]), 0.0, False, False, {}
-
-
-class Echo:
-    """Answers with the frame that it was shown, after some milliseconds."""
-
-    def act(self, observation: Any, decision: Any) -> int:
-        time.sleep(0.015)
-        return int(observation[0])
-
-
 def raises() -> Any:
     raise RuntimeError("no weights here")
-
-
-@contextmanager
-def served(make_policy: Any = Echo, workers: int = 2, **arguments: Any) -> Iterator[PolicyServer]:
-    with PolicyServer(make_policy, "tcp://127.0.0.1:0", workers, backend="thread", **arguments) as server:
-        yield server
 
 
 def play(address: str, frames: int, env: Line | None = None, **arguments: Any) -> Any:
@@ -77,32 +43,6 @@ def play(address: str, frames: int, env: Line | None = None, **arguments: Any) -
     env = env or Line()
     runner = AsyncRunner(lambda: env, address, default_action=DEFAULT, **given)
     return runner.run(frames=frames, on_frame=on_frame)
-
-
-class Guest:
-    """A loop's end of one connection, by hand."""
-
-    def __init__(self, address: str, worker: int = 0, workers: int = 1, session: str = "one") -> None:
-        self.end = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10)
-        hello = Hello(Line.observation_space, Line.action_space, None, False, 0, worker, workers, session)
-        handshake = ClientHandshake(hello)
-        self.end.sendall(handshake.begin())
-        while wants := handshake.wants():
-            data = self.end.recv(wants)
-            assert data, "the server has closed the connection"
-            self.end.sendall(handshake.receive(data))
-        self.tickets, self.answers = Tickets(Line.observation_space), Answers(Line.action_space)
-
-    def ticket(self, frame: int) -> bytes:
-        body = bytearray(self.tickets.observation_bytes)
-        self.tickets.write_observation(body, np.array([frame]))
-        return self.tickets.head(Ticket(0, frame, 0, frame, frame, False)) + bytes(body)
-
-    def ask(self, frame: int) -> int:
-        self.end.sendall(self.ticket(frame))
-        record = self.end.recv(1 << 16, socket.MSG_PEEK)
-        size = HEADER.unpack_from(record)[3] + HEADER.size
-        return int(self.answers.read(bytearray(self.end.recv(size, socket.MSG_WAITALL)))[0])
 
 
 def test_a_loop_that_vanishes_within_a_record_frees_its_worker() -> None:
@@ -135,7 +75,7 @@ def test_the_same_worker_of_the_same_run_takes_the_place_of_its_lost_connection(
     [
         (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(64), b"the other end sent b'GET ' where a record begins"),
         (HEADER.pack(MAGIC, 9, 1, 9, 0, 0, 0, 0, 0, 0), b"speaks version 9 of the wire format"),
-        (HEADER.pack(MAGIC, 1, 1, 2_000_000_000, 0, 0, 0, 0, 0, 0), b"announced 2000000000 bytes in a record HELLO"),
+        (HEADER.pack(MAGIC, 2, 10, 2_000_000_000, 0, 0, 0, 0, 0, 0), b"announced 2000000000 bytes in a record KNOCK"),
     ],
     ids=["web", "version", "size"],
 )
@@ -212,8 +152,8 @@ def impostor(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     ("says", "sentence"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n" + bytes(64), "sent b'HTTP' where a record begins with b'AWRP'"),
-        (HEADER.pack(MAGIC, 7, 2, 9, 0, 0, 0, 0, 0, 0), "speaks version 7 of the wire format, and this end version 1"),
-        (HEADER.pack(MAGIC, 1, 2, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record CHALLENGE"),
+        (HEADER.pack(MAGIC, 7, 2, 9, 0, 0, 0, 0, 0, 0), "speaks version 7 of the wire format, and this end version 2"),
+        (HEADER.pack(MAGIC, 2, 2, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record CHALLENGE"),
     ],
     ids=["web", "version", "size"],
 )
@@ -236,9 +176,10 @@ def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame
                 end.sendall(said)
         end.sendall(handshake.welcome())
         tickets, answers = Tickets(Line.observation_space), Answers(space)
-        while record := end.recv(tickets.record_bytes, socket.MSG_WAITALL):
-            ticket, _ = tickets.read(bytearray(record))
-            end.sendall(answers.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
+        record, answer = tickets.record(), answers.record()
+        while end.recv_into(record.data, 0, socket.MSG_WAITALL):
+            ticket, _ = record.read()
+            end.sendall(answer.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
 
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="worker 0 answered .*1500000.* no action of"):
         report = play(address, 20, workers=1)
@@ -254,11 +195,12 @@ def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
                 end.sendall(said)
         end.sendall(handshake.welcome())
         tickets, answers = Tickets(Line.observation_space), Answers(Line.action_space)
-        while record := end.recv(tickets.record_bytes, socket.MSG_WAITALL):
-            ticket, _ = tickets.read(bytearray(record))
+        record, answer = tickets.record(), answers.record()
+        while end.recv_into(record.data, 0, socket.MSG_WAITALL):
+            ticket, _ = record.read()
             if ticket.number == 5:
                 ticket = ticket._replace(number=4)
-            end.sendall(answers.write(ticket, (0, 0, 0, 0), 1, None))
+            end.sendall(answer.write(ticket, (0, 0, 0, 0), 1, None))
 
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="answered ticket 4, and was asked ticket 5"):
         report = play(address, 30, workers=1)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, Chunk, plan
 from async_wrappers.latency import Trace
-from async_wrappers.live.journey import ClockOffset, Journey, parts_ms
+from async_wrappers.live.journey import ClockOffset, RoundTrip, parts_ms
 from async_wrappers.live.remote.server import PolicyServer
 from tests.worlds.recording_env import PRIME, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering
@@ -36,7 +36,7 @@ def test_the_offset_is_as_sure_as_it_says_and_the_parts_are_the_round_trip(
         received = now + out + offset
         server = received, received + queue, received + queue + inference, received + queue + inference + sending
         here = server[-1] - offset + back
-        journey = clock.journey(now, server, here)
+        journey = clock.journey(RoundTrip(1, now, *server, here))
         assert journey is not None
         assert abs(journey.out - out) <= journey.doubt + 1
         assert (journey.queue, journey.inference) == (queue, inference)
@@ -47,15 +47,46 @@ def test_the_offset_is_as_sure_as_it_says_and_the_parts_are_the_round_trip(
 
 @pytest.mark.parametrize("server", [(5, 4, 6, 7), (0, 0, 0, 200), (9, 8, 7, 6)])
 def test_times_that_cannot_be_are_no_journey(server: tuple[int, int, int, int]) -> None:
-    assert ClockOffset().journey(0, server, 100) is None
+    assert ClockOffset().journey(RoundTrip(1, 0, *server, 100)) is None
+
+
+def exchange(server: int, at: int, ahead: int, way: int = 1_000) -> RoundTrip:
+    """A ticket of a server whose clock is ahead, with the same way out and back."""
+    times = [at + ahead + way, at + ahead + way, at + ahead + way + 50, at + ahead + way + 50]
+    return RoundTrip(server, at, *times, at + 2 * way + 50)
+
+
+def test_a_server_that_starts_again_and_a_clock_that_jumps_begin_the_estimate_anew() -> None:
+    clock = ClockOffset()
+    for server, ahead in ((1, 0), (2, 5_000), (2, 70_000), (2, -70_000)):
+        trips = [exchange(server, at, ahead) for at in range(0, 10_000_000, 1_000_000)]
+        assert {clock.journey(trip) for trip in trips} == {(1_000, 0, 50, 1_000, 1_000)}
+
+
+def test_the_shortest_exchange_is_forgotten_after_sixty_four() -> None:
+    clock = ClockOffset()
+    doubts = [clock.journey(exchange(1, at, 0, 100 if at == 0 else 1_000)) for at in range(70)]
+    assert [journey.doubt for journey in doubts if journey is not None] == [100] * 64 + [1_000] * 6
 
 
 def test_a_table_of_parts_has_a_row_for_each() -> None:
-    table = parts_ms([Journey(1_000_000, 0, 3_000_000, 2_000_000, 500_000)] * 2)
+    ahead = 10**12
+    times = [ahead + at for at in (1_000_000, 1_000_000, 4_000_000, 4_000_000)]
+    table = parts_ms([RoundTrip(1, 0, *times, 5_000_000)] * 2)
     assert {name: row["p50"] for name, row in table.items()} == {
-        **{"out": 1.0, "queue": 0.0, "inference": 3.0, "back": 2.0, "doubt": 0.5, "round_trip": 6.0}
+        **{"out": 1.0, "queue": 0.0, "inference": 3.0, "back": 1.0, "doubt": 1.0, "round_trip": 5.0}
     }
     assert parts_ms([]) == {}
+
+
+def test_servers_that_take_turns_have_clocks_of_their_own() -> None:
+    def trip(server: int, ahead: int, at: int, way: int) -> RoundTrip:
+        return RoundTrip(server, at, *[ahead + at + way] * 4, at + 2 * way)
+
+    ways = (10**5, 10**6, 10**6, 10**6)
+    trips = [trip(server, 10**12 * server, 10**9 * at, way) for at, way in enumerate(ways) for server in (1, 2)]
+    doubts = parts_ms(trips)["doubt"]
+    assert (doubts["p50"], doubts["max"]) == (0.1, 0.1)  # of the quickest exchange with each
 
 
 class Replayed(Trace):

@@ -70,7 +70,7 @@ def shake(
         challenge = server.receive(bytes([byte]))
     for byte in challenge:
         proof = client.receive(bytes([byte]))
-    for byte in proof:
+    for byte in proof:  # and the hello
         server.receive(bytes([byte]))
     for byte in server.welcome():
         client.receive(bytes([byte]))
@@ -114,7 +114,8 @@ def test_a_proof_serves_neither_end_a_second_time_nor_the_other_end() -> None:
         client, server = ClientHandshake(HELLO, b"one"), ServerHandshake(Declared(), WELCOME, b"one")
         proof = feed(client, feed(server, client.begin()))
         feed(server, proof)
-        proofs |= {json.loads(each[HEADER.size :])["proof"] for each in (proof, server.welcome())}
+        size = HEADER.size + checked(proof, {Kind.PROOF: (0, 1000)}).size
+        proofs |= {json.loads(each[HEADER.size :])["proof"] for each in (proof[:size], server.welcome())}
     assert len(proofs) == 4
 
 
@@ -148,7 +149,7 @@ def test_a_space_too_long_to_describe_is_refused_with_the_remedy() -> None:
     bounds = np.arange(200_000, dtype=np.float64)
     wide = spaces.Box(bounds, bounds + 1, dtype=np.float64)
     with pytest.raises(ValueError, match="use bounds that are equal for all numbers of a Box"):
-        ClientHandshake(Hello(wide, PICTURE, None, False, 0, 0, 1, "s")).begin()
+        ClientHandshake(Hello(wide, PICTURE, None, False, 0, 0, 1, "s"))
 
 
 def feed(end: ClientHandshake | ServerHandshake, data: bytes) -> bytes:
@@ -198,18 +199,26 @@ def test_tickets_and_answers_come_back_from_their_records(
     value, left = space.sample(), {"value": np.float32(0.5)}
     ticket = Ticket(seed, *numbers, eval_mode)
     tickets = Tickets(space)
-    body = bytearray(tickets.observation_bytes)
-    tickets.write_observation(body, value)
-    record = tickets.head(ticket) + body
-    assert len(record) == tickets.record_bytes
-    assert checked(record, tickets.sizes).number == ticket.number
-    told, shown = tickets.read(bytearray(record))
+    record = tickets.record()
+    record.show(value)
+    record.order(ticket, seed)
+    assert len(record.data) == tickets.record_bytes
+    assert record.is_whole(tickets.record_bytes)
+    assert checked(record.data, tickets.sizes).number == ticket.number
+    again = tickets.record()
+    again.data[:] = record.data
+    told, shown = again.read()
     assert told == ticket
     assert same(shown, value)
     answers = Answers(space, spaces.Dict({"value": spaces.Box(0, 1, ())}))
-    record = answers.write(ticket, numbers, value, left)
-    assert checked(record, answers.sizes).times == numbers
-    action, extras = answers.read(record)
+    sent = bytes(answers.record().write(ticket, numbers, value, left))
+    assert len(sent) == answers.answer_bytes
+    assert sent.startswith(answers.begins(ticket, seed))
+    assert checked(sent, answers.sizes).times == numbers
+    answer = answers.record()
+    answer.data[: len(sent)] = sent
+    action, extras = answer.read()
+    assert answer.times == numbers
     assert same(action, value)
     assert extras == left
 
@@ -226,18 +235,34 @@ def same(one: Any, other: Any) -> bool:
     ("record", "sentence"),
     [
         (b"GET / HTTP/1.1\r\n" + bytes(80), "it is no end of async_wrappers"),
-        (HEADER.pack(MAGIC, 7, 1, 2, 0, 0, 0, 0, 0, 0), "version 7 of the wire format, and this end version 1"),
-        (HEADER.pack(MAGIC, VERSION, 99, 2, 0, 0, 0, 0, 0, 0), "sent a record of kind 99 where HELLO comes"),
-        (HEADER.pack(MAGIC, VERSION, 7, 2, 0, 0, 0, 0, 0, 0), "sent a record ANSWER where HELLO comes"),
-        (HEADER.pack(MAGIC, VERSION, 1, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record HELLO"),
-        (encoded(Kind.HELLO, pickle.dumps([1, 2])), "sent a record HELLO that is no JSON"),
-        (encoded(Kind.HELLO, b"[" * 100_000), "sent a record HELLO that is no JSON"),
-        (encoded(Kind.HELLO, b"[]"), "sent no nonce of the type str where one belongs"),
+        (HEADER.pack(MAGIC, 7, 1, 2, 0, 0, 0, 0, 0, 0), "version 7 of the wire format, and this end version 2"),
+        (HEADER.pack(MAGIC, VERSION, 99, 2, 0, 0, 0, 0, 0, 0), "sent a record of kind 99 where KNOCK comes"),
+        (HEADER.pack(MAGIC, VERSION, 7, 2, 0, 0, 0, 0, 0, 0), "sent a record ANSWER where KNOCK comes"),
+        (HEADER.pack(MAGIC, VERSION, 10, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record KNOCK"),
+        (encoded(Kind.KNOCK, pickle.dumps([1, 2])), "sent a record KNOCK that is no JSON"),
+        (encoded(Kind.KNOCK, b"[" * 4_000), "sent a record KNOCK that is no JSON"),
+        (encoded(Kind.KNOCK, b"[]"), "sent no nonce of the type str where one belongs"),
     ],
 )
-def test_a_record_that_is_no_hello_is_refused_in_one_sentence(record: bytes, sentence: str) -> None:
+def test_a_record_that_is_no_knock_is_refused_in_one_sentence(record: bytes, sentence: str) -> None:
     with pytest.raises(WireError, match=sentence):
         feed(ServerHandshake(Declared(), WELCOME), record)
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (encoded(Kind.KNOCK, json.dumps({"nonce": "0" * 5_000}).encode()), "announced 5013 bytes in a record KNOCK"),
+        (encoded(Kind.HELLO, json.dumps(HELLO.to_json()).encode()), "sent a record HELLO where KNOCK comes"),
+    ],
+)
+def test_whoever_has_not_proven_the_token_has_nothing_large_kept_for_it(record: bytes, sentence: str) -> None:
+    with pytest.raises(WireError, match=sentence):
+        feed(ServerHandshake(Declared(), WELCOME, b"one"), record)
+    server = ServerHandshake(Declared(), WELCOME, b"one")
+    feed(server, encoded(Kind.KNOCK, b'{"nonce": "0"}'))
+    with pytest.raises(WireError, match="a record HELLO where PROOF comes"):
+        feed(server, encoded(Kind.HELLO, json.dumps(HELLO.to_json()).encode()))
 
 
 def test_a_header_that_announces_two_gigabytes_is_refused_before_anything_is_allocated() -> None:
@@ -329,7 +354,9 @@ def test_hostile_records_are_refused_by_either_end_and_leave_nothing(
 
 def answer_all(data: bytes, token: bytes | None) -> None:
     """Give hostile bytes to both ends, and as tickets and as answers."""
-    for end in (ServerHandshake(Declared(), WELCOME, token), ClientHandshake(HELLO, token)):
+    proven = ServerHandshake(Declared(), WELCOME)
+    feed(proven, encoded(Kind.KNOCK, b'{"nonce": "0"}') + encoded(Kind.PROOF, b'{"proof": ""}'))
+    for end in (ServerHandshake(Declared(), WELCOME, token), proven, ClientHandshake(HELLO, token)):
         try:
             feed(end, data)
         except WireError as error:
@@ -344,7 +371,9 @@ def answer_all(data: bytes, token: bytes | None) -> None:
                 record = reader.feed(left[:wants])
                 left = left[wants:]
                 if record is not None and record.header.kind == Kind.TICKET:
-                    Tickets(NESTED).read(bytearray(HEADER.size) + record.payload)
+                    ticket = Tickets(NESTED).record()
+                    ticket.data[HEADER.size :] = record.payload
+                    ticket.read()
         except WireError as error:
             assert 0 < len(str(error)) < 2000
 

@@ -1,0 +1,239 @@
+"""What a policy server stands: peers that say nothing, ends that vanish in a queue, workers that cannot start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_wrappers import AsyncRunner
+from async_wrappers.live.remote import server as server_module
+from async_wrappers.live.remote.address import Address
+from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
+from async_wrappers.live.remote.server import PolicyServer
+from tests.worlds.served import Echo, Guest, Line, served
+
+TOKEN = "a token of a test"
+
+
+def connected(server: PolicyServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), timeout=10)
+
+
+def test_a_hundred_peers_that_say_nothing_keep_nobody_out() -> None:
+    with ExitStack() as silent, served(workers=1, token=TOKEN) as server:
+        for _ in range(100):
+            silent.enter_context(connected(server))
+        time.sleep(0.2)
+        assert Guest(server.address, token=TOKEN.encode()).ask(7) == 7
+
+
+def test_a_hundred_peers_that_have_no_token_and_wait_for_nothing_keep_nobody_out() -> None:
+    hello = Hello(Line.observation_space, Line.action_space, None, False, 0, 0, 1, "a session")
+    with ExitStack() as knocking, served(workers=1, token=TOKEN) as server:
+        for _ in range(100):
+            knocking.enter_context(connected(server)).sendall(ClientHandshake(hello).begin())
+        time.sleep(0.2)
+        assert Guest(server.address, token=TOKEN.encode()).ask(7) == 7
+
+
+def said_hello(server: PolicyServer, session: str) -> socket.socket:
+    """Return a connection that has said hello, and waits for a worker."""
+    end = connected(server)
+    handshake = ClientHandshake(Hello(Line.observation_space, Line.action_space, None, False, 0, 0, 1, session))
+    end.sendall(handshake.begin())
+    said = b""
+    while not said:
+        said = handshake.receive(end.recv(handshake.wants()))
+    end.sendall(said)
+    return end
+
+
+def test_a_connection_that_ends_while_it_waits_does_not_take_the_worker_from_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "_QUEUE", 30.0)
+    with served(workers=1) as server:
+        first = Guest(server.address)
+        gone = said_hello(server, "gone")
+        time.sleep(0.1)
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, so it cannot be sent to
+        gone.close()
+        waits = said_hello(server, "waits")
+        time.sleep(0.1)
+        first.end.close()
+        waits.settimeout(10)
+        assert waits.recv(4) == b"AWRP"
+        waits.close()
+
+
+def test_no_more_connections_wait_for_a_worker_than_the_server_can_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_QUEUE", 30.0)
+    monkeypatch.setattr(server_module, "_VISITORS", 3)
+    with ExitStack() as held, served(workers=1) as server:
+        first = Guest(server.address)
+        for number in range(4):
+            held.enter_context(said_hello(server, f"run {number}"))
+        with pytest.raises(Refused, match="all 1 workers are busy with other runs"):
+            Guest(server.address, session="one more")
+        assert first.ask(8) == 8
+
+
+class Odd(Exception):
+    """Can be pickled, and not unpickled."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class Raising:
+    """Answers the frame's number, but raises on frame 3."""
+
+    def act(self, observation: Any, decision: Any) -> int:
+        if observation[0] == 3:
+            raise Odd(1, 2)
+        return int(observation[0])
+
+
+@pytest.mark.filterwarnings("ignore:worker 0 of the policy server raised")
+def test_an_exception_that_cannot_be_unpickled_ends_a_workers_thread_and_not_the_server() -> None:
+    with served(Raising, workers=1) as server:
+        guest = Guest(server.address)
+        guest.end.sendall(guest.ticket(3))
+        assert b"Odd: 1 and 2" in guest.end.recv(1 << 16)
+        assert Guest(server.address, session="another").ask(4) == 4
+
+
+def test_the_servers_end_of_a_policy_that_cannot_be_made_is_its_exception_whatever_it_is() -> None:
+    def make() -> Any:
+        raise Odd(3, 4)
+
+    with pytest.raises(Odd, match="3 and 4"), served(make):
+        pass
+
+
+def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(Raising, workers=1) as server:
+        start, failed = server._station, threading.Event()
+
+        def fail_once(number: int) -> Any:
+            if not failed.is_set():
+                failed.set()
+                raise OSError("no more processes")
+            return start(number)
+
+        monkeypatch.setattr(server, "_station", fail_once)
+        guest = Guest(server.address)
+        with pytest.warns(RuntimeWarning, match="cannot be started, and is tried again: OSError"):
+            guest.end.sendall(guest.ticket(3))
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                with suppress(Refused):
+                    again = Guest(server.address, session="another")
+                    break
+        assert failed.is_set()
+        assert again.ask(5) == 5
+
+
+def test_a_worker_that_does_not_take_its_connection_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_PATIENCE", 0.3)
+    with served(workers=2) as server:
+        assert server._parts is not None
+        stuck = server._parts.stations[0]
+        near, far = socket.socketpair()
+        near.settimeout(0.3)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        with suppress(TimeoutError):
+            while True:
+                near.send(bytes(1 << 10))
+        door, stuck.door = stuck.door, near
+        with pytest.raises((AssertionError, ConnectionError)):
+            Guest(server.address).ask(1)
+        assert Guest(server.address, session="another").ask(2) == 2
+        far.close()
+        door.close()
+
+
+def test_a_server_that_was_closed_says_so() -> None:
+    server = PolicyServer(Echo, "tcp://127.0.0.1:0", backend="thread")
+    with server:
+        pass
+    with pytest.raises(RuntimeError, match="has been closed: make another one"):
+        server.__enter__()
+
+
+def test_a_server_that_ends_leaves_the_path_to_another_one_that_has_taken_it(tmp_path: Path) -> None:
+    path = tmp_path / "policy.sock"
+    with PolicyServer(Echo, f"unix://{path}", backend="thread"):
+        path.unlink()
+        with PolicyServer(Echo, f"unix://{path}", backend="thread"):
+            taken = os.stat(path).st_ino
+    assert not path.exists()
+    first = PolicyServer(Echo, f"unix://{path}", backend="thread")
+    first.__enter__()
+    path.unlink()
+    with PolicyServer(Echo, f"unix://{path}", backend="thread"):
+        taken = os.stat(path).st_ino
+        first.close()
+        assert os.stat(path).st_ino == taken
+
+
+def test_an_address_that_another_server_took_before_this_one_listens_is_a_sentence() -> None:
+    end, address = Address.of("address", "tcp://127.0.0.1:0").bound()
+    other, _ = Address.of("address", address.text).bound()  # neither listens yet
+    address.listen(end, 1)
+    with pytest.raises(OSError, match=f"^{address.text} is in use: end the server that listens there"):
+        address.listen(other, 1)
+    end.close()
+    other.close()
+
+
+def test_a_server_and_a_runner_speak_over_ipv6_or_say_that_the_machine_does_not() -> None:
+    server = PolicyServer(Echo, "tcp://[::1]:0", 2, backend="thread")
+    try:
+        server.__enter__()
+    except OSError as error:
+        assert str(error).startswith("cannot bind tcp://[::1]:0: ")
+        return
+    with server:
+        assert server.address.startswith("tcp://[::1]:")
+        runner = AsyncRunner(Line, server.address, 2, 50, backend="thread", latency=0.015, default_action=-1)
+        assert runner.run(frames=20).frames["fresh"] > 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://::1:5555",
+        "tcp://[::1]",
+        "tcp://host",
+        "tcp://host:99999",
+        "tcp://me@host:5555",
+        "host:5555",
+        "unix://",
+        5,
+    ],
+)
+def test_what_is_no_address_is_refused_with_an_example_of_each_kind(text: Any) -> None:
+    with pytest.raises(ValueError, match=r"'tcp://192.168.1.7:5555', 'tcp://\[fd00::7\]:5555' or 'unix://"):
+        Address.of("address", text)
+
+
+def test_an_address_has_a_host_and_a_port() -> None:
+    for text, host, is_local in (
+        ("tcp://[::1]:5555", "::1", True),
+        ("tcp://[fd00::7]:5555", "fd00::7", False),
+        ("tcp://127.0.0.9:5555", "127.0.0.9", True),
+        ("tcp://0.0.0.0:5555", "0.0.0.0", False),
+        ("tcp://gpu:5555", "gpu", False),
+    ):
+        address = Address.of("address", text)
+        assert (address.host, address.port, address.is_local) == (host, 5555, is_local)

@@ -1,0 +1,165 @@
+"""The loop's end of the wire by itself: frames that leave in pieces, answers that come so, servers that are wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from async_wrappers.live.inference.transport import Ready
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.remote.address import Address, RemotePolicy
+from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
+from async_wrappers.live.remote.transport import RemoteTransport
+from async_wrappers.live.remote.wire import Answers, Tickets
+from async_wrappers.live.run_spec import LoopConfig
+from async_wrappers.schedule.stagger import NoStagger
+
+LARGE = gym.spaces.Box(0, 255, (1 << 20,), np.uint8)  # more than the network takes at once
+SMALL = gym.spaces.Box(0, 9, (2,), np.int64)
+ACTIONS = gym.spaces.Discrete(1_000)
+
+
+class Served:
+    """A server by hand: greets each connection, and reads when it is told to."""
+
+    def __init__(self, space: gym.Space[Any], workers: int) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.ends: dict[int, socket.socket] = {}
+        self.tickets, self.answers = Tickets(space), Answers(ACTIONS)
+        self._workers = workers
+        threading.Thread(target=self._greet, daemon=True).start()
+
+    def _greet(self) -> None:
+        with suppress(OSError):
+            while True:
+                end, _ = self.listener.accept()
+                end.settimeout(10)
+                handshake = ServerHandshake(Declared(), Welcome("by hand", self._workers))
+                while (wants := handshake.wants()) and (data := end.recv(wants)):
+                    if said := handshake.receive(data):
+                        end.sendall(said)
+                if handshake.hello is not None:  # else a busy machine let it take too long, and it is made again
+                    self.ends[handshake.hello.worker] = end
+                    end.sendall(handshake.welcome())
+
+    def read(self, worker: int) -> tuple[Ticket, Any]:
+        record = self.tickets.record()
+        view = memoryview(record.data)
+        while len(view):
+            view = view[self.ends[worker].recv_into(view) :]
+        assert record.is_whole(len(record.data))
+        return record.read()
+
+    def answer(self, worker: int, ticket: Ticket, action: int) -> None:
+        self.ends[worker].sendall(self.answers.record().write(ticket, (0, 0, 0, 0), action, None))
+
+
+@contextmanager
+def pair(space: gym.Space[Any], workers: int, warns: Any = print) -> Iterator[tuple[RemoteTransport, Served]]:
+    """Give both ends of `workers` connections."""
+    server = Served(space, workers)
+    layout = SharedLayout(space, ACTIONS, workers, learners=0, journal_capacity=8)
+    remote = RemotePolicy(Address.of("address", server.address))
+    transport = RemoteTransport(layout, LoopConfig(workers, 50, NoStagger()), remote, warns)
+    try:
+        assert {each.worker for each in events(transport, workers) if isinstance(each, Ready)} == set(range(workers))
+        yield transport, server
+    finally:
+        transport.close()
+        server.listener.close()
+        for end in server.ends.values():
+            end.close()
+
+
+def events(transport: RemoteTransport, count: int) -> list[Ready | Finished]:
+    """Return the next events, as many as that."""
+    found: list[Ready | Finished] = []
+    deadline = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline:
+        found += transport.collect(time.monotonic_ns() + 10_000_000)
+    return found
+
+
+def ticket(number: int) -> Ticket:
+    return Ticket(0, number, 0, number, number, False)
+
+
+def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
+    with pair(LARGE, 3) as (transport, server):
+        for connection in transport._connections:
+            assert connection.end is not None
+            connection.end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        found: dict[int, tuple[Ticket, Any]] = {}
+
+        def read(worker: int) -> None:
+            found[worker] = server.read(worker)
+            server.answer(worker, found[worker][0], worker)
+
+        transport.publish(1, np.full(LARGE.shape, 1, np.uint8))
+        transport.start(0, ticket(1))
+        transport.start(1, ticket(1)._replace(frame=7))  # of the same frame, while the first has not left
+        transport.publish(2, np.full(LARGE.shape, 2, np.uint8))
+        transport.start(2, ticket(2))
+        transport.publish(3, np.full(LARGE.shape, 3, np.uint8))
+        assert transport._unsent == 3
+        readers = [threading.Thread(target=read, args=(worker,)) for worker in range(3)]
+        for reader in readers:
+            reader.start()
+        finished = events(transport, 3)
+        for reader in readers:
+            reader.join(10)
+        assert {(each.worker, each.number, each.action) for each in finished if isinstance(each, Finished)} == {
+            *{(0, 1, 0), (1, 1, 1), (2, 2, 2)}
+        }
+        for worker, (number, frame) in enumerate(((1, 1), (1, 7), (2, 2))):
+            told, shown = found[worker]
+            assert (told.number, told.frame) == (number, frame)
+            assert (shown == number).all()
+
+
+def test_an_answer_that_comes_byte_by_byte_is_one_answer() -> None:
+    with pair(SMALL, 1) as (transport, server):
+        transport.publish(5, np.array([1, 2]))
+        transport.start(0, ticket(5))
+        told, shown = server.read(0)
+        assert (told, shown.tolist()) == (ticket(5), [1, 2])
+        for byte in bytes(server.answers.record().write(told, (1, 2, 3, 4), 99, None)):
+            assert transport.collect(0) == []
+            server.ends[0].sendall(bytes([byte]))
+            time.sleep(0.001)
+        (finished,) = events(transport, 1)
+        assert isinstance(finished, Finished)
+        assert (finished.fate, finished.action, finished.trip[2:6]) == (Fate.DONE, 99, (1, 2, 3, 4))  # type: ignore[index]
+
+
+def test_losses_that_differ_in_numbers_alone_are_told_once() -> None:
+    told: list[str] = []
+    with pair(SMALL, 1, told.append) as (transport, server):
+        for number in (11, 12, 13):
+            transport.publish(number, np.array([1, 2]))
+            transport.start(0, ticket(number))
+            asked, _ = server.read(0)
+            server.answer(0, asked._replace(number=number + 100), 5)
+            lost, again = events(transport, 2)
+            assert isinstance(lost, Finished)
+            assert lost.fate == Fate.LOST
+            assert isinstance(again, Ready)
+    assert len(told) == 1
+    assert "answered ticket 111, and was asked ticket 11; worker 0 connects again" in told[0]
+
+
+def test_a_family_of_addresses_that_the_machine_has_not_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Address.resolved
+    monkeypatch.setattr(Address, "resolved", lambda address: [(9_999, ("here", 1)), *found(address)])
+    with pair(SMALL, 1) as (transport, _):
+        assert transport.trouble is None
