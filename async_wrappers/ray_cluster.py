@@ -49,7 +49,10 @@ def joined() -> str | None:
 
 
 def connect_to_ray(
-    address: str | None, cpus: int | None = None, runtime_env: Mapping[str, Any] | None = None, what: str = "address"
+    address: str | None,
+    cpus: int | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    niceness: int | None = None,
 ) -> None:
     """Connect this process, from its main thread; signals keep their handlers.
 
@@ -59,7 +62,7 @@ def connect_to_ray(
         address: Of the cluster; None starts one on this machine, for this process alone, on the loopback.
         cpus: That a Ray of its own has; None for as many as the machine.
         runtime_env: Ray's, for the processes on all nodes.
-        what: The name of the address, for messages.
+        niceness: Of the workers of a Ray of its own; None for Ray's, which is 15.
 
     Raises:
         NoCluster: None answers.
@@ -68,9 +71,11 @@ def connect_to_ray(
     with extra("Ray", "ray"):
         import ray
     if address is not None:
-        refuse_silent(address, what)
+        refuse_silent(address)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    own = {"address": "local", "num_cpus": cpus, "include_dashboard": False, "dashboard_host": LOOPBACK}
+    own: dict[str, Any] = {"address": "local", "num_cpus": cpus, "include_dashboard": False, "dashboard_host": LOOPBACK}
+    if niceness is not None:
+        own["_system_config"] = {"worker_niceness": niceness}
     where = {"address": address} if address else {**own, "_node_ip_address": LOOPBACK}
     given = dict(runtime_env or {})
     # Without the second variable, Ray hides a node's accelerators from a process that asks for none.
@@ -84,7 +89,7 @@ def connect_to_ray(
             ray.init(**where, runtime_env=given, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())  # of another Python or Ray, several lines
-        raise NoCluster(f"{what} {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
+        raise NoCluster(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
     # Ray has replaced the handlers of signals. Only the main thread can put them back.
     with suppress(ValueError):
         for number, handler in handlers.items():
@@ -122,7 +127,7 @@ def _on_the_loopback() -> Iterator[None]:
         )
 
 
-def refuse_silent(address: str, what: str = "address") -> None:
+def refuse_silent(address: str) -> None:
     """Refuse an address where nobody listens, or somebody who is no Ray: Ray itself would try for minutes.
 
     Raises:
@@ -140,4 +145,4 @@ def refuse_silent(address: str, what: str = "address") -> None:
                 return
     except OSError as error:
         reason = str(error)
-    raise NoCluster(f"{what} {address}: no Ray cluster answers there ({reason}): see ray start --help")
+    raise NoCluster(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help")

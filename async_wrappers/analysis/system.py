@@ -88,7 +88,7 @@ def _isolation(root: Path, cores: int) -> Finding:
     isolated = _text(root / "sys/devices/system/cpu/isolated")
     if isolated:
         return Finding("isolated", f"cores {isolated}: give one of them as Realtime(core=...)")
-    last = cores - 1
+    last = max(os.sched_getaffinity(0))  # of the cores that this process may use
     remedy = f"for the rarest delays: boot with `isolcpus={last} nohz_full={last}`, and give Realtime(core={last})"
     return Finding("isolated", "no core", remedy if cores > 1 else None)
 

@@ -40,6 +40,7 @@ __all__ = ["LimitAction", "Limited", "Limiter", "Limits", "reports_sent"]
 _UNITS = ("per second", "per frame")
 _SOFT = 0.1  # share of rate and jerk at the beginning of a soft start
 _ROUNDINGS = 16  # steps of the action's type that rate and jerk must be larger than, to be kept exactly
+_FASTEST = 1e9  # frames per second
 
 Array = NDArray[np.float64]
 
@@ -138,13 +139,15 @@ class Limiter:
             raise ValueError(f"limits need actions of a Box of floats, got {space}")
         self._space, self._dtype, self._warns, self._warned = space, space.dtype, warns, False
         rate = FrameClock(fps).fps if limits.unit == "per second" else Fraction(1)
+        if rate > _FASTEST:
+            raise ValueError(f"fps must be at most {_FASTEST:g} frames per second for limits per second, got {fps!r}")
         low, high = self._shaped("low", limits.low, -np.inf), self._shaped("high", limits.high, np.inf)
         self._low, self._high = self._inwards(low, 1), self._inwards(high, -1)
         if (self._low > self._high).any():
             raise ValueError(f"limits must leave some actions of {space}, got low={limits.low!r}, high={limits.high!r}")
         self._rate = self._shaped("rate", limits.rate, np.inf) / float(rate)
         self._jerk = self._shaped("jerk", limits.jerk, np.inf) / float(rate) ** 2
-        self._refuse_too_fine(limits)
+        self._refuse_too_fine(limits, fps)
         self._is_finite = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
         self._limits_jerk = bool(np.isfinite(self._jerk).any())
         self._terms = self._reduced(1.0)
@@ -244,7 +247,7 @@ class Limiter:
         inner: Array = np.where(outside, np.nextafter(rounded, dtype.type(sign * np.inf)), rounded).astype(np.float64)
         return inner
 
-    def _refuse_too_fine(self, limits: Limits) -> None:
+    def _refuse_too_fine(self, limits: Limits, fps: Any) -> None:
         """Set the step of the action's type at its largest number, and refuse limits that it cannot keep."""
         largest = np.maximum(np.abs(self._low), np.abs(self._high))
         finite = np.isfinite(largest)
@@ -260,7 +263,7 @@ class Limiter:
             if (each < least).any():
                 raise ValueError(
                     f"{name} must be >= {float(least.max()):.2g} per frame, which {dtype} can tell apart, got "
-                    f"{getattr(limits, name)!r} {limits.unit}"
+                    f"{getattr(limits, name)!r} {limits.unit} at fps={fps!r}"
                 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,12 +33,19 @@ from async_wrappers import (
     probe_delay,
 )
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform, measure, summary
+from async_wrappers.latency.batches import LinearBatches
+from async_wrappers.live.adapters.lerobot import LeRobotMachine, lerobot_policy
+from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.served.runner import ServedRunner
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.plain import PlainSchedule
+from async_wrappers.schedule.served import ServedSchedule
+from async_wrappers.schedule.served_stream import ServedStream
 from async_wrappers.schedule.simulated import MOST_WORKERS, SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
 from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.default_action import RampDown
+from async_wrappers.wrappers.limits import LimitAction, Limits
 from tests.worlds.recording_env import RecordingEnv
 
 pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
@@ -77,6 +85,17 @@ VALUES: list[Any] = [
 
 
 HUGE = {str(value) for value in (10**9, 10**18, 10**30, 10**400, 1e308, 60)}
+
+
+class Joint:
+    """A robot of LeRobot's with one joint."""
+
+    observation_features = action_features = {"joint.pos": float}
+
+    def get_observation(self) -> None:
+        """It is never read."""
+
+    send_action = connect = disconnect = get_observation
 
 
 @dataclass(frozen=True)
@@ -129,6 +148,8 @@ RUNNER = {
 CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 SIMULATED |= {"max_age": None}
+SERVED: dict[str, Any] = {"latency": LinearBatches(0.004, 0.001), "environments": 3, "fps": 60, "playout": 2}
+SERVED |= {"accelerators": 1, "every": 1, "phases": "spread", "most": None, "seed": 0}
 MADE = {
     "RealtimeDelay": Made(
         with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop", "report_effect": True}
@@ -189,7 +210,36 @@ MADE = {
     "FrameClock": Made(FrameClock, {"fps": 60}),
     "PlainSchedule": Made(PlainSchedule, {"delay": 1, "noops": 1}),
     "SimulatedSchedule": Made(SimulatedSchedule, {**SIMULATED, "seed": 0}),
+    "ServedSchedule": Made(ServedSchedule, SERVED, ("environments", "accelerators")),
+    "ServedStream": Made(
+        lambda **arguments: ServedStream(ServedSchedule(**SERVED), **arguments), {"environment": 1, "max_age": 3}
+    ),
+    "ServedRunner": Made(
+        lambda **arguments: ServedRunner(RecordingEnv, lambda: len, **arguments),
+        {
+            **{name: value for name, value in SERVED.items() if name != "latency"},
+            "processes": 1,
+            "max_age": 3,
+            "start_timeout": 1.0,
+        },
+        ("environments", "accelerators"),
+    ),
     "RampDown": Made(RampDown, {"frames": 5, "hold": 1}),
+    "Limits": Made(
+        Limits, {"low": -1.0, "high": 1.0, "rate": 1.0, "jerk": 1.0, "unit": "per second", "soft_start": 0.0}
+    ),
+    "LimitAction": Made(
+        lambda **arguments: LimitAction(RecordingEnv(action_space=Box(-1, 1, (1,))), **arguments),
+        {"limits": Limits(rate=1.0), "fps": 50},
+    ),
+    "Realtime": Made(Realtime, {"priority": 50, "lock": True, "spin": None, "core": None}),
+    "LeRobotMachine": Made(
+        lambda **arguments: LeRobotMachine(Joint(), **arguments), {"judge": None, "low": -1.0, "high": 1.0}
+    ),
+    "lerobot_policy": Made(
+        lerobot_policy,
+        {"path": "x", "rename": None, "task": "", "length": None, "inference_delay": None, "seed": 0},
+    ),
     "AppliedActions": Made(with_env(AppliedActions), {"length": 2, "flat": False}),
     "CommittedActions": Made(
         lambda **arguments: CommittedActions(RealtimeDelay(RecordingEnv(), 2), **arguments),

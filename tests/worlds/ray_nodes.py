@@ -5,6 +5,7 @@ Its processes are no children of the test's, so that a test can tell what it lea
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ def hold() -> None:
     from ray.cluster_utils import Cluster
 
     small = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
+    os.environ.update(RAY_worker_niceness="0")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     try:
         cluster.add_node(num_cpus=2, **small)  # Ray starts a process for each at once

@@ -286,9 +286,15 @@ class LeRobotMachine:
         self.observation_space = Dict(spaces)
         shape = (len(self._joints),)
         try:
-            least, most = (np.broadcast_to(np.asarray(bound, np.float32), shape) for bound in (low, high))
-        except ValueError:
-            raise ValueError(f"low and high must be numbers, or {shape[0]} each, got {low!r} and {high!r}") from None
+            with np.errstate(over="ignore"):  # beyond float32 there is no bound
+                least, most = (np.broadcast_to(np.asarray(bound, np.float32), shape) for bound in (low, high))
+            fits = bool((least <= most).all())  # not of NaN
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"low and high must be numbers, or {shape[0]} each, and low <= high, got low={low!r} and high={high!r}"
+            )
         self.action_space = Box(least, most, dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -82,6 +82,8 @@ class OpenPI:
             function("observation", observation, "makes openpi's observation of the environment's")
         self._uri, self._observation, self._headers = uri, observation, None
         if api_key is not None:
+            if not isinstance(api_key, str) or not api_key:
+                raise ValueError(f"api_key must be the server's key as text, or None, got {api_key!r}")
             self._headers = {"Authorization": f"Api-Key {api_key}"}
         self._length = None if length is None else whole("length", length, 1, unit="entries")
         wait = number("wait", wait, "a finite number of seconds >= 0", lambda given: 0 <= given < 1e9)

@@ -113,10 +113,14 @@ def load_recording(directory: str | Path) -> Recording:
     Raises:
         ValueError: There is no recording, or a file is damaged.
     """
+    if not isinstance(directory, str | Path):
+        raise ValueError(f"directory must be that of a recording, a str or a Path, got {directory!r}")
     directory = Path(directory)
     path = directory / FACTS
     if not path.is_file():
-        raise ValueError(f"{str(directory)!r} must be a recording of AsyncRunner(record=...), but there is no {path}")
+        raise ValueError(
+            f"directory {str(directory)!r} must be a recording of AsyncRunner(record=...), but there is no {path}"
+        )
     with refuse_damage(path, "it cannot be read without its frame rate and spaces"):
         facts = json.loads(path.read_text(encoding="utf-8"))
         if facts.pop("format") != 1:

@@ -91,7 +91,8 @@ class _Courier:
         self._given: dict[int, tuple[int, int]] = {}  # by worker: version and updates of those that it has
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="courier to Ray", daemon=True)
-        connect_to_ray(workers.address, runtime_env=workers.runtime_env)  # a Ray of its own ends with this thread
+        # A Ray of its own ends with this thread. Its workers are as urgent as ordinary processes.
+        connect_to_ray(workers.address, runtime_env=workers.runtime_env, niceness=0)
         import ray
 
         self._ray = ray

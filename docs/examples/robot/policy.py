@@ -56,7 +56,10 @@ def main(run: str) -> None:
     """Write the weights of a run's newest checkpoint."""
     import torch
 
-    newest = max(Path(run, "checkpoints").glob("ckpt.*"), key=lambda path: int(path.suffix[1:]))
+    found = Path(run, "checkpoints").glob("ckpt.*")
+    newest = max(found, key=lambda path: int(path.suffix[1:]), default=None)
+    if newest is None:
+        sys.exit(f"{run} must be the directory of a run (--base_dir), but there is no checkpoint in {run}/checkpoints")
     network = torch.load(newest, map_location="cpu", weights_only=True)["agent"]["learner"]["network"]
     arrays = {}
     for k, n in enumerate((0, 2, 4)):  # the linear layers
@@ -67,4 +70,6 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 2:
+        sys.exit("usage: python docs/examples/robot/policy.py RUN, the --base_dir of a run of arm.gin")
+    main(sys.argv[1])

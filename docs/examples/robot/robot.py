@@ -16,6 +16,7 @@ import tempfile
 import threading
 from ctypes.util import find_library
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,12 @@ def main(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--away", type=float, default=2.0, help="seconds until it is started again (2)")
     parser.add_argument("--output", type=Path, default=Path(), help="folder of both pictures (here)")
     options = parser.parse_args(arguments)
+    for module in ("matplotlib", "PIL"):
+        if find_spec(module) is None:
+            parser.error(f"{module} draws the pictures: python -m pip install -e '.[mujoco,plot]'")
+    if not 0 < options.seconds < 3600 or not options.away >= 0:
+        parser.error(f"--seconds must be from 0 to 3600 and --away >= 0, got {options.seconds:g} and {options.away:g}")
+    options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "arm.npz")
         report = play(options.seconds, options.kill_at, options.away, log)

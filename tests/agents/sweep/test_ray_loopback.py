@@ -63,6 +63,13 @@ def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None
     assert ray.constants.ENABLE_RAY_CLUSTER  # as it was
 
 
+def test_workers_of_a_ray_of_ones_own_may_be_as_urgent_as_other_processes(fake: tuple[FakeRay, Any]) -> None:
+    ray, engine = fake
+    engine.connect_to_ray(None, niceness=0)
+    [(arguments, _)] = ray.started
+    assert arguments["_system_config"] == {"worker_niceness": 0}
+
+
 def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None:
     ray, engine = fake
     with socket.create_server(("127.0.0.1", 0)) as server:

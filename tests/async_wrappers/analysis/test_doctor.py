@@ -133,3 +133,9 @@ def test_what_is_no_number_is_a_usage_error(words: list[str], capsys: Any) -> No
         main(["doctor", *words])
     assert ended.value.code == 2
     assert f"doctor: {words[0][2:]} must be" in capsys.readouterr().err
+
+
+def test_the_core_to_isolate_is_one_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {4, 6})
+    remedy = findings(tmp_path)["isolated"].remedy or ""
+    assert "isolcpus=6 " in remedy and "Realtime(core=6)" in remedy

@@ -156,6 +156,7 @@ def test_an_answer_that_is_no_chunk_is_one_sentence(answer: Answer, error: type[
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        ({"uri": "ws://gpu:1", "api_key": 7}, "api_key must be the server's key as text, or None, got 7"),
         ({"uri": "gpu:8000"}, "uri must be an address such as 'ws://host:8000', got 'gpu:8000'"),
         ({"observation": 3}, "observation must be a function that makes openpi's observation"),
         ({"length": 0}, "length must be a whole number of entries >= 1, got 0"),

@@ -183,5 +183,7 @@ def test_rows_of_other_fields_and_damage_are_refused_in_a_sentence(tmp_path: Pat
     (tmp_path / "run" / "recording.json").write_text("{")
     with pytest.raises(ValueError, match=r"recording\.json is damaged"):
         load_recording(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"^directory must be that of a recording, a str or a Path, got 3$"):
+        load_recording(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"must be a recording of AsyncRunner\(record=...\), but there is no"):
         load_recording(tmp_path)

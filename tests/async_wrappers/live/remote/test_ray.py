@@ -169,12 +169,12 @@ class KillsAt:
 def test_a_killed_worker_is_replaced_and_counted_and_no_process_is_left(tmp_path: Path) -> None:
     before = set(os.listdir("/dev/shm"))
     with pytest.warns(RuntimeWarning, match="worker . on Ray was lost: .*; it is started again, and frames go on"):
-        report = play(tmp_path, partial(Echo, tmp_path), 300, on_frame=KillsAt(tmp_path, {20}), stop_after_missed=280)
+        report = play(tmp_path, partial(Echo, tmp_path), 200, on_frame=KillsAt(tmp_path, {20}), stop_after_missed=180)
     received = actions(tmp_path)
-    assert len(received) == 300
+    assert len(received) == 200
     assert report.workers["restarts"] == 2
     assert 1 <= report.lost["lost"] <= 2
-    assert max(received) > 200  # both are back
+    assert max(received) > 100  # they are back
     pids = [int(path.name.split()[1]) for path in tmp_path.glob("pid *")]
     deadline = time.monotonic() + 20
     while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
