@@ -50,7 +50,7 @@ class ProcessHosts:
         self._modules, self._threads = tuple(modules), threads
         self._processes: dict[int, _Process] = {}
         self._news: queue.SimpleQueue[Block | Lost | HostsFailed] = queue.SimpleQueue()
-        self._weights: tuple[bytes, int] = b"", -1
+        self._weights: tuple[list[Any], int] = [], -1
         # At exit multiprocessing waits for processes that are left without limit.
         self._at_exit = util.Finalize(self, _kill_all, (self._processes,), exitpriority=10)
 
@@ -68,7 +68,7 @@ class ProcessHosts:
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""
-        self._weights = pickle.dumps((portable(weights), version), protocol=5), version
+        self._weights = _parts((portable(weights), version)), version
 
     def submit(self, host: int, cut: bool = False) -> None:
         """See `HostEngine`."""
@@ -116,7 +116,7 @@ class _Process:
             self.process.start()
         theirs.close()
         self._closing = False
-        self._orders: queue.SimpleQueue[tuple[bytes, ...] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True),
             threading.Thread(target=self._write, name=f"host {host} writes", daemon=True),
@@ -124,10 +124,10 @@ class _Process:
         for thread in self._threads:
             thread.start()
 
-    def order(self, cut: bool, weights: bytes, version: int) -> None:
+    def order(self, cut: bool, weights: Sequence[Any], version: int) -> None:
         if version != self._version:
             self._version = version
-            self._orders.put((b"weights", weights))
+            self._orders.put((b"weights", *weights))
         self._orders.put((b"cut" if cut else b"play",))
 
     def _write(self) -> None:
@@ -193,34 +193,33 @@ def _kill_all(processes: Mapping[int, _Process]) -> None:
         each.process.kill()
 
 
-# Messages. A pickle tells the kind and what was found, and the lengths of the arrays that follow it.
+# Messages: the lengths of the large arrays, a pickle of all else, and the arrays.
 
 
-def _send(pipe: Any, kind: str, found: Any) -> None:
-    buffers: list[pickle.PickleBuffer] = []
+def _parts(value: Any) -> list[Any]:
+    """Return the parts of a message, of which large arrays are not copied."""
+    large: list[memoryview] = []
 
-    def beside(buffer: pickle.PickleBuffer) -> bool:
-        """Take a large array; return whether it is to stay in the pickle."""
-        large = buffer.raw().nbytes >= _LEAST
-        if large:
-            buffers.append(buffer)
-        return not large
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        """Return whether an array stays in the pickle."""
+        raw = buffer.raw()
+        if raw.nbytes < _LEAST:
+            return True
+        large.append(raw)
+        return False
 
-    content = pickle.dumps((kind, found), protocol=5, buffer_callback=beside)
-    pipe.send_bytes(pickle.dumps([each.raw().nbytes for each in buffers]))
-    pipe.send_bytes(content)
-    for each in buffers:
-        pipe.send_bytes(each.raw())
+    content = pickle.dumps(value, protocol=5, buffer_callback=stays)
+    return [pickle.dumps([each.nbytes for each in large]), content, *large]
 
 
-def _received(pipe: Any) -> tuple[str, Any]:
+def _received(pipe: Any) -> Any:
+    """Return what a message says."""
     lengths = pickle.loads(pipe.recv_bytes())
     content = pipe.recv_bytes()
-    buffers = [bytearray(length) for length in lengths]
-    for buffer in buffers:
-        pipe.recv_bytes_into(buffer)
-    kind, found = pickle.loads(content, buffers=buffers)
-    return kind, found
+    large = [bytearray(length) for length in lengths]
+    for each in large:
+        pipe.recv_bytes_into(each)
+    return pickle.loads(content, buffers=large)
 
 
 # In a host's process.
@@ -237,7 +236,7 @@ def _play(
 ) -> None:
     """Play what is ordered until the pipe closes."""
     become_child()
-    orders: queue.SimpleQueue[tuple[bytes, bytes]] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
     ending = threading.Event()
     results: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_orders, args=(pipe, orders, ending), daemon=True).start()
@@ -251,7 +250,7 @@ def _play(
             if ending.is_set():
                 break
             if what == b"weights":
-                host.load_weights(*pickle.loads(weights))
+                host.load_weights(*weights)
             else:
                 results.put(("block", host.play(cut=what == b"cut")))
     except BaseException as error:
@@ -270,12 +269,13 @@ def _read_orders(pipe: Any, orders: Any, ending: threading.Event) -> None:
     """Pass on orders as they come, so that the learner never waits until a block is played."""
     with suppress(EOFError, OSError):
         while (what := pipe.recv_bytes()) != b"end":
-            orders.put((what, pipe.recv_bytes() if what == b"weights" else b""))
+            orders.put((what, _received(pipe) if what == b"weights" else None))
     ending.set()
-    orders.put((b"end", b""))
+    orders.put((b"end", None))
 
 
 def _write_results(pipe: Any, results: Any) -> None:
     with suppress(OSError):
         while (result := results.get()) is not None:
-            _send(pipe, *result)
+            for part in _parts(result):
+                pipe.send_bytes(part)
