@@ -78,7 +78,7 @@ def test_rows_in_lockstep_are_sent_and_told_what_one_by_one_they_are(mode: Autor
     vector = VectorRealtimeDelay(lockstep, **terms)
     single = RealtimeDelay(limited([6]), **terms)
     vector.reset(seed=0)
-    actions = np.stack([np.ones(single.action_space.shape, np.float32)] * 2)
+    actions = np.stack([np.ones_like(single.action_space.sample())] * 2)
     told: list[Any] = []
     for _ in range(3):  # the third action lands on the last of six frames
         *_, terminated, _, info = vector.step(actions)
@@ -163,7 +163,7 @@ class Drawing(Sending):
 
 
 SENT = [[0.3, 0.6, 0.9], [0.3, 0.6]]  # of the decisions of episodes of 7 and 5 frames
-EXPECTED = {Sending: SENT, Drawing: [[1] * 3, [1] * 2]}
+EXPECTED: dict[Any, list[list[Any]]] = {Sending: SENT, Drawing: [[1] * 3, [1] * 2]}
 
 
 def recalled(kind: Any) -> list[Any]:
