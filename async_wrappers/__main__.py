@@ -317,6 +317,7 @@ def _networks(options: argparse.Namespace) -> None:
 
 
 def _probe(options: argparse.Namespace) -> int:
+    _refuse_no_directory(options.json)
     found = probe_delay(
         _maker(options.env, options.kwargs),
         episodes=options.episodes,
@@ -364,7 +365,14 @@ def _convert(options: argparse.Namespace) -> None:
     print(f"{done.episodes} episodes, {done.frames} frames: {done.path}")
 
 
+def _refuse_no_directory(file: str | None) -> None:
+    """Refuse a file that cannot be written, before what it is to hold takes its time."""
+    if file not in (None, "-") and not Path(str(file)).absolute().parent.is_dir():
+        raise ValueError(f"--json must be a file in a directory that exists, got {file!r}")
+
+
 def _doctor(options: argparse.Namespace) -> None:
+    _refuse_no_directory(options.json)
     found = examine(options.hz, options.seconds)
     facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
     if options.json not in (None, "-"):

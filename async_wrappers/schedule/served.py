@@ -267,11 +267,13 @@ class ServedSchedule:
 
 def _phases(phases: str | Sequence[int], environments: int, period: int) -> list[int]:
     """Return by how many nanoseconds each environment's frames begin later; `period` lies between two observations."""
-    if isinstance(phases, str):
+    listed = phases.tolist() if isinstance(phases, np.ndarray) else phases
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
         if phases not in ("spread", "together"):
             raise ValueError(f'phases must be "spread", "together" or a list of nanoseconds, got {phases!r}')
         return [period * number // environments if phases == "spread" else 0 for number in range(environments)]
-    given = [whole("phases", phase, 0, period - 1, unit="nanoseconds") for phase in phases]
-    if len(given) != environments:
-        raise ValueError(f"phases must have an entry for each of the {environments} environments, got {len(given)}")
-    return given
+    if len(listed) != environments:
+        raise ValueError(
+            f"phases must have an entry for each of the {environments} environments, got {len(listed)}: {phases!r:.80}"
+        )
+    return [whole("phases", phase, 0, period - 1, unit="nanoseconds") for phase in listed]

@@ -33,10 +33,14 @@ from async_wrappers import (
     probe_delay,
 )
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform, measure, summary
+from async_wrappers.latency.batches import LinearBatches
 from async_wrappers.live.adapters.lerobot import LeRobotMachine, lerobot_policy
 from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.served.runner import ServedRunner
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.plain import PlainSchedule
+from async_wrappers.schedule.served import ServedSchedule
+from async_wrappers.schedule.served_stream import ServedStream
 from async_wrappers.schedule.simulated import MOST_WORKERS, SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
 from async_wrappers.wrappers.chunk import Chunk
@@ -144,6 +148,8 @@ RUNNER = {
 CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 SIMULATED |= {"max_age": None}
+SERVED: dict[str, Any] = {"latency": LinearBatches(0.004, 0.001), "environments": 3, "fps": 60, "playout": 2}
+SERVED |= {"accelerators": 1, "every": 1, "phases": "spread", "most": None, "seed": 0}
 MADE = {
     "RealtimeDelay": Made(
         with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop", "report_effect": True}
@@ -204,6 +210,20 @@ MADE = {
     "FrameClock": Made(FrameClock, {"fps": 60}),
     "PlainSchedule": Made(PlainSchedule, {"delay": 1, "noops": 1}),
     "SimulatedSchedule": Made(SimulatedSchedule, {**SIMULATED, "seed": 0}),
+    "ServedSchedule": Made(ServedSchedule, SERVED, ("environments", "accelerators")),
+    "ServedStream": Made(
+        lambda **arguments: ServedStream(ServedSchedule(**SERVED), **arguments), {"environment": 1, "max_age": 3}
+    ),
+    "ServedRunner": Made(
+        lambda **arguments: ServedRunner(RecordingEnv, lambda: len, **arguments),
+        {
+            **{name: value for name, value in SERVED.items() if name != "latency"},
+            "processes": 1,
+            "max_age": 3,
+            "start_timeout": 1.0,
+        },
+        ("environments", "accelerators"),
+    ),
     "RampDown": Made(RampDown, {"frames": 5, "hold": 1}),
     "Limits": Made(
         Limits, {"low": -1.0, "high": 1.0, "rate": 1.0, "jerk": 1.0, "unit": "per second", "soft_start": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import ModuleType, SimpleNamespace
@@ -57,12 +58,13 @@ class Actor:
         died: Why its calls fail; None while it lives.
     """
 
-    def __init__(self, made: Any) -> None:
-        self._made = made
+    def __init__(self, made: Any, gate: threading.Event) -> None:
+        self._made, self._gate = made, gate
         self.silent, self.died = False, ""
 
     def __getattr__(self, name: str) -> Any:
         def remote(*arguments: Any) -> Any:
+            self._gate.wait(10)
             if self.silent:
                 return SimpleNamespace(future=Future)
 
@@ -85,6 +87,7 @@ class FakeRay(ModuleType):
         puts: Values in the object store.
         options: What an actor takes.
         born_dead: The reason for which actors die before they have begun; "" for none.
+        gate: While it is closed, calls of actors do not return, as where the object store is full.
     """
 
     def __init__(self) -> None:
@@ -97,10 +100,12 @@ class FakeRay(ModuleType):
         self.puts: list[Any] = []
         self.options: dict[str, Any] = {}
         self.born_dead = ""
+        self.gate = threading.Event()
+        self.gate.set()
 
     def remote(self, kind: Any) -> Any:
         def make() -> Actor:
-            actor = Actor(kind())
+            actor = Actor(kind(), self.gate)
             actor.died = self.born_dead
             self.actors.append(actor)
             return actor

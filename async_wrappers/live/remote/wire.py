@@ -319,7 +319,7 @@ class AnswerRecord:
     @property
     def times(self) -> tuple[int, int, int, int]:
         """The four times of the header."""
-        return _TIMES.unpack_from(self.data, _BEGINNING.size + _NAME.size)  # type: ignore[return-value]
+        return _TIMES.unpack_from(self.data, _BEGINNING.size + _NAME.size)
 
     def read(self) -> tuple[Any, Any]:
         """Return copies of the action and the extras of an answer, whose header has been checked."""

@@ -144,7 +144,9 @@ class World:
 
     def _begin_life(self, observation: Any) -> None:
         """Go on with an observation before which no action may have started."""
-        self._observation, self._last_action, self._missed = observation, None, 0
+        self._observation: Any = observation
+        self._last_action: Any = None
+        self._missed = 0  # frames in a row without an action
         self._applied = self._frame - 1  # the newest start that may not be applied any more
 
     def _count_due(self, frame: int, began: int) -> None:

@@ -139,3 +139,12 @@ def test_the_core_to_isolate_is_one_that_this_process_may_use(monkeypatch: pytes
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {4, 6})
     remedy = findings(tmp_path)["isolated"].remedy or ""
     assert "isolcpus=6 " in remedy and "Realtime(core=6)" in remedy
+
+
+@pytest.mark.parametrize("words", [["doctor", "--seconds", "9"], ["probe", "CartPole-v1"]])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*words, "--json", "/nowhere/x.json"])
+    assert "--json must be a file in a directory that exists, got '/nowhere/x.json'" in capsys.readouterr().err

@@ -156,6 +156,19 @@ def test_an_actor_that_hangs_is_ended_and_its_late_answer_dropped(ray: FakeRay) 
     assert world.ask(0, 5, 5).action == 10
 
 
+def test_the_loop_goes_on_while_a_call_of_ray_does_not_return(ray: FakeRay) -> None:
+    world = World(ray).up()
+    ray.gate.clear()
+    begin = time.monotonic_ns()
+    world.start(0, 1, 2)
+    world.start(1, 3, 4)
+    assert world.transport.collect(time.monotonic_ns() + SECOND // 50) == []
+    assert time.monotonic_ns() - begin < SECOND  # the gate opens by itself after ten
+    ray.gate.set()
+    answers = world.until(lambda events: len(events) == 2)
+    assert {answer.worker: answer.action for answer in answers} == {0: 3, 1: 7}
+
+
 def test_a_policy_that_raises_is_made_anew_in_its_actor_until_it_does_nothing_else(ray: FakeRay) -> None:
     world = World(ray).up()
     for _ in range(5):
