@@ -218,11 +218,12 @@ class Limiter:
     def _rounded(self, aimed: Array, before: Array) -> Array:
         """Return numbers of the action's type, towards what was sent before: no change is larger than planned."""
         sent = aimed.astype(self._dtype)
-        rounded = sent.astype(np.float64)
+        rounded: Array = sent.astype(np.float64)
         beyond = np.abs(rounded - before) > np.abs(aimed - before)
         if not _any(beyond):
             return rounded
-        return np.nextafter(sent, before.astype(self._dtype), out=sent, where=beyond).astype(np.float64)
+        towards: Array = np.nextafter(sent, before.astype(self._dtype), out=sent, where=beyond).astype(np.float64)
+        return towards
 
     def _warn(self, asked: Any) -> None:
         if not self._warned:
@@ -273,7 +274,8 @@ def _quickest(distance: Array, jerk: Array) -> Array:
         finite = np.where(endless, 1.0, jerk)
         return np.where(endless, distance, _quickest(distance, finite))
     frames = np.floor((np.sqrt(1 + 8 * distance / jerk) - 1) / 2)
-    return (distance + jerk * frames * (frames + 1) / 2) / (frames + 1)
+    change: Array = (distance + jerk * frames * (frames + 1) / 2) / (frames + 1)
+    return change
 
 
 def _any(flags: NDArray[np.bool_]) -> bool:
