@@ -84,6 +84,9 @@ class World:
         self._default_action = make_default_action(default_action, env, line, "default_action")
         self._max_age, self._logs = max_age, logs
         self._episodes = 0  # that have begun
+        self._observation: Any = None  # of the frame that begins next
+        self._last_action: Any = None  # of the policy's
+        self._missed = 0  # frames in a row without one
 
     def begin(self, board: ServedBoard) -> None:
         """Begin a run with a new episode.
@@ -144,9 +147,7 @@ class World:
 
     def _begin_life(self, observation: Any) -> None:
         """Go on with an observation before which no action may have started."""
-        self._observation: Any = observation
-        self._last_action: Any = None
-        self._missed = 0  # frames in a row without an action
+        self._observation, self._last_action, self._missed = observation, None, 0
         self._applied = self._frame - 1  # the newest start that may not be applied any more
 
     def _count_due(self, frame: int, began: int) -> None:
