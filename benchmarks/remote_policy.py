@@ -33,9 +33,9 @@ from async_wrappers import AsyncRunner
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.remote.address import Address, RemotePolicy
+from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.live.remote.transport import RemoteTransport
+from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
 from tests.worlds.served import Proxy

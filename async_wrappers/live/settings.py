@@ -18,8 +18,9 @@ from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, s
 from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.realtime import Realtime
-from async_wrappers.live.remote.address import Address, RemotePolicy, as_token
+from async_wrappers.live.remote.address import Address, as_token
 from async_wrappers.live.remote.ray_workers import RayWorkers
+from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.safety import check_deadman
 from async_wrappers.schedule.dispatch import refuse_old_playout

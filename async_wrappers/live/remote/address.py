@@ -7,21 +7,13 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from async_wrappers.live.memory.block import Block
-    from async_wrappers.live.memory.layout import SharedLayout
-    from async_wrappers.live.memory.weights import WeightsBoard
-    from async_wrappers.live.remote.transport import RemoteTransport
-    from async_wrappers.live.run_spec import LoopConfig
-
-__all__ = ["Address", "RemotePolicy", "as_token", "prepare", "set_patience"]
+__all__ = ["Address", "as_token", "prepare", "set_patience"]
 
 _WRITE = "an address such as 'tcp://192.168.1.7:5555', 'tcp://[fd00::7]:5555' or 'unix:///run/policy.sock'"
 _SECRET = 16  # bytes that a token should have at least
@@ -139,37 +131,6 @@ class Address:
         if error.errno == errno.EADDRINUSE:
             return OSError(f"{self.text} is in use: end the server that listens there, or bind another address")
         return OSError(f"cannot bind {self.text}: {error.strerror or error}")
-
-
-@dataclass(frozen=True)
-class RemotePolicy:
-    """The place of a run's policy, and the secret that its server knows; None for none."""
-
-    address: Address
-    token: bytes | None = field(default=None, repr=False)
-
-    @property
-    def sends_policy(self) -> bool:
-        """Whether the server gets its policy from here: it has one."""
-        return False
-
-    @property
-    def patience(self) -> float:
-        """Seconds that connections have to end."""
-        return 3.0
-
-    def transport(
-        self,
-        layout: SharedLayout,
-        config: LoopConfig,
-        warns: Callable[[str], None],
-        policy: Block | None = None,
-        board: WeightsBoard | None = None,
-    ) -> RemoteTransport:
-        """Return the environment loop's end; see `Elsewhere`."""
-        from async_wrappers.live.remote.transport import RemoteTransport
-
-        return RemoteTransport(layout, config, self, warns)
 
 
 def as_token(name: str, value: Any) -> bytes | None:

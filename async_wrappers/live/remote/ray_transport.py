@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
@@ -28,10 +28,12 @@ from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.ray_worker import Job, RayWorker, missing_module, versions
-from async_wrappers.live.remote.ray_workers import RayWorkers
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.run_spec import LoopConfig, RunFailed
 from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray
+
+if TYPE_CHECKING:
+    from async_wrappers.live.remote.ray_workers import RayWorkers
 
 __all__ = ["RayTransport"]
 

@@ -15,19 +15,22 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.inference.transport import Ready, wait_for
 from async_wrappers.live.journey import RoundTrip
+from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.remote.address import RemotePolicy, prepare
+from async_wrappers.live.memory.weights import WeightsBoard
+from async_wrappers.live.remote.address import Address, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.wire import HEADER, AnswerRecord, Answers, Kind, Tickets, WireError, checked, printable
 from async_wrappers.live.run_spec import LoopConfig, RunFailed
 
-__all__ = ["RemoteTransport"]
+__all__ = ["RemotePolicy", "RemoteTransport"]
 
 _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
@@ -35,6 +38,35 @@ _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer bet
 _NEVER = 1 << 62
 _LONGEST_WAIT = 60_000  # milliseconds, of one system call
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
+
+
+@dataclass(frozen=True)
+class RemotePolicy:
+    """The place of a run's policy, and the secret that its server knows; None for none."""
+
+    address: Address
+    token: bytes | None = field(default=None, repr=False)
+
+    @property
+    def sends_policy(self) -> bool:
+        """Whether the server gets its policy from here: it has one."""
+        return False
+
+    @property
+    def patience(self) -> float:
+        """Seconds that connections have to end."""
+        return 3.0
+
+    def transport(
+        self,
+        layout: SharedLayout,
+        config: LoopConfig,
+        warns: Callable[[str], None],
+        policy: Block | None = None,
+        board: WeightsBoard | None = None,
+    ) -> RemoteTransport:
+        """Return the environment loop's end; see `Elsewhere`."""
+        return RemoteTransport(layout, config, self, warns)
 
 
 class _Lost(Exception):

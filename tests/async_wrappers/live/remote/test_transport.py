@@ -16,9 +16,9 @@ import pytest
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.remote.address import Address, RemotePolicy
+from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
-from async_wrappers.live.remote.transport import RemoteTransport
+from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.remote.wire import Answers, Tickets
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
