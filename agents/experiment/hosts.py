@@ -60,9 +60,9 @@ class Hosts(VectorRunner):
     num_hosts: int = whole(2, "Hosts, each with an equal share of ``VectorRunner.num_envs``.", 1, "host")
     mode: str = choice(
         "rounds",
-        "``'rounds'``: host h plays block b on the weights after its block b - 1, and blocks are learnt in the order "
-        "of the hosts, so that a run is the same on every engine. ``'free'``: blocks are learnt as they come, so that "
-        "no host waits, and no run is like another.",
+        "The order of things. ``'rounds'``: host h plays block b on the weights after its block b - 1, and blocks are "
+        "learnt in the order of the hosts, so that a run is the same on every engine. ``'free'``: blocks are learnt as "
+        "they come, so that no host waits, and no run is like another.",
         "rounds",
         "free",
     )

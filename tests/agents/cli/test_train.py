@@ -94,7 +94,7 @@ class TestARun:
         facts = json.loads((base_dir / "evaluation.json").read_text())
         assert len(facts["returns"]) == len(facts["frames"]) == 4
         single = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "1").out
-        assert single.splitlines()[0] == f"1 episode: return {facts['returns'][0]:.1f}"
+        assert single.startswith(f"1 episode: return {facts['returns'][0]:.1f}; written to ")
         assert facts["returns"][:3] == json.loads((base_dir / "report.json").read_text())[-1]["scores"]
         assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "4").out == evaluated.out
         delayed = call(

@@ -142,7 +142,7 @@ class TestPhases:
             create_runner(tmp_path, "continuous_eval")
         assert str(caught.value).splitlines()[0] == (
             "create_runner.schedule must be one of 'continuous_train_and_eval', 'continuous_train', 'realtime', "
-            "'vector', 'reincarnation', got 'continuous_eval'"
+            "'vector', 'hosts', 'reincarnation', got 'continuous_eval'"
         )
 
     def test_the_time_limit_cuts_and_the_cut_is_no_end(self, tmp_path: Path) -> None:
