@@ -97,7 +97,9 @@ class TestRing:
     @given(configs, streams())
     @settings(max_examples=40, deadline=None)
     def test_windows_of_real_valued_actions(self, config: Config, stream: list[Transition]) -> None:
-        config = replace(config, action_window=config.action_window or 5)
+        window = config.action_window or 5
+        capacity = max(config.capacity, window + 1 + config.update_horizon)
+        config = replace(config, action_window=window, capacity=capacity)
         replay, oracle = ring(config, action=Column((2,), np.dtype(np.float32))), Oracle(config)
         for transition in stream:
             replay.observe({**transition, "action": np.array([1, 0.5], np.float32) * (1 + transition["action"])})
