@@ -32,7 +32,7 @@ from absl import logging
 
 from async_wrappers.agents.actor import Ended
 from async_wrappers.agents.experiment.rounds import Trained
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.timing import Meters
 from async_wrappers.agents.vector_agent import VectorAgent
@@ -75,7 +75,7 @@ class Journal:
         if whole != text:  # the last line was being written when the run was ended
             self._file.truncate(len(whole.encode()))
 
-    def note(self, block: Block, updates: int, learnt: bool) -> None:
+    def note(self, block: PlayedBlock, updates: int, learnt: bool) -> None:
         """Write a block's line."""
         names = ("host", "incarnation", "number", "version", "decisions")
         facts = {name: getattr(block, name) for name in names}
@@ -128,7 +128,7 @@ class HostRounds:
         self._waiting = [0] * num_hosts  # rows of each host that wait for a decision of its next order
         self._ordered = [0] * num_hosts  # orders that no block answers yet
         self._since = [0.0] * num_hosts  # when each host was heard last, or had its first order
-        self._came: list[deque[Block]] = [deque() for _ in range(num_hosts)]
+        self._came: list[deque[PlayedBlock]] = [deque() for _ in range(num_hosts)]
         self._next_number = [0] * num_hosts
         self._deaths = [0] * num_hosts  # since the last block with decisions
         self._stale = [0] * num_hosts  # blocks dropped since then
@@ -246,7 +246,7 @@ class HostRounds:
                     phase.tell()
             self._save_if_due(phase, due, save)
 
-    def _take(self, block: Block, phase: _Phase) -> None:
+    def _take(self, block: PlayedBlock, phase: _Phase) -> None:
         """Learn from a block, or drop it where its weights are too old, with all that follows in its episodes."""
         host, behind = block.host, self.agent.updates - block.version
         too_old = self._most_behind is not None and behind > self._most_behind and block.decisions > 0
@@ -298,7 +298,7 @@ class HostRounds:
                 self.agent.update()
             self.agent.count(decisions, 0)
 
-    def _learn(self, block: Block, phase: _Phase) -> None:
+    def _learn(self, block: PlayedBlock, phase: _Phase) -> None:
         """Take in a block's steps, with the updates between them."""
         agent, host = self.agent, block.host
         played = agent.rows.frames + agent.rows.frame
@@ -317,7 +317,7 @@ class HostRounds:
         if block.decisions:
             self._deaths[host] = self._stale[host] = 0
 
-    def _note(self, block: Block, learnt: bool) -> None:
+    def _note(self, block: PlayedBlock, learnt: bool) -> None:
         """Count a block, and take over the counts of its rows."""
         host = block.host
         expected = host, self._incarnation[host], self._next_number[host]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from async_wrappers.agents.actor import Ended, Transitions
 from async_wrappers.agents.schema import each_array
 
-__all__ = ["Block", "Recorder", "Step"]
+__all__ = ["PlayedBlock", "Recorder", "Step"]
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
 
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     ended: int
 
 
-class Block(NamedTuple):
+class PlayedBlock(NamedTuple):
     """What a host has played between two orders of the learner.
 
     Attributes:
@@ -149,7 +149,7 @@ class Recorder:
         self._ended += [each._replace(env_id=each.env_id + self._first) for each in ended]
 
     def take(self) -> dict[str, Any]:
-        """Return what was recorded, as a `Block` has it, and begin anew."""
+        """Return what was recorded, as a `PlayedBlock` has it, and begin anew."""
         each = self._extends
         names = [name for name in each[0] if name not in _BY_ENVIRONMENT] if each else []
         of_ends, end_counts = {}, {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 
 __all__ = ["HostEngine", "HostsFailed", "Lost", "failure", "portable"]
 
@@ -56,7 +56,7 @@ class HostEngine(Protocol):
     def submit(self, host: int, cut: bool = False) -> None:
         """Give a host an order: to play a block on the newest weights, or to cut its episodes (`Host.play`)."""
 
-    def collect(self, timeout: float) -> list[Block | Lost]:
+    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
         """Return what has come, in the order of each host; wait at most `timeout` seconds for the first.
 
         Raises:

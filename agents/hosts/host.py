@@ -15,7 +15,7 @@ import torch
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.actor import Actor, ShownRows
-from async_wrappers.agents.hosts.block import Block, Recorder
+from async_wrappers.agents.hosts.block import PlayedBlock, Recorder
 from async_wrappers.agents.hosts.engine import HostsFailed
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
@@ -83,7 +83,7 @@ class Host:
         if version != self._weights.version:
             self._weights.load(weights, version)
 
-    def play(self, cut: bool = False) -> Block:
+    def play(self, cut: bool = False) -> PlayedBlock:
         """Play a block.
 
         Where no episodes run, new ones begin, and the block ends before their first decisions, which the learner may
@@ -109,7 +109,7 @@ class Host:
                 decisions += self._decide()
             self._ahead = decisions - wanted
         self._blocks += 1
-        return Block(
+        return PlayedBlock(
             host=self.number,
             incarnation=self.incarnation,
             number=self._blocks - 1,

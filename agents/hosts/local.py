@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import Lost, failure, portable
 from async_wrappers.agents.hosts.host import Host, Plan
 
@@ -40,7 +40,7 @@ class LocalHosts:
         """See `HostEngine`."""
         self._orders.append((host, cut, *self._weights))
 
-    def collect(self, timeout: float) -> list[Block | Lost]:
+    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
         """See `HostEngine`: play the oldest order."""
         if self._lost:
             lost, self._lost = self._lost, []

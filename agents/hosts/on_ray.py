@@ -18,7 +18,7 @@ import cloudpickle
 import ray
 from ray import exceptions
 
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost, failure, portable
 from async_wrappers.agents.hosts.host import Host, Plan, make_host, versions
 from async_wrappers.agents.ray_cluster import connected_to_ray
@@ -113,9 +113,9 @@ class RayHosts:
         actor = self._actors[host]
         self._pending[actor.made.play.remote(self._weights, self._version, cut)] = actor
 
-    def collect(self, timeout: float) -> list[Block | Lost]:
+    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
         """See `HostEngine`."""
-        found: list[Block | Lost] = [*self._lost]
+        found: list[PlayedBlock | Lost] = [*self._lost]
         self._lost = []
         deadline = time.monotonic() + timeout
         while not found and self._pending and (left := deadline - time.monotonic()) > 0:
@@ -129,7 +129,7 @@ class RayHosts:
                     found += self._got(reference, self._pending.pop(reference))
         return found
 
-    def _got(self, reference: Any, actor: _Actor) -> list[Block | Lost]:
+    def _got(self, reference: Any, actor: _Actor) -> list[PlayedBlock | Lost]:
         """Return the block or the loss that a reference stands for, if any."""
         try:
             value = ray.get(reference)
@@ -147,7 +147,7 @@ class RayHosts:
                     "on all nodes of the cluster"
                 ) from None
             return [self._lose(actor, error)]
-        if isinstance(value, Block):
+        if isinstance(value, PlayedBlock):
             return [value]
         if value is not None:
             _compare(actor.host, *value)
@@ -209,7 +209,7 @@ class _RemoteHost:
     ) -> None:
         self._host = make_host(payload, modules, threads, number, incarnation, rows)
 
-    def play(self, weights: Mapping[str, Any], version: int, cut: bool) -> Block:
+    def play(self, weights: Mapping[str, Any], version: int, cut: bool) -> PlayedBlock:
         assert self._host is not None
         self._host.load_weights(weights, version)
         return self._host.play(cut)

@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers.agents.children import become_child, signals_blocked
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost, failure, portable
 from async_wrappers.agents.hosts.host import Plan, make_host
 
@@ -49,7 +49,7 @@ class ProcessHosts:
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
         self._processes: dict[int, _Process] = {}
-        self._news: queue.SimpleQueue[Block | Lost | HostsFailed] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[PlayedBlock | Lost | HostsFailed] = queue.SimpleQueue()
         self._weights: tuple[list[Any], int] = [], -1
         # At exit multiprocessing waits for processes that are left without limit.
         self._at_exit = util.Finalize(self, _kill_all, (self._processes,), exitpriority=10)
@@ -74,9 +74,9 @@ class ProcessHosts:
         """See `HostEngine`."""
         self._processes[host].order(cut, *self._weights)
 
-    def collect(self, timeout: float) -> list[Block | Lost]:
+    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
         """See `HostEngine`."""
-        found: list[Block | Lost] = []
+        found: list[PlayedBlock | Lost] = []
         deadline = time.monotonic() + timeout
         while True:
             wait = 0.0 if found else max(0.0, deadline - time.monotonic())

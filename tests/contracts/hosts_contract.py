@@ -20,7 +20,7 @@ import torch
 
 from async_wrappers.agents.actor import Rows
 from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, Seeds
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
@@ -75,13 +75,13 @@ def nothing_played(plan: Plan) -> Mapping[str, Any]:
     return Rows(plan.spec, plan.share, False).state_dict()
 
 
-def timeless(block: Block) -> Block:
+def timeless(block: PlayedBlock) -> PlayedBlock:
     return block._replace(timings={})
 
 
-def collected(engine: HostEngine, number: int) -> list[Block | Lost]:
+def collected(engine: HostEngine, number: int) -> list[PlayedBlock | Lost]:
     """Wait for a number of things."""
-    found: list[Block | Lost] = []
+    found: list[PlayedBlock | Lost] = []
     deadline = time.monotonic() + PATIENCE
     while len(found) < number:
         assert time.monotonic() < deadline, f"only {found} came"
@@ -114,7 +114,7 @@ class HostsContract:
                     hosts.submit(host, cut)
                 if number != 1:  # two orders in flight
                     for block in collected(hosts, HOSTS * (1 + (number == 2))):
-                        assert isinstance(block, Block)
+                        assert isinstance(block, PlayedBlock)
                         by_host[block.host].append(timeless(block))
             return list(by_host.values())
 
@@ -141,7 +141,7 @@ class HostsContract:
         engine.start(1, 1, nothing_played(plan))
         engine.submit(1)
         (block,) = collected(engine, 1)
-        assert isinstance(block, Block)
+        assert isinstance(block, PlayedBlock)
         assert (block.host, block.incarnation, block.number, block.begins) == (1, 1, 0, True)
 
     def test_an_exception_of_an_environment_is_passed_on(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 from async_wrappers.agents.experiment import host_rounds
 from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.runner import DifferentExperiment
-from async_wrappers.agents.hosts.block import Block
+from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
@@ -126,10 +126,10 @@ class Dying(LocalHosts):
 
     deaths = 1
 
-    def collect(self, timeout: float) -> list[Block | Lost]:
+    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
         played = super().collect(timeout)
         for each in played:
-            if isinstance(each, Block) and each.host == 1 and each.number == 2 and self.deaths:
+            if isinstance(each, PlayedBlock) and each.host == 1 and each.number == 2 and self.deaths:
                 self.deaths -= 1
                 self.kill(1, "was ended by the test")
                 return self.collect(timeout)
@@ -155,7 +155,7 @@ def test_a_host_that_dies_again_and_again_ends_the_run(tmp_path: Path, monkeypat
     class AlwaysDying(Dying):
         deaths = 100
 
-        def collect(self, timeout: float) -> list[Block | Lost]:
+        def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
             if any(host == 1 for host, *_ in self._orders):
                 self.kill(1, "was ended by the test")
             return super().collect(timeout)
@@ -169,7 +169,7 @@ def test_a_host_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: py
     class Silent(LocalHosts):
         silent = True
 
-        def collect(self, timeout: float) -> list[Block | Lost]:
+        def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
             if self.silent and self._orders and self._orders[0][0] == 1:
                 self.silent = False
                 self._orders.popleft()
@@ -187,11 +187,11 @@ def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: 
     lost: list[Lost] = []
 
     class Killed(ProcessHosts):
-        def collect(self, timeout: float) -> list[Block | Lost]:
+        def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
             found = super().collect(timeout)
             lost.extend(each for each in found if isinstance(each, Lost))
             for each in found:
-                if isinstance(each, Block) and each.key == (1, 0, 2):
+                if isinstance(each, PlayedBlock) and each.key == (1, 0, 2):
                     os.kill(self.pids[1], signal.SIGKILL)
             pids.extend(self.pids.values())
             return found
