@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,13 +21,11 @@ import cloudpickle
 import numpy as np
 
 from async_wrappers import RayWorkers
-from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote.ray_transport import RayTransport
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
-from benchmarks.remote_policy import SIZES, Constant, ours, timed
+from benchmarks.remote_policy import SIZES, Constant, ours, timed, trips_of
 
 ROUNDS = 7
 
@@ -39,20 +36,7 @@ def on_ray(sizes: tuple[Any, Any], observation: Any) -> Iterator[Callable[[], An
     payload = cloudpickle.dumps(partial(Constant, sizes[1]))
     transport = RayTransport(layout, LoopConfig(1, 50, NoStagger()), RayWorkers(), print, payload)
     try:
-        while not any(isinstance(event, Ready) for event in transport.collect(time.monotonic_ns() + 10**9)):
-            pass
-        number = 0
-
-        def trip() -> Any:
-            nonlocal number
-            number += 1
-            transport.publish(number, observation)
-            transport.start(0, Ticket(0, number, 0, number, number, False))
-            while not (events := transport.collect(time.monotonic_ns() + 10**9)):
-                pass
-            return events[0].action  # type: ignore[union-attr]
-
-        yield trip
+        yield trips_of(transport, observation)
     finally:
         transport.close()
 

@@ -67,6 +67,24 @@ def serve_ours(address: str, space: gym.Space[Any], listening: Any) -> None:
     PolicyServer(partial(Constant, space), address, backend="thread").serve(lambda where: listening.send(where))
 
 
+def trips_of(transport: Any, observation: Any) -> Callable[[], Any]:
+    """Wait until a transport's worker is up; return what sends it an observation and returns its action."""
+    while not any(isinstance(event, Ready) for event in transport.collect(time.monotonic_ns() + 10**9)):
+        pass
+    number = 0
+
+    def trip() -> Any:
+        nonlocal number
+        number += 1
+        transport.publish(number, observation)
+        transport.start(0, Ticket(0, number, 0, number, number, False))
+        while not (events := transport.collect(time.monotonic_ns() + 10**9)):
+            pass
+        return events[0].action
+
+    return trip
+
+
 @contextmanager
 def ours(sizes: tuple[Any, Any], observation: Any, unix: bool = False) -> Iterator[Callable[[], Any]]:
     address = f"unix:///tmp/remote_policy_{os.getpid()}.sock" if unix else "tcp://127.0.0.1:0"
@@ -74,20 +92,7 @@ def ours(sizes: tuple[Any, Any], observation: Any, unix: bool = False) -> Iterat
         layout = SharedLayout(*sizes, workers=1, learners=0, journal_capacity=8)
         remote = RemotePolicy(Address.of("address", where))
         transport = RemoteTransport(layout, LoopConfig(1, 50, NoStagger()), remote, print)
-        while not any(isinstance(event, Ready) for event in transport.collect(time.monotonic_ns() + 10**9)):
-            pass
-        number = 0
-
-        def trip() -> Any:
-            nonlocal number
-            number += 1
-            transport.publish(number, observation)
-            transport.start(0, Ticket(0, number, 0, number, number, False))
-            while not (events := transport.collect(time.monotonic_ns() + 10**9)):
-                pass
-            return events[0].action  # type: ignore[union-attr]
-
-        yield trip
+        yield trips_of(transport, observation)
         transport.close()
 
 
