@@ -99,7 +99,7 @@ class SACContract(AgentContract):
         env = world(self.make_environment(noop=True))
         agent = self.make_agent(env, 0)
         chosen = [
-            a for eval_mode in (False, True) for actions in play(agent, env, range(8), eval_mode) for a in actions
+            a for eval_mode in (False, True) for actions in play(agent, env, range(4), eval_mode) for a in actions
         ]
         assert all(env.action_space.contains(np.array(action, np.float32)) for action in chosen)
         assert len({tuple(action) for action in chosen}) > len(chosen) // 2

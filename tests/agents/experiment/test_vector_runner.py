@@ -157,7 +157,7 @@ RUNS = {
 
 @pytest.mark.parametrize("bindings", RUNS.values(), ids=RUNS)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Sequence[str]) -> None:
-    every = ("Runner.training_steps = 120", "Runner.evaluation_steps = 20", "VectorRunner.checkpoint_every = 2")
+    every = ("Runner.training_steps = 60", "Runner.evaluation_steps = 10", "VectorRunner.checkpoint_every = 2")
     every += ("Runner.exact_resume = True",)
     whole = make_vector(tmp_path / "whole", *every, "Runner.num_iterations = 4", *bindings)
     whole.run_experiment()
@@ -187,7 +187,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Se
     assert differs(learnt(stopped), learnt(whole))
 
 
-OFTEN = ("Runner.training_steps = 90", "Runner.evaluation_steps = 20", "Runner.num_iterations = 4")
+OFTEN = ("Runner.training_steps = 90", "Runner.evaluation_steps = 10", "Runner.num_iterations = 4")
 
 
 @pytest.mark.parametrize("of", ["32", "halves, overlapping", "delayed", "copies, overlapping"])
