@@ -511,10 +511,10 @@ def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
         "PPOAgent.when_full = 'drop_oldest'",
         "PPOAgent.store_version = True",
         "PPOAgent.learning_rate_decay = None",
-        "Runner.training_steps = 90",
-        "Runner.max_steps_per_episode = 30",
+        "Runner.training_steps = 60",
+        "Runner.max_steps_per_episode = 20",
         "Runner.evaluation_episodes = None",
-        "Runner.evaluation_steps = 20",
+        "Runner.evaluation_steps = 10",
         "Runner.report_episodes = 0",
         f"Runner.num_iterations = {iterations}",
     )

@@ -187,8 +187,8 @@ def test_it_learns_live_and_workers_receive_the_actor_alone(arguments: dict[str,
     made = make_spec(env, random_frames=0, decision_interval=None, **arguments)
     terms = {"features": made.features, "report_effect": made.needs_effect, **LIVE}
     with AsyncRunner(lambda: env, made.make_policy, make_learner=maker_of_learners(made), **terms) as runner:
-        report = runner.run(episodes=20)
-    assert report.updates > 20
+        report = runner.run(episodes=8)
+    assert report.updates > 10
     weights = make_learner(made).weights()
     assert weights.keys() == made.make_policy().weights().keys()
     assert not any("critic" in name or "temperature" in name for name in weights)

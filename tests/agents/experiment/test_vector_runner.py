@@ -113,7 +113,6 @@ def test_one_environment_is_the_turn_based_run(tmp_path: Path, agent: str, wrapp
 
 RUNS = {
     "1": ("VectorRunner.num_envs = 1",),
-    "2": ("VectorRunner.num_envs = 2", "VectorRunner.replay_ratio = 4.0"),
     "32": ("VectorRunner.num_envs = 32", "VectorRunner.evaluation_envs = 3"),
     "halves, overlapping": (
         "VectorRunner.num_envs = 5",
@@ -140,18 +139,17 @@ RUNS = {
         "LinearBatches.cv = 0.5",
         "DQNAgent.epsilon_warmup = 20",
     ),
-    "copies": (
-        "VectorRunner.num_envs = 3",
-        "VectorRunner.act_devices = ('cpu', 'cpu')",
-        "VectorRunner.act_sync_period = 4",
-    ),
     "copies, overlapping": (
         "VectorRunner.num_envs = 3",
         "VectorRunner.act_devices = ('cpu', 'cpu')",
         "VectorRunner.act_sync_period = 4",
         "Runner.overlap = True",
     ),
-    "a vector": ("VectorRunner.num_envs = 4", "VectorRunner.create_vector_fn = @create_gym_vector"),
+    "a vector": (
+        "VectorRunner.num_envs = 4",
+        "VectorRunner.replay_ratio = 4.0",
+        "VectorRunner.create_vector_fn = @create_gym_vector",
+    ),
 }
 
 

@@ -262,7 +262,6 @@ def state(runner: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "bindings",
     [
-        (),
         (
             "create_recurrent_q_network.core = None",
             "Runner.overlap = True",
@@ -280,7 +279,7 @@ def state(runner: Any) -> dict[str, Any]:
             "create_recurrent_q_network.feed_previous = False",
         ),
     ],
-    ids=["lstm", "none, overlapping, drawn ahead", "priorities of acting", "huber, hidden streams, two updates"],
+    ids=["none, overlapping, drawn ahead", "priorities of acting", "huber, hidden streams, two updates"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
     bindings = (*bindings, "Runner.exact_resume = True", "VectorRunner.checkpoint_every = 1")
