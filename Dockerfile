@@ -3,7 +3,7 @@
 #   docker build -t async_wrappers .                        the CUDA build of PyTorch; for the CPU build add
 #       --build-arg INDEX=https://download.pytorch.org/whl/cpu
 #   docker run --shm-size 2g async_wrappers                 the README's first command: the main job
-#   docker run --shm-size 2g async_wrappers .venv/bin/python -m pytest -n 2     its second one: the tests
+#   docker run --shm-size 2g async_wrappers .venv/bin/python -m pytest -n 3     its second one: the tests
 #
 # docs/how_to/docker.md has the rest.
 FROM python:3.11-slim

@@ -14,15 +14,24 @@ __all__ = ["connected_to_ray"]
 
 
 @contextmanager
-def connected_to_ray(address: str | None, jobs: int | None) -> Iterator[None]:
-    """Connect to Ray for the block; if the process is connected already, use that connection."""
+def connected_to_ray(address: str | None, jobs: int | None, niceness: int | None = None) -> Iterator[None]:
+    """Connect to Ray for the block; if the process is connected already, use that connection.
+
+    Args:
+        address: Of the cluster; None starts one on this machine.
+        jobs: CPUs of a Ray of its own; None for as many as the machine has.
+        niceness: Of the workers of a Ray of its own; None for Ray's, which is 15.
+
+    Raises:
+        ConfigError: None answers, or the process is connected to another one.
+    """
     if ray.is_initialized():
         if address is not None:
             raise ConfigError(f"address {address}: this process is connected to Ray already: leave the address out")
         yield
         return
     try:
-        connect_to_ray(address, jobs)
+        connect_to_ray(address, jobs, niceness=niceness)
     except NoCluster as error:
         raise ConfigError(str(error)) from None
     try:

@@ -12,7 +12,6 @@ way).
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -77,7 +76,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each")
     parser.add_argument("--without", nargs="*", default=[], choices=["ray", "vector"])
     args = parser.parse_args()
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling
     shared = [
         f"VectorRunner.num_envs = {args.games}",
         "Runner.evaluation_steps = 0",

@@ -66,7 +66,8 @@ class RayHosts:
         self._weights: Any = None
         self._version = -1
         self._stack = ExitStack()
-        self._stack.enter_context(connected_to_ray(address, cpus * num_hosts))
+        # Ray's own niceness of 15 is for jobs in the background. A learner waits for its hosts.
+        self._stack.enter_context(connected_to_ray(address, cpus * num_hosts, niceness=0))
         try:
             self._check_resources(num_hosts)
             self._payload = ray.put(cloudpickle.dumps(plan))

@@ -66,8 +66,9 @@ def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None
 def test_workers_of_a_ray_of_ones_own_may_be_as_urgent_as_other_processes(fake: tuple[FakeRay, Any]) -> None:
     ray, engine = fake
     engine.connect_to_ray(None, niceness=0)
-    [(arguments, _)] = ray.started
-    assert arguments["_system_config"] == {"worker_niceness": 0}
+    with engine.connected_to_ray(None, 1, niceness=0):
+        pass
+    assert [arguments["_system_config"] for arguments, _ in ray.started] == [{"worker_niceness": 0}] * 2
 
 
 def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None:
