@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import gin
 import pytest
@@ -47,6 +48,8 @@ def _begin(stdin: int, stdout: int, stderr: int, variables: Mapping[str, str], k
     sys.path[:0] = variables.get("PYTHONPATH", "").split(os.pathsep)
     torch.set_num_threads(1)
     gin.clear_config()
+    tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
+    tracker._fd = tracker._pid = None  # the pipe to the parent's is closed
 
 
 def _import_libraries() -> None:
