@@ -20,7 +20,7 @@ from async_wrappers.ray_cluster import python_path
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
-from ray.cluster_utils import Cluster  # noqa: E402  # of the extra
+from ray.cluster_utils import Cluster  # of the extra
 
 ROOT = Path(__file__).parents[3]
 VICTIMS = "host", "raylet", "learner"
