@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
+        for flag in ("json", "picture"):
+            _refuse_no_directory(f"--{flag}", getattr(options, flag, None))
         return COMMANDS[options.command](options) or 0
     except BrokenPipeError:  # the reader of the output has ended, which is no usage error
         raise
@@ -317,7 +319,6 @@ def _networks(options: argparse.Namespace) -> None:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    _refuse_no_directory(options.json)
     found = probe_delay(
         _maker(options.env, options.kwargs),
         episodes=options.episodes,
@@ -365,14 +366,13 @@ def _convert(options: argparse.Namespace) -> None:
     print(f"{done.episodes} episodes, {done.frames} frames: {done.path}")
 
 
-def _refuse_no_directory(file: str | None) -> None:
+def _refuse_no_directory(flag: str, file: str | None) -> None:
     """Refuse a file that cannot be written, before what it is to hold takes its time."""
     if file not in (None, "-") and not Path(str(file)).absolute().parent.is_dir():
-        raise ValueError(f"--json must be a file in a directory that exists, got {file!r}")
+        raise ValueError(f"{flag} must be a file in a directory that exists, got {file!r}")
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    _refuse_no_directory(options.json)
     found = examine(options.hz, options.seconds)
     facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
     if options.json not in (None, "-"):
@@ -382,14 +382,15 @@ def _doctor(options: argparse.Namespace) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     """Serve until a signal; what another package's modules need is imported here, as no other command needs it."""
-    from async_wrappers.live.remote.address import Address
+    from async_wrappers.live.remote.address import Address, as_token
     from async_wrappers.live.remote.server import PolicyServer
 
-    token = None if options.token_file is None else _first_line(Path(options.token_file))
+    bind = Address.of("--bind", options.bind)
+    token = None if options.token_file is None else as_token("--token-file", _first_line(options.token_file))
     backend = "thread" if options.threads else "process"
     factory = _factory(options.factory)
     server = PolicyServer(factory, options.bind, options.workers, token=token, backend=backend)
-    if token is None and not Address.of("--bind", options.bind).is_local:
+    if token is None and not bind.is_local:
         print(
             f"warning: anybody who reaches {options.bind} can use the policy: give --token-file, or bind the loopback "
             "address and reach it through a tunnel",
@@ -399,16 +400,26 @@ def _serve(options: argparse.Namespace) -> None:
     server.serve(lambda address: print(f"{options.factory} is served at {address} by {inferences}", flush=True))
 
 
-def _first_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").splitlines()
+def _first_line(file: str) -> str:
+    """Return the token that a file holds."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(
+            f"--token-file must be a file that can be read, got {file!r}: {why}; "
+            "`openssl rand -hex 32 > token` makes one, named token"
+        ) from None
     if not lines:
-        raise ValueError(f"--token-file must have the token in its first line, and {path} is empty")
+        raise ValueError(f"--token-file must have the token in its first line, and {file} is empty")
     return lines[0].strip()
 
 
 def _factory(name: str) -> Callable[[], object]:
     """Return the function that MODULE:FACTORY names; modules of the working directory count."""
     module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise ValueError(f"MODULE:FACTORY must name a function, such as my_policy:make_policy, got {name!r}")
     sys.path.insert(0, os.getcwd())
     try:
         found: object = import_module(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from contextlib import suppress
@@ -23,3 +24,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 4e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look at 13,000 tests and what they import: live play collects before each phase."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Freeze again what the end of a live phase has unfrozen."""
+    if not gc.get_freeze_count():
+        gc.freeze()

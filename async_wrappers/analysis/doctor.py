@@ -87,7 +87,7 @@ class Examination:
 
     def __str__(self) -> str:
         """Return a table, the verdict, and the findings with their remedies."""
-        lines = [f"{'lateness, us':<22}{'p50':>9}{'p99':>9}{'max':>9}{'missed':>12}{'of a core':>11}"]
+        lines = [f"{'lateness, us':<22}{'p50':>9}{'p99':>9}{'max':>9}{'missed':>16}{'of a core':>11}"]
         lines += map(_row, self.measured)
         lines += ["", self.verdict, ""]
         for each in self.findings:
@@ -103,7 +103,7 @@ def _row(measured: Measured) -> str:
         return f"{measured.setting:<22}{'not permitted':>27}"
     numbers = "".join(f"{late[name]:>9.0f}" for name in ("p50", "p99", "max"))
     share = "" if measured.share is None else f"{measured.share:.0%}"
-    return f"{measured.setting:<22}{numbers}{f'{measured.missed} / {measured.frames}':>12}{share:>11}"
+    return f"{measured.setting:<22}{numbers}{f'{measured.missed} / {measured.frames}':>16}{share:>11}"
 
 
 def examine(hz: float = 1000.0, seconds: float = 10.0, root: Path = Path("/")) -> Examination:

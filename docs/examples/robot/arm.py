@@ -96,7 +96,7 @@ class ArmEnv(gym.Env):
     """The arm on simulated time."""
 
     observation_space, action_space = Simulation.observation_space, Simulation.action_space
-    metadata = {"render_fps": FPS}
+    metadata = {"render_modes": [], "render_fps": FPS}
     noop_action = np.zeros(2, np.float32)
 
     def __init__(self) -> None:

@@ -97,6 +97,8 @@ def test_a_rate_is_held_by_the_first_setting_that_is_punctual() -> None:
         "remedies below."
     )
     assert "not permitted" in str(refused) and "            -> x" in str(refused)
+    slow = Measured("as it is", None, {**NUMBERS, "max": 119_742.0}, 796, 360_000, 0.1)
+    assert "119742    796 / 360000 " in str(Examination(1000.0, (slow,), ()))  # the columns stay apart
 
 
 def test_it_measures_what_is_permitted(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
@@ -141,10 +143,19 @@ def test_the_core_to_isolate_is_one_that_this_process_may_use(monkeypatch: pytes
     assert "isolcpus=6 " in remedy and "Realtime(core=6)" in remedy
 
 
-@pytest.mark.parametrize("words", [["doctor", "--seconds", "9"], ["probe", "CartPole-v1"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["doctor", "--seconds", "9", "--json"],
+        ["probe", "CartPole-v1", "--json"],
+        ["plan", "--latency-ms", "120", "--json"],
+        ["plan", "--latency-ms", "120", "--picture"],
+    ],
+    ids=" ".join,
+)
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([*words, "--json", "/nowhere/x.json"])
-    assert "--json must be a file in a directory that exists, got '/nowhere/x.json'" in capsys.readouterr().err
+        main([*words, "/nowhere/x"])
+    assert f"{words[-1]} must be a file in a directory that exists, got '/nowhere/x'" in capsys.readouterr().err

@@ -314,16 +314,22 @@ def test_a_server_that_is_stopped_and_one_that_is_killed_and_starts_again_are_pl
             server.wait(20)
 
 
-def test_the_command_names_a_factory_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_command_cannot_serve_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    short = tmp_path / "token"
+    short.write_text("short\n", encoding="utf-8")
     for words, sentence in (
         (["serve", "json:nothing"], "MODULE:FACTORY must name a function, such as my_policy:make_policy, got 'json:no"),
         (
             ["serve", "json:__name__"],
             "MODULE:FACTORY must name a function, such as my_policy:make_policy, got 'json:",
         ),
-        (["serve", "json:loads", "--bind", "here"], "address must be an address such as 'tcp://"),
+        (["serve", "json"], "MODULE:FACTORY must name a function, such as my_policy:make_policy, got 'json'\n"),
+        (["serve", "json:loads", "--bind", "here"], "--bind must be an address such as 'tcp://"),
         (["serve", "json:loads", "--workers", "0"], "workers must be a whole number between 1 and 10,000, got 0"),
         (["serve", "json:loads", "--token-file", os.devnull], "--token-file must have the token in its first line"),
+        (["serve", "json:loads", "--token-file", "/nowhere"], "got '/nowhere': No such file or directory; `openssl"),
+        (["serve", "json:loads", "--token-file", sys.executable], f"got {sys.executable!r}: it is no text; `openssl"),
+        (["serve", "json:loads", "--token-file", str(short)], "--token-file must be text or bytes of at least 16"),
     ):
         with pytest.raises(SystemExit):
             main(words)
