@@ -1,8 +1,9 @@
 """Hosts as processes of this machine.
 
 Orders and weights go to a host through a pipe, and answers come back through it: a short pickle, and each large array
-as its own bytes, which are received where they stay. Threads on both sides read and write, so that no end waits for
-the other: the learner learns while blocks arrive, and a host plays while weights do.
+as its own bytes, which are received where they stay. Threads on both sides read, and write what is long, so that no end
+waits for the other: the learner learns while blocks arrive, and a host plays while weights do. What is short is written
+at once, without a thread's wake-up.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import pickle
 import queue
 import signal
+import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +31,8 @@ __all__ = ["ProcessHosts"]
 
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
 _LEAST = 4096  # bytes of an array that goes beside the pickle
+_SHORT = 2**15  # bytes of an order that is written at once: a few of them fit into the pipe of a host that has stopped
+_SHORT_ANSWER = 2**20  # of an answer, which the learner's thread reads at any time
 
 
 class ProcessHosts:
@@ -115,25 +119,15 @@ class _Process:
             self.process.start()
         theirs.close()
         self._closing = False
-        self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True),
-            threading.Thread(target=self._write, name=f"host {host} writes", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._sender = _Sender(self._pipe, _SHORT)
+        self._reader = threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True)
+        self._reader.start()
 
     def order(self, order: Any, weights: list[Any], version: int | None) -> None:
         if version != self._version:
             self._version = version
-            self._orders.put(weights)
-        self._orders.put(_parts(("order", order)))
-
-    def _write(self) -> None:
-        with suppress(OSError):  # it has died, as the reader finds
-            while (parts := self._orders.get()) is not None:
-                for part in parts:
-                    self._pipe.send_bytes(part)
+            self._sender.send(weights)
+        self._sender.send(_parts(("order", order)))
 
     def _read(self, news: Any) -> None:
         """Pass on what the process sends, and then how it ended."""
@@ -156,18 +150,17 @@ class _Process:
     def say_end(self) -> None:
         """Ask the process to end after the order that it carries out."""
         self._closing = True
-        self._orders.put(_parts(("end", None)))
+        self._sender.send(_parts(("end", None)))
 
     def close(self) -> None:
         """Wait a while for the process's end, then end it."""
         self._closing = True
-        self._orders.put(None)
         self.process.join(_GRACE)
         if self.process.is_alive():
             self.process.kill()
             self.process.join(_GRACE)
-        for thread in self._threads:
-            thread.join(_GRACE)
+        self._sender.close(_GRACE)
+        self._reader.join(_GRACE)
         self._pipe.close()
         self.process.close()
 
@@ -192,7 +185,7 @@ def _kill_all(processes: Mapping[int, _Process]) -> None:
         each.process.kill()
 
 
-# Messages, of a kind and a value: the lengths of the large arrays, a pickle of all else, and the arrays.
+# Messages, of a kind and a value: the lengths of the large arrays with a pickle of all else, and then these arrays.
 
 
 def _parts(value: Any) -> list[Any]:
@@ -208,17 +201,59 @@ def _parts(value: Any) -> list[Any]:
         return False
 
     content = pickle.dumps(value, protocol=5, buffer_callback=stays)
-    return [pickle.dumps([each.nbytes for each in large]), content, *large]
+    lengths = [len(large), *(each.nbytes for each in large)]
+    return [struct.pack(f"<{len(lengths)}Q", *lengths) + content, *large]
 
 
 def _received(pipe: Any) -> Any:
     """Return what a message says."""
-    lengths = pickle.loads(pipe.recv_bytes())
-    content = pipe.recv_bytes()
-    large = [bytearray(length) for length in lengths]
+    first = memoryview(pipe.recv_bytes())
+    (count,) = struct.unpack_from("<Q", first)
+    large = [bytearray(length) for length in struct.unpack_from(f"<{count}Q", first, 8)]
     for each in large:
         pipe.recv_bytes_into(each)
-    return pickle.loads(content, buffers=large)
+    return pickle.loads(first[8 * (1 + count) :], buffers=large)
+
+
+class _Sender:
+    """Sends messages through a pipe, in their order.
+
+    Args:
+        pipe: The pipe.
+        short: Bytes up to which a message is written by the caller. A longer one is written by a thread, and so are
+            those that come before it is.
+    """
+
+    def __init__(self, pipe: Any, short: int) -> None:
+        self._pipe, self._short = pipe, short
+        self._lock, self._left = threading.Lock(), 0  # messages that the thread has not written yet
+        self._messages: queue.SimpleQueue[Sequence[Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="sends to a host or learner", daemon=True)
+        self._thread.start()
+
+    def send(self, parts: Sequence[Any]) -> None:
+        with self._lock:
+            if not self._left and sum(memoryview(part).nbytes for part in parts) <= self._short:
+                self._write(parts)
+                return
+            self._left += 1
+        self._messages.put(parts)
+
+    def _run(self) -> None:
+        while (parts := self._messages.get()) is not None:
+            self._write(parts)
+            with self._lock:
+                self._left -= 1
+
+    def _write(self, parts: Sequence[Any]) -> None:
+        with suppress(OSError):  # the other end is gone, as who reads from it finds
+            for part in parts:
+                self._pipe.send_bytes(part)
+
+    def close(self, timeout: float | None) -> None:
+        """Wait until all is written."""
+        self._messages.put(None)
+        self._thread.join(timeout)
 
 
 # In a host's process.
@@ -237,10 +272,8 @@ def _play(
     become_child()
     orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     ending = threading.Event()
-    results: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_orders, args=(pipe, orders, ending), daemon=True).start()
-    writer = threading.Thread(target=_write_results, args=(pipe, results), daemon=True)
-    writer.start()
+    answers = _Sender(pipe, _SHORT_ANSWER)
     code, host = 0, None
     try:
         host = make_host(payload, modules, threads, number, incarnation, rows)
@@ -251,16 +284,15 @@ def _play(
             if kind == "weights":
                 host.load_weights(*what)
             else:
-                results.put(("answer", host.play(what)))
+                answers.send(_parts(("answer", host.play(what))))
     except BaseException as error:
-        results.put(("failed", str(failure(number, error))))
+        answers.send(_parts(("failed", str(failure(number, error)))))
         code = 1
     finally:
         if host is not None:
             with suppress(Exception):
                 host.close()
-    results.put(None)
-    writer.join(None if code else _GRACE)
+    answers.close(None if code else _GRACE)
     os._exit(code)
 
 
@@ -271,10 +303,3 @@ def _read_orders(pipe: Any, orders: Any, ending: threading.Event) -> None:
             orders.put(order)
     ending.set()
     orders.put(("end", None))
-
-
-def _write_results(pipe: Any, results: Any) -> None:
-    with suppress(OSError):
-        while (result := results.get()) is not None:
-            for part in _parts(result):
-                pipe.send_bytes(part)
