@@ -6,13 +6,14 @@ trip adds is its time without the host's own for the step. All contestants take 
 the median over the rounds of each round's p50 and p99. Ray's workers run at this process's priority (Ray's default is a
 niceness of 15). Ray is an extra: ``pip install -e '.[ray]' -c constraints.txt``.
 
-    python -m benchmarks.host_inference [--rounds 7] [--trips 150] [--without Ray]
+    python -m benchmarks.host_inference [--rounds 7] [--trips 150] [--without Ray] [--fifo 40]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -83,7 +84,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each")
     parser.add_argument("--trips", type=int, default=150, help="of a turn")
     parser.add_argument("--without", nargs="*", default=[], choices=[RAY])
+    parser.add_argument("--fifo", type=int, help="real-time priority of all ends alike, for a machine with other work")
     args = parser.parse_args()
+    if args.fifo is not None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(args.fifo))
     engines: dict[str, Any] = {LOCAL: LocalHosts, PROCESSES: ProcessHosts}
     with ExitStack() as stack:
         if RAY not in args.without and importlib.util.find_spec("ray"):

@@ -290,7 +290,6 @@ class HostedEnvs:
     def _collect(self) -> None:
         """Wait a while for answers and take them; replace the hosts that are lost."""
         try:
-            lost = []
             for each in self._engine.collect(_LOOK):
                 host = self._hosts[each.host]
                 if each.incarnation != host.incarnation:
@@ -299,9 +298,7 @@ class HostedEnvs:
                     host.take(each)
                     self.seconds += each.seconds
                 else:
-                    lost.append(each)
-            for each in lost:
-                self._replace(self._hosts[each.host], each.why)
+                    self._replace(host, each.why)
         except BaseException:
             self._turns.end()  # no row could be shown
             raise

@@ -9,17 +9,23 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.config import ConfigError
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.hosts.host import Plan
+from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
+from async_wrappers.batched.local import LocalEnvs
 from tests.contracts.hosts_contract import HostsContract, collected, nothing_played, plan_of, weights_of
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical
+from tests.worlds.seeded_env import SeededEnv
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -84,6 +90,45 @@ def test_another_actor_takes_the_place_of_one_that_was_killed() -> None:
     (block,) = collected(engine, 1)
     assert (block.host, block.incarnation) == (0, 1)
     engine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("address")
+@pytest.mark.parametrize("agent", ["dqn", "vtrace", "r2d2", "ppo"])
+def test_a_run_whose_learner_infers_is_the_vector_run(tmp_path: Path, agent: str) -> None:
+    vector = make(tmp_path / "vector", agent, schedule="vector")
+    vector.run_experiment()
+    on_cluster = make(tmp_path / "ray", agent, "Hosts.inference = 'learner'", "Hosts.engine = 'ray'")
+    on_cluster.run_experiment()
+    assert vector.agent.updates > 3
+    assert_identical(state(on_cluster), state(vector))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("address")
+@pytest.mark.filterwarnings("ignore:host 1 has died")
+@pytest.mark.parametrize("free", [False, True])
+def test_a_host_that_only_steps_is_replaced_and_its_episodes_are_cut(free: bool) -> None:
+    engines: list[on_ray.RayHosts] = []
+
+    def make_engine(plan: EnvsPlan) -> on_ray.RayHosts:
+        engines.append(on_ray.RayHosts(plan, num_hosts=2))
+        return engines[0]
+
+    with closing(HostedEnvs(make_engine, partial(LocalEnvs, SeededEnv), 4, 2, free=free)) as envs:
+        envs.begin([1, 2, 3, 4])
+        pid = ray.get(engines[0]._actors[1].made.process_id.remote())
+        truncated: set[int] = set()
+        for call in range(20_000):
+            shown = envs.recv()
+            if call == 5:
+                os.kill(pid, signal.SIGKILL)
+            truncated |= {i for i, info in shown.info.items() if info["realtime"]["interval"] == 0}
+            if truncated:
+                break
+            envs.send(shown.env_ids, np.ones(len(shown.env_ids), int))
+        assert truncated == {2, 3}
+        assert (envs.restarts, envs.lost_episodes) == (1, 2)
 
 
 @pytest.mark.slow
