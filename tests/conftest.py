@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from contextlib import suppress
@@ -23,3 +24,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 4e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+# A live run collects garbage before each episode, for which the objects of a whole suite take it half a second. So what
+# lives as a test begins is kept from collections, until a run ends that (`gc.unfreeze`); the next test begins it again.
+_collect, _unfreeze, _thawed = gc.collect, gc.unfreeze, [True]  # some tests put others in their places
+
+
+def _note_unfreezing() -> None:
+    _unfreeze()
+    _thawed.append(True)
+
+
+gc.unfreeze = _note_unfreezing
+
+
+def pytest_runtest_setup() -> None:
+    """Keep what lives from garbage collections, but for what the last test has left."""
+    if _thawed:
+        _thawed.clear()
+        _collect(1)
+        gc.freeze()
