@@ -76,6 +76,15 @@ class BatchedEnvsContract:
         made: BatchedEnvs = contract._made  # type: ignore[attr-defined]
         return made
 
+    @pytest.fixture
+    def played(self, envs: BatchedEnvs) -> tuple[list[list[Row]], list[Row]]:
+        """Return what `play` returns of the seeds and actions of most tests, which is played once for them."""
+        contract = type(self)
+        if "_played" not in vars(contract):
+            contract._played = self.play(envs, self.seeds(envs), self.actions(envs))  # type: ignore[attr-defined]
+        made: tuple[list[list[Row]], list[Row]] = contract._played  # type: ignore[attr-defined]
+        return made
+
     @classmethod
     def _close(cls) -> None:
         made: BatchedEnvs = cls._made  # type: ignore[attr-defined]
@@ -139,34 +148,31 @@ class BatchedEnvsContract:
         assert isinstance(envs, BatchedEnvs)
         assert envs.num_envs >= 1
 
-    def test_each_environment_is_shown_and_its_first_row_begins_an_episode(self, envs: BatchedEnvs) -> None:
-        rows, _ = self.play(envs, self.seeds(envs), self.actions(envs))
-        for of_it in rows:
+    def test_each_environment_is_shown_and_its_first_row_begins_an_episode(self, played: Any) -> None:
+        for of_it in played[0]:
             first = of_it[0]
             assert first.first
             assert (first.reward, first.terminal, first.truncated) == (0.0, False, False)
             assert (first.realtime["applied"], first.realtime["interval"]) == (False, 0)
 
-    def test_a_row_is_the_first_of_an_episode_where_one_has_ended(self, envs: BatchedEnvs) -> None:
-        rows, _ = self.play(envs, self.seeds(envs), self.actions(envs))
+    def test_a_row_is_the_first_of_an_episode_where_one_has_ended(self, played: Any) -> None:
         ends = 0
-        for of_it in rows:
+        for of_it in played[0]:
             for row in of_it[1:]:
                 assert row.first == row.over
                 ends += row.over
         assert ends > 0, "no episode has ended: play more calls"
 
-    def test_frames_are_counted_from_the_beginning_of_the_episode(self, envs: BatchedEnvs) -> None:
-        rows, _ = self.play(envs, self.seeds(envs), self.actions(envs))
-        for of_it in rows:
+    def test_frames_are_counted_from_the_beginning_of_the_episode(self, played: Any) -> None:
+        for of_it in played[0]:
             for before, row in pairwise(of_it):
                 assert 0 <= row.realtime["start"] <= row.realtime["frame"]
                 if not row.over:
                     assert row.realtime["start"] > before.realtime["start"]
 
-    def test_the_same_seeds_and_actions_give_the_same_rows(self, envs: BatchedEnvs) -> None:
+    def test_the_same_seeds_and_actions_give_the_same_rows(self, envs: BatchedEnvs, played: Any) -> None:
         seeds, actions = self.seeds(envs), self.actions(envs)
-        expected = self.play(envs, seeds, actions)
+        expected = played
         self.play(envs, self.seeds(envs, base=1), actions)
         _same(self.play(envs, seeds, actions), expected)
         other = self.make_batched()
@@ -178,11 +184,11 @@ class BatchedEnvsContract:
         with pytest.raises(RuntimeError):
             other.recv()
 
-    def test_a_row_follows_from_its_own_seed_and_actions(self, envs: BatchedEnvs) -> None:
+    def test_a_row_follows_from_its_own_seed_and_actions(self, envs: BatchedEnvs, played: Any) -> None:
         if not self.own_seeds:
             pytest.skip("own_seeds = False")
         seeds, actions = self.seeds(envs), self.actions(envs)
-        expected, _ = self.play(envs, seeds, actions)
+        expected, _ = played
         others, other_actions = self.seeds(envs, base=1), [each[::-1] for each in actions]
         i = envs.num_envs - 1
         others[i], other_actions[i] = seeds[i], actions[i]
@@ -190,12 +196,12 @@ class BatchedEnvsContract:
         both = min(len(rows[i]), len(expected[i]))  # which rows a call shows may depend on the others
         _same_rows(rows[i][:both], expected[i][:both])
 
-    def test_rows_and_final_observations_are_those_of_single_environments(self, envs: BatchedEnvs) -> None:
+    def test_rows_and_final_observations_are_those_of_single_environments(self, envs: BatchedEnvs, played: Any) -> None:
         single = self.make_environment()
         if single is None:
             pytest.skip("there is no make_environment")
         seeds, actions = self.seeds(envs), self.actions(envs)
-        rows, cut = self.play(envs, seeds, actions)
+        rows, cut = played
         try:
             for i, of_it in enumerate(rows):
                 played = _played_alone(single, seeds[i], actions[i][: len(of_it)])
@@ -242,9 +248,9 @@ class BatchedEnvsContract:
         envs.cut()
         _same(self.play(envs, seeds, actions), expected)
 
-    def test_the_arrays_of_a_row_are_the_callers(self, envs: BatchedEnvs) -> None:
+    def test_the_arrays_of_a_row_are_the_callers(self, envs: BatchedEnvs, played: Any) -> None:
         seeds, actions = self.seeds(envs), self.actions(envs)
-        expected = self.play(envs, seeds, actions)
+        expected = played
         envs.begin(seeds)
         kept: list[tuple[Shown, Shown]] = []
         rows: list[list[Row]] = [[] for _ in range(envs.num_envs)]

@@ -231,6 +231,7 @@ def chunked() -> gym.Env[Any, Any]:
     return RealtimeDelay(DriftingEnv(noop=True, lengths=[9, 3, 6]), 2, 1, "chunk")
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_environments_in_processes_and_in_halves_show_the_same() -> None:
     alike = SyncVectorEnv([chunked] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     shown = []

@@ -152,12 +152,13 @@ ImplicitQuantileAgent.quantile_embedding_dim = 3
 """
 
 
-def test_a_spawned_process_makes_the_parts_of_every_agent_without_gin() -> None:
+@pytest.mark.usefixtures("fork_server")
+def test_a_process_of_its_own_makes_the_parts_of_every_agent_without_gin() -> None:
     env, made = DriftingEnv(), []
     for name in ("dqn", "c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile"):
         gin.parse_config(f"{CONFIG}create_agent.agent_name = {name!r}")
         made.append(create_spec(env.observation_space, env.action_space, seed=1))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     here, there = context.Pipe()
     child = context.Process(target=look_and_tell, args=(cloudpickle.dumps(made), there))
     child.start()

@@ -19,6 +19,7 @@ __all__ = ["fork_trials"]
 
 EXAMPLE = ROOT / "docs" / "examples" / "table_q"
 pytestmark = pytest.mark.timeout(600)
+SHORT = ("--gin_bindings", "Runner.training_steps = 500")  # frames
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_it_is_trained_and_evaluated_by_a_gin_file(place: Path) -> None:
 
 @pytest.mark.parametrize("file", ["table_q.gin", "table_q_live.gin"])
 def test_its_run_is_continued(place: Path, file: str) -> None:
-    words = "--base_dir", "run", "--gin_files", file, "--gin_bindings"
+    words = "--base_dir", "run", "--gin_files", file, *SHORT, "--gin_bindings"
     done(place, *words, "Runner.num_iterations = 1")
     before = table(place / "run")
     done(place, *words, "Runner.num_iterations = 2")
@@ -83,6 +84,7 @@ def test_it_is_swept_over_delays(place: Path) -> None:
         "sweep",
         "--gin_files",
         "table_q.gin",
+        *SHORT,
         *bindings,
         "--grid",
         "RealtimeDelay.delay = 0, 2",
@@ -93,7 +95,7 @@ def test_it_is_swept_over_delays(place: Path) -> None:
 
 
 def test_on_the_virtual_clock_its_run_is_a_function_of_seed_and_latencies(place: Path) -> None:
-    short = ("--gin_bindings", "Runner.num_iterations = 1")
+    short = (*SHORT, "--gin_bindings", "Runner.num_iterations = 1")
     for name, seconds in (("one", 0.02), ("again", 0.02), ("slower", 0.5)):
         latency = f"AsyncRunner.learner_latency = {seconds}"
         done(place, "--base_dir", name, "--gin_files", "table_q_live.gin", *short, "--gin_bindings", latency)

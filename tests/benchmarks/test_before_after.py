@@ -35,7 +35,7 @@ def test_the_interval_holds_the_median_of_the_values(values: list[float]) -> Non
 
 
 def test_the_players_drive_this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MEASURES, "decision_stored", MEASURES["decision_stored"]._replace(window=100, warmup=10))
-    rates = sample("decision_stored", {"before": ROOT, "now": ROOT}, pairs=2, restarts=1)
+    monkeypatch.setitem(MEASURES, "wrapper_cartpole", MEASURES["wrapper_cartpole"]._replace(window=100, warmup=10))
+    rates = sample("wrapper_cartpole", {"before": ROOT, "now": ROOT}, pairs=2, restarts=1)
     assert {side: len(values) for side, values in rates.items()} == {"before": 2, "now": 2}
     assert all(rate > 0 for values in rates.values() for rate in values)

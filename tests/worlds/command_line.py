@@ -141,16 +141,25 @@ def in_a_process(place: Path, *words: str) -> Done:
     return Done(process.returncode, out, err)
 
 
-def in_a_fork(place: Path, *words: str, descriptors: int | None = None, **variables: str) -> Done:
+def in_a_fork(
+    place: Path,
+    *words: str,
+    script: Path = SCRIPT,
+    descriptors: int | None = None,
+    memory: int | None = None,
+    **variables: str,
+) -> Done:
     """Run train.py in a fork of this process, which has imported its libraries, to its end.
 
     Args:
         place: The working directory.
         words: The command line.
+        script: What is run in the place of train.py.
         descriptors: How many it may open; None leaves the limit.
+        memory: Bytes that it may have beside those of this process; None leaves the limit.
         variables: Further ones of its environment.
     """
-    return Done(*forks.run_script(SCRIPT, place, words, {**_variables(place), **variables}, descriptors))
+    return Done(*forks.run_script(script, place, words, {**_variables(place), **variables}, descriptors, memory))
 
 
 def _variables(place: Path) -> dict[str, str]:

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import gin
 import pytest
@@ -47,6 +48,8 @@ def _begin(stdin: int, stdout: int, stderr: int, variables: Mapping[str, str], k
     sys.path[:0] = variables.get("PYTHONPATH", "").split(os.pathsep)
     torch.set_num_threads(1)
     gin.clear_config()
+    tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
+    tracker._fd = tracker._pid = None  # the pipe to the parent's is closed
 
 
 def _import_libraries() -> None:
@@ -114,7 +117,12 @@ def fork_trials() -> Iterator[None]:
 
 
 def run_script(
-    script: Path, place: Path, words: tuple[str, ...], variables: Mapping[str, str], descriptors: int | None = None
+    script: Path,
+    place: Path,
+    words: tuple[str, ...],
+    variables: Mapping[str, str],
+    descriptors: int | None = None,
+    memory: int | None = None,
 ) -> tuple[int, str, str]:
     """Run a script in a fork to its end, and return its exit code and what it printed.
 
@@ -124,6 +132,7 @@ def run_script(
         words: Its arguments.
         variables: Its environment.
         descriptors: How many it may open; None leaves the limit.
+        memory: Bytes that it may have beside those of this process; None leaves the limit.
     """
     _import_libraries()
     with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -133,6 +142,9 @@ def run_script(
             _begin(nothing.fileno(), out.fileno(), err.fileno(), variables, ())
             if descriptors is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+            if memory is not None:
+                allowed = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + memory
+                resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
             sys.argv = [str(script), *words]
             runpy.run_path(str(script), run_name="__main__")
 

@@ -15,7 +15,7 @@ from async_wrappers.testing.played import MS
 __all__ = ["CASES", "RATES", "STRATEGIES", "Case", "cases"]
 
 # Of each property that holds two computations of the same schedule against each other.
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "150"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "75"))
 RATES = st.sampled_from([60, 59.7275, 50, 1000, Fraction(60_000, 1001), 0.5])
 
 

@@ -51,10 +51,8 @@ _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LEAD = 50_000_000  # nanoseconds from the order to begin to the first frame
 _LOOK = 0.5  # seconds between two looks for an order to stop
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
-_COUNT, _END = (
-    struct.Struct("<q"),
-    struct.Struct("<q"),
-)  # of a batch: how many observations; when its actions were there
+_COUNT = struct.Struct("<q")  # observations of a batch
+_END = struct.Struct("<q")  # when its actions were there
 
 
 class ServedProcesses:

@@ -204,6 +204,7 @@ def batched(make: Callable[[], gym.Env[Any, Any]], kind: str) -> Any:
 KINDS = ["halves", *(mode.value for mode in AutoresetMode)]
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 @pytest.mark.parametrize(
     ("kind", "delay", "noops"),
     [("processes", 5, 1), *((kind, *both) for kind in KINDS for both in [(0, 0), (2, 0), (5, 1)])],

@@ -46,7 +46,7 @@ def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: P
     assert call("--base_dir", "run", "--gin_files", config, *words).code == 0
 
     def evaluated(*more: str) -> tuple[str, dict[str, Any]]:
-        told = call("evaluate", "--base_dir", "run", "--episodes", "4", *more).out
+        told = call("evaluate", "--base_dir", "run", "--episodes", "2", *more).out
         return told, json.loads((place / "run" / "evaluation.json").read_text())
 
     likeliest, drawn, bound = (
@@ -56,9 +56,9 @@ def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: P
     )
     assert likeliest[1]["returns"] != drawn[1]["returns"] == bound[1]["returns"]
     assert drawn == evaluated("--drawn")  # of the run's seed
-    assert likeliest[0].startswith("4 episodes: ") and drawn[0].startswith("4 episodes of drawn actions: ")
+    assert likeliest[0].startswith("2 episodes: ") and drawn[0].startswith("2 episodes of drawn actions: ")
     assert "actions" not in likeliest[1] and drawn[1]["actions"] == "drawn"
-    assert likeliest[1]["different"] == drawn[1]["different"] == 4
+    assert likeliest[1]["different"] == drawn[1]["different"] == 2
 
 
 def test_drawn_actions_need_a_policy_to_draw_from(place: Path, call: Any) -> None:

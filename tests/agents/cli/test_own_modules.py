@@ -86,9 +86,10 @@ def test_a_run_remembers_where_its_module_was(place: Path, elsewhere: Path, call
 
 def test_a_notebook_loads_the_agent_from_anywhere(place: Path, elsewhere: Path, call: Any) -> None:
     begin(place, call)
-    # Three notebooks, of which each is a fork of one that has imported the package.
+    # Three notebooks, of which each is a fork of one that has imported what an agent that learns needs.
     code = """
 import os
+import torch._dynamo
 from async_wrappers.agents.load import load_agent
 for given in ({{"gin_bindings": ["import {0}"]}}, {{"trust": True}}, {{"gin_bindings": ["RealtimeDelay.delay = 1"]}}):
     if os.fork() == 0:
@@ -102,7 +103,7 @@ for given in ({{"gin_bindings": ["import {0}"]}}, {{"trust": True}}, {{"gin_bind
 
 
 def test_a_sweep_and_its_trials_find_the_module(place: Path, elsewhere: Path) -> None:
-    words = ("--gin_files", str(place / "mine.gin"), *SHORT, "--gin_bindings", "Runner.report_episodes = 1")
+    words = ("--gin_files", str(place / "mine.gin"), *SHORTEST)
     grid = ("--grid", "RealtimeDelay.delay = 2", "--seeds", "1", "--jobs", "1")
     done = in_a_fork(elsewhere, "sweep", "--base_dir", "sweep", *words, *grid)  # its trials are new interpreters
     assert done.code == 0, done.err + done.out

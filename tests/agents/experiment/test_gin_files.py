@@ -28,10 +28,14 @@ from async_wrappers.agents.networks.torsos import ImpalaTorso
 from async_wrappers.agents.registry import AGENTS, create_spec, spec_of
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
+from tests.worlds.atari_games import games_loaded_once
 from tests.worlds.experiments import load_gin
 from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 
+__all__ = ["games_loaded_once"]
+
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("games_loaded_once")
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 MANY = ("configs/apex/", "configs/elite/", "configs/r2d2/", "configs/vtrace/", "configs/dqn/pong_two_cores.gin")
 MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar", "configs/ppo/halfcheetah")
@@ -227,11 +231,10 @@ def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_p
     if name in VECTORS:
         return run_a_little(name, tmp_path, build)
     runner = build(name, tmp_path, *(SHORT if name not in LIVE else ()))
-    # A run to its closing table evaluates too; a game takes a tenth of a second to begin.
-    for runner.agent.eval_mode in (False, True) if name in LIVE else (False,):
-        assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
     if name not in LIVE:
-        run_to_its_end(name, runner)
+        return run_to_its_end(name, runner)
+    for runner.agent.eval_mode in (False, True):
+        assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
 
 
 # A closing table is of turn-based play: a live run ends with its closing line. A ROM is played in a process of its own,

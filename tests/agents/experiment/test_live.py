@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext, suppress
-from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +31,6 @@ from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.segments import read_index
-from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.report import EpisodeTiming, Measurements, TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
 from tests.worlds.experiments import QUICK_LIVE
@@ -40,7 +38,7 @@ from tests.worlds.experiments import build_live as build
 from tests.worlds.plain_data import assert_identical, differs
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("fork_server")]
 
 
 @pytest.mark.parametrize("agent", ["dqn", "rainbow"])
@@ -53,15 +51,6 @@ def test_an_unset_warmup_of_epsilon_is_refused_with_the_line_to_bind(tmp_path: P
     build(tmp_path, name, "DQNAgent.epsilon_warmup = None", "DQNAgent.epsilon_fn = @identity_epsilon")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def fork_server() -> None:
-    """Let the fork server, if it is not there yet, import once what each learner imports in its first update."""
-    names = ["torch._dynamo", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server"]
-    forkserver.set_forkserver_preload(names)
-    with signals_blocked():
-        forkserver.ensure_running()
-
-
 def newest(base_dir: Path) -> dict:
     return next(Checkpointer(base_dir).load_each())[1]
 
@@ -71,6 +60,7 @@ def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir
     assert [Path(make_learner(parts, number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
     fps = "AsyncRunner.fps = 100"  # a phase of three seconds, in which a learner on a busy machine has its turn
     first = build(tmp_path, fps, "Runner.num_iterations = 1")
@@ -369,6 +359,7 @@ def test_wrong_arguments_of_the_async_runner_are_refused_before_the_run(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
     """Not the replays, which a run may be deleting meanwhile, nor as many learners, nor a place in base_dir."""
     quick = ("Runner.training_steps = 60", "Runner.evaluation_steps = 0", "Runner.num_iterations = 1")
@@ -393,6 +384,7 @@ def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
     assert [tmp_path in (each, *each.parents) or each.exists() for each in directories] == [False]
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_transitions_of_a_damaged_segment_are_lost_and_the_live_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -147,6 +147,7 @@ def in_processes(num_envs: int, delays: dict[str, int], mode: AutoresetMode) -> 
     return ProcessEnvs(lambda: NumberedEpisodes(lives(delays), 5, Phase.TRAIN, num_envs), num_envs, 1)
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 @pytest.mark.parametrize("delays", DELAYS, ids=str)
 @pytest.mark.parametrize(
     ("make", "mode"),

@@ -235,6 +235,7 @@ def state(runner: VectorRunner) -> dict[str, Any]:
     }
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     whole = make(tmp_path / "whole")
     whole.run_experiment()
@@ -270,6 +271,7 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     assert not learners_that_live()
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_did(tmp_path: Path) -> None:
     stopped = make(tmp_path, "Runner.exact_resume = False")
 
@@ -335,6 +337,7 @@ def _of_group(number: int, place: str, answers: Any) -> None:
     group.close()
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_gradients_are_averaged_by_what_their_losses_are_means_over(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()

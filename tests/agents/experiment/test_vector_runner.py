@@ -113,7 +113,6 @@ def test_one_environment_is_the_turn_based_run(tmp_path: Path, agent: str, wrapp
 
 RUNS = {
     "1": ("VectorRunner.num_envs = 1",),
-    "2": ("VectorRunner.num_envs = 2", "VectorRunner.replay_ratio = 4.0"),
     "32": ("VectorRunner.num_envs = 32", "VectorRunner.evaluation_envs = 3"),
     "halves, overlapping": (
         "VectorRunner.num_envs = 5",
@@ -140,24 +139,23 @@ RUNS = {
         "LinearBatches.cv = 0.5",
         "DQNAgent.epsilon_warmup = 20",
     ),
-    "copies": (
-        "VectorRunner.num_envs = 3",
-        "VectorRunner.act_devices = ('cpu', 'cpu')",
-        "VectorRunner.act_sync_period = 4",
-    ),
     "copies, overlapping": (
         "VectorRunner.num_envs = 3",
         "VectorRunner.act_devices = ('cpu', 'cpu')",
         "VectorRunner.act_sync_period = 4",
         "Runner.overlap = True",
     ),
-    "a vector": ("VectorRunner.num_envs = 4", "VectorRunner.create_vector_fn = @create_gym_vector"),
+    "a vector": (
+        "VectorRunner.num_envs = 4",
+        "VectorRunner.replay_ratio = 4.0",
+        "VectorRunner.create_vector_fn = @create_gym_vector",
+    ),
 }
 
 
 @pytest.mark.parametrize("bindings", RUNS.values(), ids=RUNS)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Sequence[str]) -> None:
-    every = ("Runner.training_steps = 120", "Runner.evaluation_steps = 20", "VectorRunner.checkpoint_every = 2")
+    every = ("Runner.training_steps = 60", "Runner.evaluation_steps = 10", "VectorRunner.checkpoint_every = 2")
     every += ("Runner.exact_resume = True",)
     whole = make_vector(tmp_path / "whole", *every, "Runner.num_iterations = 4", *bindings)
     whole.run_experiment()
@@ -187,7 +185,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Se
     assert differs(learnt(stopped), learnt(whole))
 
 
-OFTEN = ("Runner.training_steps = 90", "Runner.evaluation_steps = 20", "Runner.num_iterations = 4")
+OFTEN = ("Runner.training_steps = 90", "Runner.evaluation_steps = 10", "Runner.num_iterations = 4")
 
 
 @pytest.mark.parametrize("of", ["32", "halves, overlapping", "delayed", "copies, overlapping"])

@@ -16,10 +16,14 @@ from async_wrappers.agents.experiment.report import compare_with_baselines, tabl
 from async_wrappers.agents.networks.q_network import count_parameters
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent
+from tests.worlds.atari_games import games_loaded_once
 from tests.worlds.experiments import load_gin
 from tests.worlds.teachers import MODULES
 
+__all__ = ["games_loaded_once"]
+
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("games_loaded_once")
 FILES = sorted(path.stem for path in (ROOT / "configs" / "reincarnation").glob("*.gin"))
 GAMES = {"cartpole": "dqn/cartpole", "main_job": "default", "atari": "dqn/atari"}  # and the file of their teacher
 QUICK = (
@@ -28,7 +32,7 @@ QUICK = (
     "Runner.training_steps = 100",
     "Runner.evaluation_steps = 10",
     "Runner.evaluation_episodes = None",
-    "Runner.max_steps_per_episode = 100",  # few episodes: an Atari game is loaded anew for each
+    "Runner.max_steps_per_episode = 100",  # few episodes: an Atari game takes a while to begin
     "Runner.report_episodes = 1",
     "DQNAgent.min_replay_history = 16",
     "R2D2Agent.min_replay_history = 32",

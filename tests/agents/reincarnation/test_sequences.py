@@ -66,11 +66,12 @@ OWN: dict[Any, dict[str, Any]] = {
 
 
 def student_of(kind: Any, environment: Any, **arguments: Any) -> Any:
-    return taught(kind, environment, kind is QDaggerR2D2, **SHARED, **OWN[kind], **arguments)
+    return taught(kind, environment, kind is QDaggerR2D2, **{**SHARED, **OWN[kind], **arguments})
 
 
 class SequenceStudentContract(AgentContract):
     kind: Any
+    arguments: dict[str, Any] = {}
 
     @pytest.fixture
     def world(self) -> World:
@@ -80,7 +81,7 @@ class SequenceStudentContract(AgentContract):
         return TaughtEnv(**arguments)
 
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
-        agent: Agent = student_of(self.kind, environment, seed=seed)
+        agent: Agent = student_of(self.kind, environment, seed=seed, **self.arguments)
         return agent
 
 
@@ -90,6 +91,7 @@ class TestKickstartingVTrace(SequenceStudentContract):
 
 class TestQDaggerR2D2(SequenceStudentContract):
     kind = QDaggerR2D2
+    arguments = {"min_replay_history": 8}
 
 
 # What lies beside a transition.

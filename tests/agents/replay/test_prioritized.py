@@ -1,6 +1,6 @@
 """Prioritised replay against a slow reference, and how often it draws what.
 
-Set HYPOTHESIS_CASES to try more or fewer sequences of operations than the 100 of every day.
+Set HYPOTHESIS_CASES to try more or fewer sequences of operations than the 50 of every day.
 """
 
 from __future__ import annotations

@@ -25,9 +25,10 @@ from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import sweep
 from tests.worlds.command_line import SWEEP, call, place
+from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
 
-__all__ = ["call", "place"]
+__all__ = ["call", "fork_trials", "place"]
 
 ROOT = Path(__file__).parents[3]
 
@@ -94,6 +95,7 @@ class TestOnRay:
         failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
         assert failure["error"].startswith("TypeError")
 
+    @pytest.mark.usefixtures("fork_trials")  # those of the pool
     def test_a_sweep_has_the_numbers_and_the_files_of_the_pool(self, tmp_path: Path) -> None:
         sweep(play, GRID, 1, tmp_path / "ray", jobs=2, engine="ray")
         sweep(play, GRID, 1, tmp_path / "pool", jobs=2)
@@ -108,6 +110,7 @@ class TestOnRay:
         starts = [path.read_text() for path in (tmp_path / "ray" / "trials").glob("*/starts")]
         assert starts == ["x"] * 4
 
+    @pytest.mark.usefixtures("fork_trials")  # those of the pool
     def test_a_gin_trial_has_the_numbers_of_the_pool(self, call: Any, place: Path) -> None:
         (place / "short.gin").write_text(SWEEP)
         words = ("sweep", "--gin_files", "short.gin", "--jobs", "2", "--base_dir")

@@ -64,6 +64,7 @@ def test_what_is_read_from_the_table_is_what_was_written(tmp_path_factory: Any, 
     assert [row["=key"] for row in rows[::2]] == texts
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
     sweep(play, {"delay": [1, 8], "agent": ["dqn", 5]}, 1, tmp_path, jobs=2)
@@ -80,6 +81,7 @@ def events(directory: Path) -> list[Path]:
     return list((directory / "metrics" / "tensorboard").glob("*.hparams"))
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_each_finished_trial_is_in_the_tab_of_hyperparameters_once(tmp_path: Path) -> None:
     sweep(play_with_gaps, {"delay": [1, 8], "agent": ["dqn"], "torso": [None]}, 1, tmp_path, jobs=2)
     sweep(play_with_gaps, {"delay": [1, 8], "agent": ["dqn"], "torso": [None]}, 1, tmp_path)
@@ -97,6 +99,7 @@ def test_each_finished_trial_is_in_the_tab_of_hyperparameters_once(tmp_path: Pat
     assert last == {"sweep/score": 80.0, "sweep/curve": 2.5}
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_a_trial_that_has_not_finished_is_not_written(tmp_path: Path) -> None:
     sweep(lambda *_: 5, {"delay": [1]}, 1, tmp_path)
     write_to_trackers(tmp_path, read_plan(tmp_path), None)
@@ -123,6 +126,7 @@ class FakeWandb:
         return SimpleNamespace(id=f"run{len(self.runs)}", log=log, summary=run["summary"], finish=finish)
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_each_finished_trial_is_a_run_of_weights_and_biases_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ def test_each_finished_trial_is_a_run_of_weights_and_biases_once(
     assert run["finished"] == 1
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_without_a_project_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)

@@ -102,21 +102,21 @@ def noops_of_a_vector(seeds: list[int], resets: int, **other: Any) -> list[list[
 
 
 def test_noop_max_begins_each_game_of_a_vector_with_1_to_so_many_noops_decided_by_the_seed() -> None:
-    seeds = [*range(6)]
-    counts = noops_of_a_vector(seeds, 11, max_frames=4)
+    seeds = [*range(4)]
+    counts = noops_of_a_vector(seeds, 17, max_frames=4)
     shares = np.bincount(np.ravel(counts), minlength=6) / 72
     assert shares[0] == 0 and np.abs(shares[1:] - 1 / 5).max() < 0.17  # as a single game draws; 3.5 deviations
-    assert len(set(map(tuple, zip(*counts, strict=True)))) == 6  # the games of a vector differ
+    assert len(set(map(tuple, zip(*counts, strict=True)))) == 4  # the games of a vector differ
     # They follow from the seed, whichever games are beside it.
-    assert [each[0] for each in noops_of_a_vector([4], 3, max_frames=4)] == [each[4] for each in counts[:4]]
+    assert [each[0] for each in noops_of_a_vector([3], 3, max_frames=4)] == [each[3] for each in counts[:4]]
 
 
 def test_no_ops_make_episodes_different_that_were_equal() -> None:
     def first_frames(noop_max: int) -> set[bytes]:
-        vector = create_atari_vector("Pong", 4, noop_max=noop_max, sticky_actions=False, num_threads=1)
-        vector.reset(seed=np.arange(4))
+        vector = create_atari_vector("Pong", 2, noop_max=noop_max, sticky_actions=False, num_threads=1)
+        vector.reset(seed=np.arange(2))
         for _ in range(25):
-            observations, *_ = vector.step(np.full(4, 2))
+            observations, *_ = vector.step(np.full(2, 2))
         vector.close()
         return {observation.tobytes() for observation in observations}
 
@@ -139,17 +139,17 @@ def test_fire_is_pressed_after_a_reset_and_after_a_life_and_not_unless_asked() -
 
 def test_any_number_of_threads_gives_the_same_games() -> None:
     def played(num_threads: int) -> list[Any]:
-        vector = create_atari_vector("Breakout", 5, terminal_on_life_loss=True, num_threads=num_threads)
+        vector = create_atari_vector("Breakout", 3, terminal_on_life_loss=True, num_threads=num_threads)
         actions = np.random.default_rng(0)
-        steps: list[Any] = [vector.reset(seed=np.arange(5))[0]]
+        steps: list[Any] = [vector.reset(seed=np.arange(3))[0]]
         for _ in range(60):
-            steps += vector.step(actions.integers(4, size=5))[:4]
+            steps += vector.step(actions.integers(4, size=3))[:4]
         vector.close()
         return steps
 
     alone = played(1)
     assert any(ended.any() for ended in alone[3::4])
-    for num_threads in (2, 5):
+    for num_threads in (2, 3):
         for one, other in zip(alone, played(num_threads), strict=True):
             np.testing.assert_array_equal(one, other)
 

@@ -1,7 +1,7 @@
 """`Dispatcher` decides as a naive search through all workers and actions does: the same starts, actions and counts.
 
 It does so whether it knows the ends of inferences beforehand, as in the simulated schedule, or gets reports of them, as
-in the live loop. Set HYPOTHESIS_CASES to play more or fewer cases than the 300 of every day.
+in the live loop. Set HYPOTHESIS_CASES to play more or fewer cases than those of every day.
 """
 
 from __future__ import annotations

@@ -622,8 +622,6 @@ def boundaries_of(frames: list[Any], first: Any, noops: int) -> list[Any]:
     [
         (NEXT_STEP, 2, 0, "noop"),
         (NEXT_STEP, 4, 2, "random"),
-        (NEXT_STEP, 1, 3, "noop"),
-        (SAME_STEP, 2, 0, "random"),
         (SAME_STEP, 4, 2, "noop"),
         (SAME_STEP, 1, 3, "repeat"),
     ],

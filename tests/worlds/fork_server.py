@@ -1,0 +1,30 @@
+"""Fixtures with which children are forked from a server that has imported PyTorch: a new interpreter takes seconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing import forkserver
+
+import pytest
+
+from async_wrappers.live.backends.children import signals_blocked
+
+__all__ = ["children_of_a_server", "fork_server"]
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> None:
+    """Let the fork server, if it is not there yet, import once what each learner imports in its first update."""
+    names = ["torch._dynamo", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server"]
+    forkserver.set_forkserver_preload(names)
+    with signals_blocked():
+        forkserver.ensure_running()
+
+
+@pytest.fixture
+def children_of_a_server(fork_server: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that would be new interpreters are forked from the server."""
+    get_context, server = multiprocessing.get_context, multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(
+        multiprocessing, "get_context", lambda method=None: server if method == "spawn" else get_context(method)
+    )
