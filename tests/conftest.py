@@ -25,7 +25,7 @@ with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 4e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
-# Live play collects garbage before each phase, and what it has frozen it unfreezes at its end. Whether anything is frozen
+# Live play collects garbage before each phase, and unfreezes at its end what was frozen. Whether anything is frozen
 # is noted here, since `gc.get_freeze_count` counts it: a tenth of a second beside all tests.
 _collect, _unfreeze, _thawed = gc.collect, gc.unfreeze, [True]  # some tests put others in their places
 
