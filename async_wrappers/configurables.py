@@ -9,6 +9,7 @@ import gymnasium as gym
 import gymnasium.wrappers
 
 from async_wrappers.batched.factory import create_batched_envs
+from async_wrappers.batched.hosted import HostedEnvs
 from async_wrappers.envs import (
     KeepEntries,
     create_atari_environment,
@@ -73,5 +74,6 @@ WRAPPERS = tuple(sorted((*_WRAPPERS, *_GYMNASIUMS), key=attrgetter("__name__")))
 for _configurable in CONFIGURABLES:
     gin.external_configurable(_configurable, module="async_wrappers")
 
-# The vector runner's parameters are its arguments, so that nothing of it is bound: its module is another one.
+# Runners' parameters are their arguments, so that nothing of them is bound: their module is another one.
 gin.external_configurable(create_batched_envs, module="async_wrappers.batched")
+gin.external_configurable(HostedEnvs, module="async_wrappers.batched")

@@ -2,6 +2,9 @@
 
 The learner of `VectorRunner` stays in this process, with evaluation, checkpoints and all that is logged. A checkpoint
 holds nothing of the hosts, so that a run goes on with another number of them.
+
+Where hosts infer (IMPALA's shape), they play blocks, and `HostRounds` learns from them. Where the learner infers (SEED
+RL's), hosts only step environments, which the vector runner's own loop plays.
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
+import gin
 from absl import logging
 
-from async_wrappers.agents.experiment.episode import Phase, Played
+from async_wrappers.agents.experiment.episode import Phase, Played, Seeds
 from async_wrappers.agents.experiment.host_rounds import HostRounds, Journal
 from async_wrappers.agents.experiment.other_run import own_modules
+from async_wrappers.agents.experiment.rounds import Share
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
-from async_wrappers.agents.hosts.engine import HostEngine
+from async_wrappers.agents.hosts.engine import HostEngine, HostPlan
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.hosts.processes import ProcessHosts
@@ -35,10 +40,10 @@ class Hosts(VectorRunner):
     """The iterations of `VectorRunner`, whose environments are played by hosts: processes, or actors on a Ray cluster.
 
     Its other parameters are bound as ``VectorRunner``'s and ``Runner``'s; ``VectorRunner.num_envs`` counts the
-    environments of all hosts. A training phase ends with a round of blocks.
+    environments of all hosts. Where hosts infer, a training phase ends with a round of blocks.
 
-    Refused with a ValueError is what a learner of hosts cannot do: several learners, updates in parallel, devices that
-    act, and agents whose learner is no `Learner`.
+    Refused with a ValueError are several learners and, where hosts infer, updates in parallel, devices that act, and
+    agents whose learner is no `Learner`.
 
     Attributes:
         restarts: Hosts that died, or did not answer, and were replaced.
@@ -58,11 +63,20 @@ class Hosts(VectorRunner):
         0.0, "GPUs of a host, or a part of one, on which its policy computes; 0 computes on the CPU.", NOT_NEGATIVE
     )
     num_hosts: int = whole(2, "Hosts, each with an equal share of ``VectorRunner.num_envs``.", 1, "host")
+    inference: str = choice(
+        "hosts",
+        "Where actions are computed. ``'hosts'``: each host has a copy of the policy, and sends blocks of transitions. "
+        "``'learner'``: here, for all hosts at once, which only step environments; for hosts without the processor "
+        "time for a network.",
+        "hosts",
+        "learner",
+    )
     mode: str = choice(
         "rounds",
         "The order of things. ``'rounds'``: host h plays block b on the weights after its block b - 1, and blocks are "
         "learnt in the order of the hosts, so that a run is the same on every engine. ``'free'``: blocks are learnt as "
-        "they come, so that no host waits, and no run is like another.",
+        "they come, so that no host waits, and no run is like another. Where the learner infers: it waits for the rows "
+        "of all hosts, or takes those that have come.",
         "rounds",
         "free",
     )
@@ -96,20 +110,10 @@ class Hosts(VectorRunner):
             self.learners == 1,
             f"VectorRunner.learners must be 1 where create_runner.schedule = 'hosts', got {self.learners}",
         )
-        must(
-            not self.overlap,
-            "Runner.overlap must be False where create_runner.schedule = 'hosts', whose hosts play meanwhile, got True",
-        )
-        must(
-            self.act_devices is None,
-            "VectorRunner.act_devices must be None where create_runner.schedule = 'hosts', whose hosts act, got "
-            f"{self.act_devices!r}",
-        )
-        must(
-            isinstance(self.agent.learner, Learner),
-            f"create_runner.schedule must not be 'hosts' with agent {spec.name!r}, whose learner is no "
-            "async_wrappers.agents.learner.Learner",
-        )
+        if self.inference == "hosts":
+            self._check_hosts_that_act()
+        else:
+            self._check_hosts_that_step()
         must(
             not (free and self.exact_resume),
             "Runner.exact_resume must be False where Hosts.mode = 'free', whose runs are never alike, got True",
@@ -124,7 +128,35 @@ class Hosts(VectorRunner):
         )
         self._check_rounds(getattr(spec, "round_decisions", None), free)
         self._hosts: HostRounds | None = None
+        self._stepped: Any = None  # environments on hosts, where the learner infers
         self._hosts_before: int | None = None  # of the checkpoint that the run goes on from
+
+    def _check_hosts_that_act(self) -> None:
+        """Refuse what is of the vector runner's own loop."""
+        must(
+            not self.overlap,
+            "Runner.overlap must be False where create_runner.schedule = 'hosts', whose hosts play meanwhile, got True",
+        )
+        must(
+            self.act_devices is None,
+            "VectorRunner.act_devices must be None where create_runner.schedule = 'hosts', whose hosts act, got "
+            f"{self.act_devices!r}",
+        )
+        must(
+            isinstance(self.agent.learner, Learner),
+            f"create_runner.schedule must not be 'hosts' with agent {self.agent.spec.name!r}, whose learner is no "
+            "async_wrappers.agents.learner.Learner",
+        )
+
+    def _check_hosts_that_step(self) -> None:
+        """Refuse what is of hosts that act."""
+        why = "must be {} where Hosts.inference = 'learner', {}, got {!r}"
+        steps = "whose hosts play step by step and send no blocks"
+        newest = "which acts on the newest weights"
+        cpu = "whose hosts compute no network"
+        must(self.block_length is None, "Hosts.block_length " + why.format(None, steps, self.block_length))
+        must(self.max_version_lag is None, "Hosts.max_version_lag " + why.format(None, newest, self.max_version_lag))
+        must(not self.gpus_per_host, "Hosts.gpus_per_host " + why.format(0, cpu, self.gpus_per_host))
 
     def _check_rounds(self, of_agent: int | None, free: bool) -> None:
         """Refuse blocks that do not fit an agent which learns from whole rounds."""
@@ -137,7 +169,7 @@ class Hosts(VectorRunner):
             "'free'",
         )
         must(
-            of_agent % of_block == 0,
+            self.inference == "learner" or of_agent % of_block == 0,
             f"Hosts.block_length must divide the {of_agent // self.num_envs} decisions of each environment in a round "
             f"of agent {name!r}, got {self._block_length}",
         )
@@ -155,9 +187,27 @@ class Hosts(VectorRunner):
     def _shares_of_envs(self) -> tuple[int, str]:
         return self.num_hosts, "hosts"
 
-    def _open_share(self, stack: ExitStack) -> HostRounds:
+    def _open_share(self, stack: ExitStack) -> Share | HostRounds:
         if self._hosts_before not in (None, self.num_hosts):
             logging.warning("the run goes on with %d hosts, and had %d before", self.num_hosts, self._hosts_before)
+        return self._open_hosts_that_act(stack) if self.inference == "hosts" else self._open_hosts_that_step(stack)
+
+    def _open_hosts_that_step(self, stack: ExitStack) -> Share:
+        # Agents do not import environments: as that of all others, their class is found by its name in gin.
+        envs = gin.get_configurable("HostedEnvs")(
+            self._make_engine,
+            self._portable_envs(),
+            self.num_envs,
+            self.num_hosts,
+            free=self.mode == "free",
+            double_buffered=self.double_buffered,
+            timeout=self.host_timeout,
+        )
+        self._stepped = stack.enter_context(closing(envs))
+        seeds = Seeds(self.seed, Phase.TRAIN, self.create_vector_fn is not None, 0, self.num_envs)
+        return Share(self.agent, self._checked(Phase.TRAIN, envs), seeds)
+
+    def _open_hosts_that_act(self, stack: ExitStack) -> HostRounds:
         plan = Plan(
             self.agent.spec,
             self._portable_envs(),
@@ -175,7 +225,7 @@ class Hosts(VectorRunner):
         )
         return self._hosts
 
-    def _make_engine(self, plan: Plan) -> HostEngine:
+    def _make_engine(self, plan: HostPlan) -> HostEngine:
         if self.engine == "local":
             return LocalHosts(plan)
         if self.engine == "processes":
@@ -195,7 +245,8 @@ class Hosts(VectorRunner):
     @property
     def restarts(self) -> int:
         """See the class."""
-        return 0 if self._hosts is None else self._hosts.restarts
+        hosts = self._hosts or self._stepped
+        return 0 if hosts is None else int(hosts.restarts)
 
     @property
     def dropped(self) -> int:
@@ -216,11 +267,17 @@ class Hosts(VectorRunner):
     ) -> None:
         super()._summarize(phase, played, seconds, line, scalars)
         if phase == Phase.TRAIN:
-            line |= {"hosts_replaced": self.restarts, "dropped_blocks": self.dropped}
+            line["hosts_replaced"] = self.restarts
+            if self._hosts is not None:
+                line["dropped_blocks"] = self.dropped
 
     def table(self) -> str:
         """Return the rates of all training in this process, and those of the hosts."""
         lines = [super().table(), f"{'hosts replaced':<38}{self.restarts:>12,}"]
+        if self._stepped is not None:
+            seconds, all_of_them = self._stepped.seconds, self._seconds * self.num_hosts
+            share = seconds / max(all_of_them, 1e-9)
+            return "\n".join([*lines, f"{'hosts: time of stepping':<38}{seconds:>12,.1f} s{share:>9.1%}"])
         if self.mode == "free":
             lines.append(f"{'blocks dropped as too old':<38}{self.dropped:>12,}")
         timings = {} if self._hosts is None else self._hosts.timings
@@ -234,5 +291,5 @@ class Hosts(VectorRunner):
 
     def facts(self) -> dict[str, str]:
         """Return the run's facts, in words, with the hosts."""
-        hosts = f"{self.num_hosts} hosts ({self.engine}, {self.mode}), blocks of {self._block_length} decisions"
-        return {**super().facts(), "hosts": hosts}
+        what = "inference here" if self.inference == "learner" else f"blocks of {self._block_length} decisions"
+        return {**super().facts(), "hosts": f"{self.num_hosts} hosts ({self.engine}, {self.mode}), {what}"}

@@ -304,7 +304,10 @@ class VectorRunner(Runner):
         return others
 
     def _make_envs(self, phase: Phase, count: int, **other: Any) -> Any:
-        envs = self._create_envs(num_envs=count, **{**self._of_envs(phase), **other})
+        return self._checked(phase, self._create_envs(num_envs=count, **{**self._of_envs(phase), **other}))
+
+    def _checked(self, phase: Phase, envs: Any) -> Any:
+        """Return environments whose spaces are those of single ones; others are closed and refused."""
         here = self.environment.observation_space, self.environment.action_space
         if self._critic_of(phase) is not None:
             here = ShowEffect.space(here[0]), here[1]

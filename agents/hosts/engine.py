@@ -9,9 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.hosts.block import PlayedBlock
-
-__all__ = ["HostEngine", "HostsFailed", "Lost", "failure", "portable"]
+__all__ = ["Answer", "HostEngine", "HostPlan", "HostsFailed", "Lost", "Player", "failure", "portable"]
 
 
 class HostsFailed(RuntimeError):
@@ -25,6 +23,40 @@ def failure(host: int, error: BaseException) -> HostsFailed:
     sentence = (str(error).strip() or "no message").splitlines()[0]
     trace = "".join(traceback.format_exception(error))
     return HostsFailed(f"host {host} raised {type(error).__name__}: {sentence}\n\n{trace}")
+
+
+class Answer(Protocol):
+    """A host's answer to an order, such as a `PlayedBlock`; it pickles."""
+
+    @property
+    def host(self) -> int:
+        """The host's number."""
+
+    @property
+    def incarnation(self) -> int:
+        """Which of its incarnations."""
+
+
+class Player(Protocol):
+    """A host: `Host`, which acts and plays blocks, or one that only steps environments (`batched.hosted`)."""
+
+    incarnation: int
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        """Play what follows on these weights; called only where weights are published."""
+
+    def play(self, order: Any, /) -> Answer:
+        """Carry an order out."""
+
+    def close(self) -> None:
+        """Close the environments."""
+
+
+class HostPlan(Protocol):
+    """What hosts are made from; it travels to other processes by cloudpickle."""
+
+    def make_host(self, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> Player:
+        """Make a host."""
 
 
 class Lost(NamedTuple):
@@ -42,22 +74,25 @@ class Lost(NamedTuple):
 
 
 class HostEngine(Protocol):
-    """Runs hosts, which play blocks for a learner. Weights come before the first order of a host.
+    """Runs hosts for a learner. Where they act, weights come before the first order of a host.
 
-    A host plays its orders one after another. So a learner that gives it two never lets it wait.
+    A host carries out its orders one after another. So a learner that gives it two never lets it wait.
     """
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """Start a host, or another one in the place of one that was lost; see `Host`. It need not be ready at once."""
+        """Start a host, or another one in the place of one that was lost (`HostPlan`). It need not be ready at once."""
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """Take the weights, tensors on any device, that later orders are played on; they are copied."""
 
-    def submit(self, host: int, cut: bool = False) -> None:
-        """Give a host an order: to play a block on the newest weights, or to cut its episodes (`Host.play`)."""
+    def submit(self, host: int, order: Any = False) -> None:
+        """Give a host an order, as its `play` takes it, on the newest weights; of a `Host`, whether to cut."""
 
-    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
-        """Return what has come, in the order of each host; wait at most `timeout` seconds for the first.
+    def collect(self, timeout: float) -> list[Any]:
+        """Return what has come, each an `Answer` or `Lost`, in the order of each host.
+
+        Args:
+            timeout: Seconds to wait at most for the first.
 
         Raises:
             HostsFailed: A host has raised an exception, or cannot be started.

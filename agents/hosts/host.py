@@ -16,7 +16,7 @@ import torch
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.actor import Actor, ShownRows
 from async_wrappers.agents.hosts.block import PlayedBlock, Recorder
-from async_wrappers.agents.hosts.engine import HostsFailed
+from async_wrappers.agents.hosts.engine import HostPlan, HostsFailed, Player
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.version import __version__
@@ -50,6 +50,10 @@ class Plan:
     def share(self) -> int:
         """Environments of a host."""
         return self.num_envs // self.num_hosts
+
+    def make_host(self, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> Host:
+        """See `HostPlan`."""
+        return Host(self, number, incarnation, rows)
 
 
 class Host:
@@ -181,11 +185,11 @@ def make_host(
     number: int,
     incarnation: int,
     rows: Mapping[str, Sequence[int]],
-) -> Host:
+) -> Player:
     """Make a host in a process of its own.
 
     Args:
-        payload: A pickled `Plan`.
+        payload: A pickled `HostPlan`.
         modules: What is imported first.
         threads: Intra-op threads of PyTorch.
         number: As in `Host`.
@@ -199,13 +203,13 @@ def make_host(
     try:
         for module in modules:
             import_module(module)
-        plan = cloudpickle.loads(payload)
+        plan: HostPlan = cloudpickle.loads(payload)
     except ModuleNotFoundError as error:
         raise HostsFailed(
             f"host {number} ({platform.node()}) cannot import {error.name!r}: install the module there, or put it "
             "under the same path as here"
         ) from None
-    return Host(plan, number, incarnation, rows)
+    return plan.make_host(number, incarnation, rows)
 
 
 def versions() -> dict[str, str]:

@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from async_wrappers.agents.hosts.block import PlayedBlock
-from async_wrappers.agents.hosts.engine import Lost, failure, portable
-from async_wrappers.agents.hosts.host import Host, Plan
+from async_wrappers.agents.hosts.engine import HostPlan, Lost, Player, failure, portable
 
 __all__ = ["LocalHosts"]
 
@@ -20,37 +18,39 @@ class LocalHosts:
         plan: What they are made from.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: HostPlan) -> None:
         """See the class."""
         self._plan = plan
-        self._hosts: dict[int, Host] = {}
-        self._orders: deque[tuple[int, bool, Mapping[str, Any], int]] = deque()
-        self._weights: tuple[Mapping[str, Any], int] = {}, -1
+        self._hosts: dict[int, Player] = {}
+        self._orders: deque[tuple[int, Any, tuple[Mapping[str, Any], int] | None]] = deque()
+        self._weights: tuple[Mapping[str, Any], int] | None = None
         self._lost: list[Lost] = []
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         """See `HostEngine`."""
-        self._hosts[host] = Host(self._plan, host, incarnation, rows)
+        self._hosts[host] = self._plan.make_host(host, incarnation, rows)
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""
         self._weights = portable(weights), version
 
-    def submit(self, host: int, cut: bool = False) -> None:
-        """See `HostEngine`."""
-        self._orders.append((host, cut, *self._weights))
+    def submit(self, host: int, order: Any = False) -> None:
+        """See `HostEngine`; an order of a host that was ended is lost with it."""
+        if host in self._hosts:
+            self._orders.append((host, order, self._weights))
 
-    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
-        """See `HostEngine`: play the oldest order."""
+    def collect(self, timeout: float) -> list[Any]:
+        """See `HostEngine`: carry out the oldest order."""
         if self._lost:
             lost, self._lost = self._lost, []
             return [*lost]
         if not self._orders:
             return []
-        host, cut, weights, version = self._orders.popleft()
+        host, order, weights = self._orders.popleft()
         try:
-            self._hosts[host].load_weights(weights, version)
-            return [self._hosts[host].play(cut)]
+            if weights is not None:
+                self._hosts[host].load_weights(*weights)
+            return [self._hosts[host].play(order)]
         except Exception as error:
             raise failure(host, error) from error
 

@@ -1,6 +1,6 @@
 """Hosts as actors on a Ray cluster; needs the extra `ray`.
 
-Weights are put into Ray's object store once per version, and blocks come back through it: the learner reads their
+Weights are put into Ray's object store once per version, and answers come back through it: the learner reads their
 arrays where they lie. A host is an actor that Ray spreads over the nodes and does not restart: the learner starts
 another incarnation, which continues where the last block that it learnt from ended.
 """
@@ -12,15 +12,14 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import ray
 from ray import exceptions
 
-from async_wrappers.agents.hosts.block import PlayedBlock
-from async_wrappers.agents.hosts.engine import HostsFailed, Lost, failure, portable
-from async_wrappers.agents.hosts.host import Host, Plan, make_host, versions
+from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
+from async_wrappers.agents.hosts.host import make_host, versions
 from async_wrappers.agents.ray_cluster import connected_to_ray
 
 __all__ = ["RayHosts"]
@@ -48,7 +47,7 @@ class RayHosts:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: HostPlan,
         modules: Sequence[str] = (),
         threads: int = 1,
         *,
@@ -109,14 +108,14 @@ class RayHosts:
         except _FULL as error:
             raise _full(error) from None
 
-    def submit(self, host: int, cut: bool = False) -> None:
+    def submit(self, host: int, order: Any = False) -> None:
         """See `HostEngine`."""
         actor = self._actors[host]
-        self._pending[actor.made.play.remote(self._weights, self._version, cut)] = actor
+        self._pending[actor.made.play.remote(self._weights, self._version, order)] = actor
 
-    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
+    def collect(self, timeout: float) -> list[Any]:
         """See `HostEngine`."""
-        found: list[PlayedBlock | Lost] = [*self._lost]
+        found: list[Answer | Lost] = [*self._lost]
         self._lost = []
         deadline = time.monotonic() + timeout
         while not found and self._pending and (left := deadline - time.monotonic()) > 0:
@@ -130,8 +129,8 @@ class RayHosts:
                     found += self._got(reference, self._pending.pop(reference))
         return found
 
-    def _got(self, reference: Any, actor: _Actor) -> list[PlayedBlock | Lost]:
-        """Return the block or the loss that a reference stands for, if any."""
+    def _got(self, reference: Any, actor: _Actor) -> list[Any]:
+        """Return the answer or the loss that a reference stands for, if any."""
         try:
             value = ray.get(reference)
         except exceptions.RayTaskError as error:
@@ -148,11 +147,10 @@ class RayHosts:
                     "on all nodes of the cluster"
                 ) from None
             return [self._lose(actor, error)]
-        if isinstance(value, PlayedBlock):
-            return [value]
-        if value is not None:
+        if isinstance(value, _Versions):
             _compare(actor.host, *value)
-        return []
+            return []
+        return [] if value is None else [value]
 
     def _lose(self, actor: _Actor, error: Exception) -> Lost:
         self._pending = {reference: each for reference, each in self._pending.items() if each is not actor}
@@ -186,15 +184,22 @@ class _Actor:
         self.host, self.incarnation, self.made, self.why = host, incarnation, made, ""
 
 
+class _Versions(NamedTuple):
+    """What a node has."""
+
+    node: str
+    versions: Mapping[str, str]
+
+
 @ray.remote
 class _RemoteHost:
     """A host in a process of Ray's."""
 
     def __init__(self) -> None:
-        self._host: Host | None = None
+        self._host: Player | None = None
 
-    def versions(self) -> tuple[str, dict[str, str]]:
-        return platform.node(), versions()
+    def versions(self) -> _Versions:
+        return _Versions(platform.node(), versions())
 
     def process_id(self) -> int:
         return os.getpid()
@@ -210,10 +215,11 @@ class _RemoteHost:
     ) -> None:
         self._host = make_host(payload, modules, threads, number, incarnation, rows)
 
-    def play(self, weights: Mapping[str, Any], version: int, cut: bool) -> PlayedBlock:
+    def play(self, weights: Mapping[str, Any] | None, version: int, order: Any) -> Answer:
         assert self._host is not None
-        self._host.load_weights(weights, version)
-        return self._host.play(cut)
+        if weights is not None:
+            self._host.load_weights(weights, version)
+        return self._host.play(order)
 
     def close(self) -> None:
         if self._host is not None:

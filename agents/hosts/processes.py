@@ -1,6 +1,6 @@
 """Hosts as processes of this machine.
 
-Orders and weights go to a host through a pipe, and blocks come back through it: a short pickle, and each large array
+Orders and weights go to a host through a pipe, and answers come back through it: a short pickle, and each large array
 as its own bytes, which are received where they stay. Threads on both sides read and write, so that no end waits for
 the other: the learner learns while blocks arrive, and a host plays while weights do.
 """
@@ -22,9 +22,8 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers.agents.children import become_child, signals_blocked
-from async_wrappers.agents.hosts.block import PlayedBlock
-from async_wrappers.agents.hosts.engine import HostsFailed, Lost, failure, portable
-from async_wrappers.agents.hosts.host import Plan, make_host
+from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
+from async_wrappers.agents.hosts.host import make_host
 
 __all__ = ["ProcessHosts"]
 
@@ -44,13 +43,13 @@ class ProcessHosts:
         pids: The processes' ids, by host.
     """
 
-    def __init__(self, plan: Plan, modules: Sequence[str] = (), threads: int = 1) -> None:
+    def __init__(self, plan: HostPlan, modules: Sequence[str] = (), threads: int = 1) -> None:
         """See the class."""
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
         self._processes: dict[int, _Process] = {}
-        self._news: queue.SimpleQueue[PlayedBlock | Lost | HostsFailed] = queue.SimpleQueue()
-        self._weights: tuple[list[Any], int] = [], -1
+        self._news: queue.SimpleQueue[Answer | Lost | HostsFailed] = queue.SimpleQueue()
+        self._weights: tuple[list[Any], int | None] = [], None
         # At exit multiprocessing waits for processes that are left without limit.
         self._at_exit = util.Finalize(self, _kill_all, (self._processes,), exitpriority=10)
 
@@ -68,15 +67,15 @@ class ProcessHosts:
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""
-        self._weights = _parts((portable(weights), version)), version
+        self._weights = _parts(("weights", (portable(weights), version))), version
 
-    def submit(self, host: int, cut: bool = False) -> None:
+    def submit(self, host: int, order: Any = False) -> None:
         """See `HostEngine`."""
-        self._processes[host].order(cut, *self._weights)
+        self._processes[host].order(order, *self._weights)
 
-    def collect(self, timeout: float) -> list[PlayedBlock | Lost]:
+    def collect(self, timeout: float) -> list[Any]:
         """See `HostEngine`."""
-        found: list[PlayedBlock | Lost] = []
+        found: list[Answer | Lost] = []
         deadline = time.monotonic() + timeout
         while True:
             wait = 0.0 if found else max(0.0, deadline - time.monotonic())
@@ -116,7 +115,7 @@ class _Process:
             self.process.start()
         theirs.close()
         self._closing = False
-        self._orders: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True),
             threading.Thread(target=self._write, name=f"host {host} writes", daemon=True),
@@ -124,11 +123,11 @@ class _Process:
         for thread in self._threads:
             thread.start()
 
-    def order(self, cut: bool, weights: Sequence[Any], version: int) -> None:
+    def order(self, order: Any, weights: list[Any], version: int | None) -> None:
         if version != self._version:
             self._version = version
-            self._orders.put((b"weights", *weights))
-        self._orders.put((b"cut" if cut else b"play",))
+            self._orders.put(weights)
+        self._orders.put(_parts(("order", order)))
 
     def _write(self) -> None:
         with suppress(OSError):  # it has died, as the reader finds
@@ -155,9 +154,9 @@ class _Process:
             news.put(Lost(self.host, self.incarnation, self.why or _how_it_ended(self.process)))
 
     def say_end(self) -> None:
-        """Ask the process to end after the block that it plays."""
+        """Ask the process to end after the order that it carries out."""
         self._closing = True
-        self._orders.put((b"end",))
+        self._orders.put(_parts(("end", None)))
 
     def close(self) -> None:
         """Wait a while for the process's end, then end it."""
@@ -193,7 +192,7 @@ def _kill_all(processes: Mapping[int, _Process]) -> None:
         each.process.kill()
 
 
-# Messages: the lengths of the large arrays, a pickle of all else, and the arrays.
+# Messages, of a kind and a value: the lengths of the large arrays, a pickle of all else, and the arrays.
 
 
 def _parts(value: Any) -> list[Any]:
@@ -234,9 +233,9 @@ def _play(
     rows: Mapping[str, Sequence[int]],
     pipe: Any,
 ) -> None:
-    """Play what is ordered until the pipe closes."""
+    """Carry out orders until the pipe closes."""
     become_child()
-    orders: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     ending = threading.Event()
     results: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_orders, args=(pipe, orders, ending), daemon=True).start()
@@ -246,13 +245,13 @@ def _play(
     try:
         host = make_host(payload, modules, threads, number, incarnation, rows)
         while True:
-            what, weights = orders.get()
+            kind, what = orders.get()
             if ending.is_set():
                 break
-            if what == b"weights":
-                host.load_weights(*weights)
+            if kind == "weights":
+                host.load_weights(*what)
             else:
-                results.put(("block", host.play(cut=what == b"cut")))
+                results.put(("answer", host.play(what)))
     except BaseException as error:
         results.put(("failed", str(failure(number, error))))
         code = 1
@@ -266,12 +265,12 @@ def _play(
 
 
 def _read_orders(pipe: Any, orders: Any, ending: threading.Event) -> None:
-    """Pass on orders as they come, so that the learner never waits until a block is played."""
+    """Pass on orders as they come, so that the learner never waits until one is carried out."""
     with suppress(EOFError, OSError):
-        while (what := pipe.recv_bytes()) != b"end":
-            orders.put((what, _received(pipe) if what == b"weights" else None))
+        while (order := _received(pipe))[0] != "end":
+            orders.put(order)
     ending.set()
-    orders.put((b"end", None))
+    orders.put(("end", None))
 
 
 def _write_results(pipe: Any, results: Any) -> None:

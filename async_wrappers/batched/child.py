@@ -35,6 +35,7 @@ __all__ = [
     "Spaces",
     "arrays_of",
     "end_of",
+    "portable_info",
     "run",
 ]
 
@@ -149,7 +150,7 @@ def arrays_of(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
 def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket, parent: connection.Connection) -> None:
     """Run a process of environments until the parent ends it."""
     with as_child(parent):
-        environments = Environments(cloudpickle.loads(payload), share, _portable)
+        environments = Environments(cloudpickle.loads(payload), share, portable_info)
         try:
             parent.send(environments.spaces)
             environments.use(Board.of(block, parent.recv(), n))
@@ -315,7 +316,7 @@ def _check_shapes(space: gym.Space[Any], observation: Any) -> None:
         raise ValueError(f"an observation must have the shape {space.shape} of its space, got {np.shape(observation)}")
 
 
-def _portable(info: Info) -> Info:
+def portable_info(info: Info) -> Info:
     """Return the entries of an info that can be pickled."""
     with suppress(Exception):
         pickle.dumps(info)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
-from async_wrappers.batched.tree import joined, mapped
+from async_wrappers.batched.rows import numbered, together
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
 
 __all__ = ["DoubleBuffered"]
@@ -72,11 +72,7 @@ class DoubleBuffered:
 
     def cut(self) -> Shown:
         """See `BatchedEnvs`."""
-        a, b = (half.numbered(half.envs.cut()) for half in self._halves)
-        a, b = _as_of(a, b), _as_of(b, a)
-        arrays = ("env_ids", "observation", "reward", "first", "terminal", "truncated", "realtime")
-        both = {name: joined(getattr(a, name), getattr(b, name)) for name in arrays}
-        return Shown(**both, final={**a.final, **b.final}, info={**a.info, **b.info})
+        return together([half.numbered(half.envs.cut()) for half in self._halves])
 
     @property
     def restarts(self) -> int:
@@ -89,16 +85,6 @@ class DoubleBuffered:
             half.envs.close()
 
 
-def _as_of(shown: Shown, other: Shown) -> Shown:
-    """Return rows with ``executed`` and ``sent`` where others have them: a half may not have met them so far."""
-    none = {
-        name: mapped(lambda array: np.zeros((len(shown.env_ids), *array.shape[1:]), array.dtype), other.realtime[name])
-        for name in ("executed", "sent", "_sent")
-        if name in other.realtime and name not in shown.realtime
-    }
-    return shown._replace(realtime={**shown.realtime, **none}) if none else shown
-
-
 class _Half:
     """One half; environment i of it is number ``first + i`` of all."""
 
@@ -109,7 +95,4 @@ class _Half:
 
     def numbered(self, shown: Shown) -> Shown:
         """Return rows with the numbers that they have among all."""
-        if not self.first:
-            return shown
-        final, info = ({i + self.first: of for i, of in each.items()} for each in (shown.final, shown.info))
-        return shown._replace(env_ids=shown.env_ids + self.first, final=final, info=info)
+        return numbered(shown, self.first)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, Board, run
 from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
-from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
 from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
@@ -295,9 +295,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """Start another process in the place of one that has died in a step, and cut its episodes."""
         process = self._restart(dead)
         mine, board = np.array(process.share), self._board
-        board.seeds[mine] = [
-            np.random.SeedSequence((int(self._seeds[i]), process.incarnation)).generate_state(1)[0] >> 1 for i in mine
-        ]
+        board.seeds[mine] = seeds_anew(self._seeds[mine], process.incarnation)
         process.ask(RESET[self._place])
         if not process.hear({}, self._timeout):
             raise self._over(process)

@@ -1,7 +1,7 @@
 """Batches of observations and actions: arrays [R, ...], or dicts and tuples of them, row by row.
 
 * `check_space`: refuse spaces whose batches are anything else.
-* `copied`, `taken`, `put_rows`, `joined`: a copy, some rows, rows into their places, two batches after another.
+* `copied`, `taken`, `put_rows`, `joined`: a copy, some rows, rows into their places, batches one after another.
 * `finals`: some rows, one by one, by their number.
 """
 
@@ -71,9 +71,9 @@ def put_rows(batch: Any, rows: NDArray[np.int64], values: Any) -> None:
     mapped(put, batch, values)
 
 
-def joined(one: Any, other: Any) -> Any:
-    """Return the rows of both."""
-    return mapped(lambda *both: np.concatenate(both), one, other)
+def joined(*batches: Any) -> Any:
+    """Return the rows of all, one batch after another."""
+    return mapped(lambda *each: np.concatenate(each), *batches)
 
 
 def finals(batch: Any, rows: NDArray[np.int64]) -> dict[int, Any]:

@@ -31,7 +31,7 @@ from async_wrappers.batched.tree import check_space, copied, finals, leaves, map
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
 
-__all__ = ["Turns", "VectorEnvs", "seeds_of"]
+__all__ = ["Turns", "VectorEnvs", "seeds_anew", "seeds_of"]
 
 
 class Turns:
@@ -112,6 +112,12 @@ def seeds_of(seeds: Sequence[int], num_envs: int) -> NDArray[np.int64]:
     if given.dtype.kind not in "iu" or ((given < 0) | (given >= 2**31)).any():
         raise ValueError(f"seeds must be whole numbers from 0 to 2**31 - 1, got {_some(given)}")
     return given.astype(np.int64)
+
+
+def seeds_anew(seeds: NDArray[np.int64], incarnation: int) -> NDArray[np.int64]:
+    """Return the seeds of environments that were lost, of which this is another incarnation."""
+    anew = [np.random.SeedSequence((seed, incarnation)).generate_state(1)[0] >> 1 for seed in seeds.tolist()]
+    return np.array(anew, np.int64)
 
 
 class VectorEnvs:
