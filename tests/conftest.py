@@ -25,29 +25,9 @@ with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 4e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
-# Live play collects garbage before each phase, and unfreezes at its end what was frozen. Whether anything is frozen
-# is noted here, since `gc.get_freeze_count` counts it: a tenth of a second beside all tests.
-_collect, _unfreeze, _thawed = gc.collect, gc.unfreeze, [True]  # some tests put others in their places
-
-
-def _note_unfreezing() -> None:
-    _unfreeze()
-    _thawed.append(True)
-
-
-gc.unfreeze = _note_unfreezing
-
 
 def pytest_collection_finish() -> None:
-    """Let no collection of garbage look at 13,000 tests and what they import."""
-    _collect()
+    """Let no collection of garbage look at 13,000 tests and what they import: live play collects before each phase."""
+    gc.collect()
     gc.freeze()
-    _thawed.clear()
-
-
-def pytest_runtest_setup() -> None:
-    """Freeze again what the end of a live phase has unfrozen, but for what the last test has left."""
-    if _thawed:
-        _thawed.clear()
-        _collect(1)
-        gc.freeze()
+    gc.unfreeze = lambda: None  # the end of each phase would bring them back, for the next one to look at
