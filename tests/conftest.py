@@ -25,14 +25,13 @@ with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 4e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
+gc.disable()  # a third of the time in which 13,000 tests and what they import come into being
 
-def pytest_collection_finish() -> None:
-    """Let no collection of garbage look at 13,000 tests and what they import: live play collects before each phase."""
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Let no collection of garbage look at the tests and what they import: live play collects before each phase."""
+    gc.enable()
     gc.collect()
     gc.freeze()
-
-
-def pytest_runtest_teardown() -> None:
-    """Freeze again what the end of a live phase has unfrozen."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+    gc.unfreeze = lambda: None  # the end of each phase would bring them back, for the next one to look at

@@ -307,6 +307,7 @@ class Recomputing:
             self._memory = Memory(None, 0.0, True, None)
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 @pytest.mark.filterwarnings("ignore:workers=")
 @pytest.mark.parametrize(
     ("backend", "make"), [("virtual", vtrace), ("virtual", windowed), ("virtual", r2d2), ("process", beside_a_core)]

@@ -62,7 +62,7 @@ def test_a_command_ends_quietly_with_the_shells_code_of_a_broken_pipe(words: lis
 
 
 def test_the_plot_of_a_sweep_does_too_and_its_page_is_written(tmp_path: Path) -> None:
-    made_up_sweep(tmp_path, seeds=1)
+    made_up_sweep(tmp_path, ["RealtimeDelay.delay = 1, 8"], seeds=1)
     assert unread([*TRAIN, "plot", str(tmp_path)], buffered=True) == (141, "")
     assert (tmp_path / "report.html").is_file()
 

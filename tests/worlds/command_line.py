@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import torch
 
 from tests.worlds import forks
 
-__all__ = ["SWEEP", "Done", "call", "in_a_fork", "in_a_process", "iterations", "place", "refused", "start"]
+__all__ = ["SWEEP", "Done", "call", "in_a_fork", "in_a_process", "iterations", "place", "refused", "running", "start"]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "train.py"
@@ -159,7 +160,13 @@ def in_a_fork(
         memory: Bytes that it may have beside those of this process; None leaves the limit.
         variables: Further ones of its environment.
     """
-    return Done(*forks.run_script(script, place, words, {**_variables(place), **variables}, descriptors, memory))
+    with forks.running(script, place, words, {**_variables(place), **variables}, descriptors, memory) as running:
+        return Done(*running.end())
+
+
+def running(place: Path, *words: str) -> AbstractContextManager[forks.Running]:
+    """Run train.py in a fork while the block lasts."""
+    return forks.running(SCRIPT, place, words, _variables(place))
 
 
 def _variables(place: Path) -> dict[str, str]:

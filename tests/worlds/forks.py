@@ -10,10 +10,12 @@ import multiprocessing
 import os
 import resource
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +26,7 @@ import torch
 
 from async_wrappers.agents.sweep.trial import TrialProcess
 
-__all__ = ["fork_trials", "run_script"]
+__all__ = ["Running", "fork_trials", "running"]
 
 _FORK = multiprocessing.get_context("fork")
 # What a run imports besides PyTorch, some of it in its first update and some for its report.
@@ -116,15 +118,43 @@ def fork_trials() -> Iterator[None]:
     TrialProcess.__bases__ = bases
 
 
-def run_script(
+class Running:
+    """A script in a fork."""
+
+    def __init__(self, process: Any, out: IO[str], err: IO[str]) -> None:
+        self._process, self._out, self._err = process, out, err
+        self.pid: int = process.pid
+
+    def printed(self) -> str:
+        """Return what it has printed so far."""
+        return _text_of(self._out)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end, and return its exit code and what it printed."""
+        self._process.join(200)
+        assert self._process.exitcode is not None, "it does not end"
+        return self._process.exitcode, self.printed(), _text_of(self._err)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return bool(self._process.is_alive())
+
+
+def _text_of(file: IO[str]) -> str:
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()  # the fork writes where the file stands
+
+
+@contextmanager
+def running(
     script: Path,
     place: Path,
     words: tuple[str, ...],
     variables: Mapping[str, str],
     descriptors: int | None = None,
     memory: int | None = None,
-) -> tuple[int, str, str]:
-    """Run a script in a fork to its end, and return its exit code and what it printed.
+) -> Iterator[Running]:
+    """Run a script in a fork, which is killed at the end of the block.
 
     Args:
         script: Its path.
@@ -140,6 +170,7 @@ def run_script(
         def run() -> None:
             os.chdir(place)
             _begin(nothing.fileno(), out.fileno(), err.fileno(), variables, ())
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
             if descriptors is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
             if memory is not None:
@@ -151,11 +182,7 @@ def run_script(
         process = _FORK.Process(target=run)
         process.start()
         try:
-            process.join(200)
-            assert process.exitcode is not None, "it does not end"
+            yield Running(process, out, err)
         finally:
             process.kill()
             process.join()
-        for file in (out, err):
-            file.seek(0)
-        return process.exitcode, out.read(), err.read()

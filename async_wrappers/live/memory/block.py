@@ -6,6 +6,7 @@ that holds it has ended, in any way.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -38,10 +39,21 @@ class Block:
         self._map: mmap.mmap | None = None
 
     def resize(self, size: int) -> None:
-        """Give the block its size in bytes, all zero; once, by the process that made it."""
+        """Give the block its size in bytes, all zero; once, by the process that made it.
+
+        Raises:
+            OSError: The system grants no memory of that size.
+        """
         self._size = max(size, 1)
-        if self._descriptor is not None:
+        if self._descriptor is None:
+            return
+        try:
             os.ftruncate(self._descriptor, self._size)
+        except OSError as error:
+            remedy = "raise the limit that `ulimit -f` shows" if error.errno == errno.EFBIG else "free memory"
+            raise OSError(
+                error.errno, f"{self._size:,} bytes of shared memory are refused ({error.strerror}): {remedy}"
+            ) from None
 
     def array(self, dtype: npt.DTypeLike, shape: int | tuple[int, ...], offset: int = 0) -> Array:
         """Return an array over the block's bytes from `offset` on."""

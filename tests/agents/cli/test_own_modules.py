@@ -145,8 +145,11 @@ def test_the_processes_of_a_live_run_find_the_module(place: Path, elsewhere: Pat
 # What nobody has named.
 
 
-def test_a_folder_is_searched_only_for_a_file_that_names_code(place: Path, elsewhere: Path) -> None:
-    (place / "tensorflow.py").write_text(f"open({str(place / 'ran')!r}, 'a').close()\n")
+def test_a_folder_is_searched_only_for_a_file_that_names_code_and_the_working_directory_never(
+    place: Path, elsewhere: Path
+) -> None:
+    for folder in (place, elsewhere):  # TensorBoard imports it where it is
+        (folder / "tensorflow.py").write_text(f"open({str(place / 'ran')!r}, 'a').close()\n")
     ours = place / "ours.gin"
     ours.write_text("include 'configs/dqn/cartpole.gin'\nRunner.training_steps = 20\nRunner.evaluation_steps = 0\n")
     done = in_a_process(elsewhere, "--base_dir", "run", "--gin_files", str(ours), *SHORTEST)

@@ -21,7 +21,7 @@ import pytest
 from async_wrappers.agents.cli.log import RunLog
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.runner import Runner
-from tests.worlds.command_line import call, in_a_fork, in_a_process, iterations, place, refused, start
+from tests.worlds.command_line import call, in_a_fork, in_a_process, iterations, place, refused, running, start
 from tests.worlds.lock_holder import holder
 
 __all__ = ["call", "place"]
@@ -206,19 +206,15 @@ class TestExitCodes:
 
     def test_130_when_interrupted_and_the_same_base_dir_goes_on(self, place: Path, call: Any) -> None:
         many = ("--gin_bindings", "Runner.num_iterations = 100000")
-        process = start(place, "--base_dir", "run", "--gin_files", "mine.gin", *many)
-        try:
+        with running(place, "--base_dir", "run", "--gin_files", "mine.gin", *many) as run:
             sentinel = place / "run" / "checkpoints" / "sentinel_checkpoint_complete.0"
             deadline = time.monotonic() + 200
-            while not sentinel.exists() and process.poll() is None and time.monotonic() < deadline:
+            while not sentinel.exists() and run.alive and time.monotonic() < deadline:
                 time.sleep(0.02)
             assert sentinel.exists(), "no checkpoint was written"
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=200)
-        finally:
-            process.kill()
-            process.wait()
-        assert process.returncode == 130
+            os.kill(run.pid, signal.SIGINT)
+            code, _, err = run.end()
+        assert code == 130
         assert "Traceback" not in err
         # The last line of metrics may be of an iteration whose checkpoint the signal forestalled, and the newest
         # checkpoint may be one in the midst of an iteration.
@@ -297,15 +293,12 @@ class TestExitCodes:
 
     def test_a_run_that_is_killed_leaves_its_directory_free(self, place: Path, call: Any) -> None:
         many = ("--gin_bindings", "Runner.num_iterations = 100000")
-        process = start(place, "--base_dir", "run", "--gin_files", "mine.gin", *many)
-        try:
-            assert process.stdout is not None
-            assert any(line.startswith("iteration 0") for line in process.stdout)
+        with running(place, "--base_dir", "run", "--gin_files", "mine.gin", *many) as run:
+            while "\niteration 0" not in run.printed():
+                assert run.alive
+                time.sleep(0.02)
             message = refused(call("--base_dir", "run", "--gin_files", "mine.gin"))
-            assert f"process {process.pid}" in message
-        finally:
-            process.kill()
-            process.communicate(timeout=200)
+            assert f"process {run.pid}" in message
         done = len(iterations(place / "run"))
         again = ("--gin_bindings", f"Runner.num_iterations = {done + 1}", "--trust")
         assert call("--base_dir", "run", *again).code == 0

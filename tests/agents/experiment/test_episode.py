@@ -319,6 +319,7 @@ class TestTheRunner:
         }
         assert report.to_dict()["notes"] == [[frame, standing]]
 
+    @pytest.mark.usefixtures("children_of_a_server")
     def test_a_function_of_each_frame_runs_where_the_environment_does(self) -> None:
         runner = AsyncRunner(
             Duels, lambda: lambda observation: 1, 1, fps=400, backend="process", latency=0.001, calibration_time=0.0

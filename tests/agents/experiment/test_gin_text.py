@@ -21,7 +21,7 @@ from async_wrappers.agents.experiment.config import ConfigError, code_named, fin
 from async_wrappers.agents.experiment.gin_text import DELAYS, SIMULATIONS, code_in, strangers
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.load import load_agent
-from tests.worlds.command_line import call, in_a_process, place, refused
+from tests.worlds.command_line import call, place, refused
 
 __all__ = ["call", "place"]
 
@@ -100,16 +100,6 @@ def refuse_as_unseen(place: Path) -> None:
         load_agent(place / "run")
     finally:
         sys.modules.update(held)
-
-
-def test_a_working_directory_of_somebody_elses_shadows_no_library(evil: Path) -> None:
-    (evil / "tensorflow.py").write_text((evil / "evil.py").read_text())  # which TensorBoard imports where it is
-    short = ("Runner.num_iterations = 1", "Runner.training_steps = 20", "Runner.evaluation_steps = 0")
-    short += ("Runner.report_episodes = 0", "create_agent.agent_name = 'random'")
-    words = [word for binding in short for word in ("--gin_bindings", binding)]
-    done = in_a_process(evil, "--base_dir", "new", "--gin_files", "configs/dqn/cartpole.gin", *words)
-    assert done.code == 0, done.err
-    assert not (evil / "ran").exists()
 
 
 def test_the_module_and_both_remedies_are_named(evil: Path, call: Any) -> None:

@@ -158,6 +158,7 @@ class TestRuns:
         for phase in ("train", "eval"):
             assert episodes_of(tmp_path / "stopped", phase) == of_iterations(tmp_path / "stopped", phase)
 
+    @pytest.mark.usefixtures("children_of_a_server")
     def test_a_live_run_has_a_row_for_each_episode_too(self, tmp_path: Path) -> None:
         runner = build_live(tmp_path, *QUICK_LIVE, "Runner.num_iterations = 1")
         runner.run_experiment()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 from multiprocessing import connection
@@ -163,4 +164,15 @@ def test_a_block_holds_bytes_that_are_mapped_only_while_they_are_looked_at() -> 
         assert bytes(content) == b"all that a worker needs"
     with pytest.raises(ValueError):
         len(content)
+    block.close()
+
+
+def test_memory_that_the_system_refuses_is_one_sentence() -> None:
+    block, (soft, hard) = Block(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match=r"10,000 bytes of shared memory are refused .*: raise the limit"):
+            block.resize(10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     block.close()
