@@ -98,6 +98,7 @@ class Learner:
         target: The target network; None without one.
         diverged_dir: That of the settings, unless another one was set.
         source: The source of batches, which receives priorities: the replay, unless another `Source` was set.
+        learners: How many synchronous learners there are.
         average: Maps a gradient, which it may overwrite, and its loss's number of items (`LossOutput.mean_over`) to the
             average over several synchronous learners; None for one.
         updates: Updates done by this learner.
@@ -155,6 +156,7 @@ class Learner:
         self.diverged_dir = self.settings.diverged_dir
         self.tensors = tensors or partial(batch_tensors, read=self.compute.tensor, tensor=self.compute.tensor)
         self._monitors = monitors
+        self.learners = 1
         self.average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
         self._mean_over: Tensor | int = 0
         self._batches = 0
@@ -267,6 +269,10 @@ class Learner:
             return self._learn_in_passes(sampled, self._passes)
         return self.apply(self._averaged(self._gradients(sampled)))
 
+    @property
+    def _present_networks(self) -> Networks:
+        return self.networks._replace(updates=self.updates_of_all, average=self.average, learners=self.learners)
+
     def _averaged(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return gradients if self.average is None else self.average(gradients, self._mean_over)
 
@@ -275,7 +281,7 @@ class Learner:
         batch = self.tensors(sampled.arrays)
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
-        networks = self.networks._replace(updates=self.updates_of_all, average=self.average)
+        networks = self._present_networks
         each: dict[str, list[Tensor]] = {}
         found: dict[str, Tensor] = {}
         priority: Tensor | None = None
@@ -321,7 +327,7 @@ class Learner:
             self.batch = batch
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
-        networks = self.networks._replace(updates=self.updates_of_all)
+        networks = self._present_networks
         output = self._loss(networks, batch, rng)
         if sampled.first_steps is not None:
             output = sum_of_losses(output, self._loss(networks, self.tensors(sampled.first_steps), rng))

@@ -54,7 +54,8 @@ class Networks(NamedTuple):
         module: `online` as a module, for a loss that calls its parts or a term that has parameters of its own in it.
         updates: Updates made so far, by all learners that share the weights.
         average: Averages tensors by name over several synchronous learners, in place, each weighted by a number of
-            items; None for one learner, and where an update is one gradient step.
+            items; None for one learner.
+        learners: How many these are.
     """
 
     online: Callable[..., Tensor]
@@ -62,6 +63,13 @@ class Networks(NamedTuple):
     module: nn.Module | None = None
     updates: int = 0
     average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
+    learners: int = 1
+
+    @property
+    def total(self) -> Callable[[Tensor], Tensor] | None:
+        """What sums a tensor over all learners; None for one."""
+        average = self.average
+        return None if average is None else lambda each: average({"": each.clone()}, 1)[""] * self.learners
 
 
 class LossOutput(NamedTuple):

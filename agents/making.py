@@ -66,7 +66,7 @@ def make_vector_learner(spec: Any, num_envs: int, number: int = 0, learners: int
     """
     if isinstance(spec, NetworkAgent) and type(spec).make_vector_learner is NetworkAgent.make_vector_learner:
         one: Any = spec if learners == 1 else spec.with_settings(**spec.share_of(learners))
-        return _learner(one, number, num_envs)
+        return _learner(one, number, num_envs, learners)
     if learners == 1:
         return spec.make_vector_learner(num_envs)
     must(
@@ -91,13 +91,13 @@ def make_actor_priorities(spec: Any, num_envs: int) -> ActorPriorities | None:
     )
 
 
-def _learner(spec: Any, number: int, num_envs: int) -> Learner:
+def _learner(spec: Any, number: int, num_envs: int, learners: int = 1) -> Learner:
     spec.check_learning()
     network = spec.make_network()
     return Learner(
         network,
         spec.loss,
-        _store(spec, network, own_seed(spec.replay_seed, number), num_envs),
+        _store(spec, network, own_seed(spec.replay_seed, number), num_envs, learners),
         spec.learning,
         kind=spec.learner_kind,
         compute=spec.compute,
@@ -112,9 +112,9 @@ def _learner(spec: Any, number: int, num_envs: int) -> Learner:
 # Replays, by an agent's settings.
 
 
-def _store(spec: Any, network: nn.Module, seed: int, num_envs: int) -> Store:
+def _store(spec: Any, network: nn.Module, seed: int, num_envs: int, learners: int) -> Store:
     if isinstance(spec, UnrollSettings):
-        return _sources(spec, network, seed, num_envs)
+        return _sources(spec, network, seed, num_envs, learners)
     try:
         return make_replay(spec, seed, num_envs)
     except MemoryError as error:
@@ -183,7 +183,7 @@ def _of_sequences(spec: SequenceSettings, seed: int, num_envs: int) -> Replay:
     )
 
 
-def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int) -> Mixture:
+def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int, learners: int) -> Mixture:
     capacity, (unroll_length, batch_size) = None, spec.unrolls(num_envs)
     if spec.when_full != "wait":
         capacity = max(64, batch_size) if spec.queue_capacity is None else spec.queue_capacity
@@ -206,5 +206,6 @@ def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int)
         with_returns=spec.with_returns,
         decisions=spec.round_decisions,
         chunk=spec.actions.chunk,
+        learners=learners,
         action=spec.actions.column,
     )

@@ -130,7 +130,7 @@ class PPO(ActorCritic):
         )
         found: dict[str, Tensor] = {}
         for epoch in range(1, self.num_epochs + 1):
-            yield from round_.minibatches(rng)
+            yield from round_.minibatches(rng, networks)
             if self.target_kl is not None or epoch == self.num_epochs:
                 found = self._apart(networks, round_.whole())
             if self.target_kl is not None and found["KL"] > self.target_kl:
@@ -411,14 +411,14 @@ class _Round:
         self._rows = each_array(lambda rows: cut(rows)[:, played], {"read": read, **steps})
         self._state = states.flatten(0, 1)[played]
 
-    def minibatches(self, rng: np.random.Generator) -> Iterator[Batch]:
-        """Yield one pass: parts of nearly equal size, with normalised advantages."""
+    def minibatches(self, rng: np.random.Generator, networks: Networks) -> Iterator[Batch]:
+        """Yield one pass: parts of nearly equal size, with advantages that are normalised over all learners' parts."""
         size = len(self._state)
         order = torch.from_numpy(rng.permutation(size)).to(self._state.device)
         sizes = np.diff(np.linspace(0, size, self._minibatches + 1).astype(int)).tolist()
         shuffled = each_array(lambda rows: rows.index_select(1, order), self._rows)
         mask = shuffled.get("mask", torch.ones_like(shuffled["advantage"]))
-        shuffled["advantage"] = normalized(shuffled["advantage"], mask, sizes)
+        shuffled["advantage"] = normalized(shuffled["advantage"], mask, sizes, networks.total)
         columns = {path: torch.split(rows, sizes, 1) for path, rows in leaves(shuffled)}
         columns[(STATE,)] = torch.split(self._state[order], sizes)
         for parts in zip(*columns.values(), strict=True):

@@ -52,6 +52,8 @@ class Rows:
         executed: Which entries of chunks were executed, bool `[T, B, H]`; None without chunks.
         clip_rho: rho-bar.
         network: The learnt network, with the parameters that terms have added.
+        count_of_replayed: Of several learners, the number of this one's replayed rows if all had as large a share of
+            them; None for one learner.
         metrics: Numbers by name, whose means are reported; terms add theirs.
     """
 
@@ -67,11 +69,16 @@ class Rows:
     executed: Tensor | None
     clip_rho: float
     network: Any
+    count_of_replayed: Tensor | None = None
     metrics: dict[str, Tensor] = field(default_factory=dict)
 
     def kl(self, logits: Tensor, other_logits: Tensor) -> Tensor:
         """Return KL(p || q) `[T, B]` of the policies p and q of logits, over the executed entries of chunks."""
         return over_executed(kl_divergence(logits, other_logits), self.executed)
+
+    def mean_of_replayed(self, losses: Tensor) -> Tensor:
+        """Return numbers `[B]` whose mean is that of losses `[T, B]` on replayed rows, of all learners together."""
+        return masked_mean(losses, self.replayed, self.count_of_replayed)
 
 
 class Term:
@@ -116,7 +123,7 @@ class PolicyCloning(Term):
 
     def loss(self, rows: Rows) -> Tensor:
         """See `Term`."""
-        cloning = rows.metrics["PolicyCloning"] = masked_mean(rows.kl(rows.mu, rows.logits), rows.replayed)
+        cloning = rows.metrics["PolicyCloning"] = rows.mean_of_replayed(rows.kl(rows.mu, rows.logits))
         return self.cost * cloning
 
 
@@ -130,7 +137,7 @@ class ValueCloning(Term):
 
     def loss(self, rows: Rows) -> Tensor:
         """See `Term`."""
-        cloning = rows.metrics["ValueCloning"] = masked_mean((rows.values - rows.extras["value"]) ** 2, rows.replayed)
+        cloning = rows.metrics["ValueCloning"] = rows.mean_of_replayed((rows.values - rows.extras["value"]) ** 2)
         return self.cost * cloning
 
 

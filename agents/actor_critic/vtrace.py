@@ -96,7 +96,7 @@ class VTrace(ActorCritic):
         """
         read = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
         (logits, values), _ = networks.online(*read)
-        rows = self._rows(logits[:-1], values[:-1], batch, networks.module)
+        rows = self._rows(logits[:-1], values[:-1], batch, networks)
         log_rhos, mask = (rows.log_pi - rows.log_mu).detach(), rows.mask
         accepted = mask
         for term in self.terms:
@@ -131,25 +131,38 @@ class VTrace(ActorCritic):
                 metrics[tag] = masked_mean(networks.updates - batch["extras"][column].float(), mask)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
-    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, network: Any) -> Rows:
-        """Return a batch's rows for the loss and its terms, with pi's logits [T, B, A] and values [T, B]."""
+    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> Rows:
+        """Return a batch's rows for the loss and its terms, with pi's logits [T, B, A] and values [T, B].
+
+        The gradients of several learners are weighted by their numbers of decisions. Where a mean is over a part of
+        these, the replayed or the fresh ones, the sum is therefore not divided by their number here, but by the number
+        of decisions here times their share of all learners' decisions.
+        """
         mask, mu, executed = batch["mask"], batch["extras"]["logits"], batch.get("executed")  # the last of chunks
         replayed = mask * batch["replayed"] if "replayed" in batch else torch.zeros_like(mask)
+        count_of_replayed = count_of_fresh = None
+        if networks.average is not None and self.replays:
+            of_all = networks.average({"decisions": mask.sum(), "replayed": replayed.sum()}, 1)
+            count_of_replayed = mask.sum() * of_all["replayed"] / of_all["decisions"].clamp(min=1.0)
+            count_of_fresh = mask.sum() - count_of_replayed
+        entropies, count = (
+            over_executed(entropy(logits), executed),
+            None if self.entropy_rows == "all" else count_of_fresh,
+        )
         return Rows(
             logits=logits,
             mu=mu,
             values=values,
             log_pi=over_executed(log_prob(logits, batch["action"]), executed),
             log_mu=over_executed(log_prob(mu, batch["action"]), executed),
-            entropies=masked_mean(
-                over_executed(entropy(logits), executed), mask if self.entropy_rows == "all" else mask - replayed
-            ),
+            entropies=masked_mean(entropies, mask if self.entropy_rows == "all" else mask - replayed, count),
             mask=mask,
             replayed=replayed,
             extras=batch["extras"],
             executed=executed,
             clip_rho=self.clip_rho,
-            network=network,
+            network=networks.module,
+            count_of_replayed=count_of_replayed,
         )
 
     @torch.no_grad()

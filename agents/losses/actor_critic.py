@@ -155,6 +155,13 @@ def effective_sample_size(log_rhos: Tensor, mask: Tensor) -> Tensor:
     return ratios.sum() ** 2 / (mask.sum() * (ratios**2).sum()).clamp(min=torch.finfo(ratios.dtype).tiny)
 
 
-def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
-    """Return B numbers `[B]` whose mean is the mean of losses `[T, B]` where the mask is 1; 0 where it is nowhere."""
-    return (losses * mask).sum(dim=0) * (mask.shape[1] / mask.sum().clamp(min=1.0))
+def masked_mean(losses: Tensor, mask: Tensor, count: Tensor | None = None) -> Tensor:
+    """Return B numbers `[B]` whose mean is the mean of losses `[T, B]` where the mask is 1; 0 where it is nowhere.
+
+    Args:
+        losses: As said.
+        mask: As said, `[T, B]`.
+        count: What the sum of the losses is divided by; None for the sum of the mask.
+    """
+    divisor = mask.sum().clamp(min=1.0) if count is None else torch.where(count > 0, count, 1.0)
+    return (losses * mask).sum(dim=0) * (mask.shape[1] / divisor)

@@ -6,7 +6,7 @@ final observation of an episode and no decision. Losses are of single decisions,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -69,7 +69,12 @@ def gae(values: Tensor, rewards: Tensor, discounts: Tensor, mask: Tensor, *, lam
 
 
 @torch.no_grad()
-def normalized(advantages: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+def normalized(
+    advantages: Tensor,
+    mask: Tensor,
+    sizes: Sequence[int],
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Return advantages less their mean, divided by their standard deviation, of each minibatch by itself.
 
     All minibatches of a pass are computed at once, which takes a fraction of the operations.
@@ -78,11 +83,13 @@ def normalized(advantages: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor
         advantages: Of n sequences, `[T, n]`.
         mask: 1 where a decision was made, else 0, `[T, n]`; the result is 0 there.
         sizes: Sequences of each minibatch, in their order; their sum is n.
+        total: Sums tensors over several learners, each of which has a part of every minibatch; None for one.
     """
     number = torch.arange(len(sizes), device=mask.device).repeat_interleave(torch.tensor(sizes, device=mask.device))
 
     def summed(rows: Tensor) -> Tensor:
-        return rows.new_zeros(len(sizes)).index_add_(0, number, rows.sum(dim=0))
+        here = rows.new_zeros(len(sizes)).index_add_(0, number, rows.sum(dim=0))
+        return here if total is None else total(here)
 
     count = summed(mask)
     centred = (advantages - (summed(advantages * mask) / count)[number]) * mask

@@ -86,8 +86,8 @@ class UnrollQueue(Saved):
     Args:
         spec: The environments and the batch that it serves.
         capacity: Unrolls that can wait, at least those of a batch; None for `most_waiting`, the largest number before
-            the learner's turn. That has no limit if ``spec.in_flight`` is None: where acting waits, the queue then
-            begins with the room for no decision in flight, and grows.
+            the learner's turn. That has no limit if ``spec.in_flight`` is None, or of several learners: where acting
+            waits, the queue then begins with the room for the decisions in flight that are known, and grows.
         when_full: What becomes of an unroll that finds the queue full: ``"drop_oldest"``, ``"drop_newest"`` (the unroll
             itself), ``"alternate"`` (one or the other, with a chance of 0.5 each); or ``"wait"``: acting must wait for
             the learner, and it is an error if it does not. Until learning begins, ``"wait"`` drops the oldest.
@@ -114,7 +114,8 @@ class UnrollQueue(Saved):
         self._by_itself, self._grows = capacity is None, False
         if capacity is None:
             capacity = most_waiting(spec.rows, spec.num_envs, spec.assembly.length, spec.in_flight or 0)
-            self._grows = spec.in_flight is None and when_full == "wait"
+            # A learner on hosts that waits for others may be given the rest of a block meanwhile.
+            self._grows = (spec.in_flight is None or spec.learners > 1) and when_full == "wait"
         if capacity < spec.rows:
             raise ValueError(f"capacity must be >= {spec.rows} unrolls, those of a batch, got {capacity}")
         if when_full not in WHEN_FULL:
@@ -327,6 +328,7 @@ class Mixture(Saved):
             queue's capacity follows; None without a limit.
         with_returns: as for `Assembly`.
         decisions: as for `Assembly`.
+        learners: synchronous learners, each with environments and a mixture of its own.
 
     Attributes:
         sources: The sources, in their order.
@@ -359,6 +361,7 @@ class Mixture(Saved):
         in_flight: int | None = 0,
         with_returns: bool = False,
         decisions: int | None = None,
+        learners: int = 1,
     ) -> None:
         """See the class."""
         if batch_size < 1:
@@ -387,7 +390,7 @@ class Mixture(Saved):
             factory = SOURCES[source] if isinstance(source, str) else source
             of_source = int(own.generate_state(1)[0])
             spec = SourceSpec(
-                self._assembly, num_envs, rows, of_source, encoder, updates, in_flight, self._shares.behind
+                self._assembly, num_envs, rows, of_source, encoder, updates, in_flight, self._shares.behind, learners
             )
             made = factory(spec)
             self.sources.append(Prefetch(made) if prefetch and made.replayed else made)

@@ -6,13 +6,24 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import gin
 import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.learning import Learning
 from async_wrappers.agents.schema import Compute, Reader
-from async_wrappers.agents.settings import again, choice, flag, must, number, setting, settings, whole
+from async_wrappers.agents.settings import (
+    again,
+    choice,
+    flag,
+    must,
+    number,
+    setting,
+    settings,
+    whole,
+    with_gin_values,
+)
 from async_wrappers.agents.spec import Spec
 
 __all__ = [
@@ -29,6 +40,7 @@ __all__ = [
 
 SCHEMES = ("uniform", "prioritized")  # the selectors that have a name
 SOURCE_NAMES = ("queue", "standard", "elite")  # the sources of unrolls that have one
+_REPLAYS = {"standard": "StandardReplay", "elite": "EliteReplay"}  # their names in gin
 WHEN_FULL = ("wait", "drop_oldest", "drop_newest", "alternate")
 TOLERANCE = 1e-6  # of the sum of the shares
 
@@ -285,6 +297,7 @@ class UnrollSettings(Spec):
         given = [("queue", 1.0)] if self.sources is None else self.sources
         self.sources = checked_sources(given, f"{self.gin_name}.sources")
         self.learns_once = any(source == "queue" for source, _ in self.sources)
+        self.replays = any(source != "queue" for source, _ in self.sources)
         must(
             self.queue_capacity is None or self.queue_capacity >= self.batch_size,
             f"queue_capacity must be >= {self.batch_size} unrolls, those of a batch, got {self.queue_capacity}",
@@ -298,6 +311,14 @@ class UnrollSettings(Spec):
             "unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls",
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a pickle, in which replays that have a name are those that gin has bound here."""
+        sources = [
+            (gin.get_configurable(_REPLAYS[source]) if source in _REPLAYS else source, share)
+            for source, share in self.sources or ()
+        ]
+        return {**super().__getstate__(), "sources": with_gin_values(sources)}
+
     def unrolls(self, num_envs: int) -> tuple[int, int]:
         """Return the rows of an unroll, T, and the unrolls of an update, B, with a number of environments."""
         return self.unroll_length, self.batch_size
@@ -310,16 +331,13 @@ class UnrollSettings(Spec):
     def share_of(self, learners: int) -> Mapping[str, int]:
         """Return the settings of one of several learners: its part of a batch, and of the queue.
 
+        Each replay divides its own capacity (`replay.unrolls.UnrollReplay`).
+
         Raises:
-            ValueError: `batch_size` is no multiple of `learners`, or there are replays beside the queue.
+            ValueError: `batch_size` is no multiple of `learners`.
         """
         unrolls = self.batch_size
         must(unrolls % learners == 0, f"batch_size must be a multiple of the {learners} learners, got {unrolls}")
-        must(
-            all(source == "queue" for source, _ in self.sources or ()),
-            f"{self.gin_name}.sources must be the queue alone where there are {learners} learners, got "
-            f"{self.sources}: bind VectorRunner.learners = 1",
-        )
         capacity = max(64, unrolls) if self.queue_capacity is None else self.queue_capacity
         unrolls //= learners
         return {"batch_size": unrolls, "queue_capacity": max(capacity // learners, unrolls)}

@@ -82,6 +82,7 @@ class SourceSpec:
         updates: Updates of the run; None where that is not known.
         in_flight: Largest number of an environment's decisions in flight when another one starts; None without a limit.
         behind: Rows by which the source may have given less than its share of all batches, at most.
+        learners: How many synchronous learners there are, each with environments and sources of its own.
     """
 
     assembly: Assembly
@@ -92,6 +93,7 @@ class SourceSpec:
     updates: int | None = None
     in_flight: int | None = 0
     behind: int = 0
+    learners: int = 1
 
 
 class UnrollSource(Protocol):
@@ -289,7 +291,12 @@ class UnrollReplay(Replay):
     gin_name = "UnrollReplay"
     _storage: UnrollRing  # the mixture passes unrolls by `put`
 
-    capacity: int = whole(1000, "Unrolls kept, at least those of a batch.", 1, "unroll")
+    capacity: int = whole(
+        1000,
+        "Unrolls kept, at least those of a batch. Of several learners each keeps its part.",
+        1,
+        "unroll",
+    )
     training_fill_in_factor: float = number(
         0.2, "Share of the capacity that is filled before learning begins, in [0, 1].", SHARE
     )
@@ -310,10 +317,11 @@ class UnrollReplay(Replay):
         """See the class."""
         self.__attrs_init__(**given)  # type: ignore[attr-defined]
         must(
-            self.capacity >= spec.rows,
-            f"{self.gin_name}.capacity must be >= {spec.rows} unrolls, those that a batch takes of it, got "
-            f"{self.capacity}",
+            self.capacity >= spec.rows * spec.learners,
+            f"{self.gin_name}.capacity must be >= {spec.rows * spec.learners} unrolls, those that a batch takes of it, "
+            f"got {self.capacity}",
         )
+        self.capacity //= spec.learners
         further: Mapping[str, Column] = {}
         if selector is None:
             selector, further = self.settle(spec)

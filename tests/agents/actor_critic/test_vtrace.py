@@ -549,10 +549,15 @@ def test_without_a_queue_the_update_period_ties_learning_to_acting() -> None:
     assert 40 < agent.learner.updates <= 50
 
 
-def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
-    gin.parse_config(
-        "VTraceAgent.sources = [('queue', 0.5), (@small/StandardReplay, 0.5)]\nsmall/StandardReplay.capacity = 7"
-    )
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        "VTraceAgent.sources = [('queue', 0.5), (@small/StandardReplay, 0.5)]\nsmall/StandardReplay.capacity = 7",
+        "VTraceAgent.sources = [('queue', 0.5), ('standard', 0.5)]\nStandardReplay.capacity = 7",
+    ],
+)
+def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty(bindings: str) -> None:
+    gin.parse_config(bindings)
     spec = VTrace(DriftingEnv().observation_space, DriftingEnv().action_space, **hyperparameters())
     sent = cloudpickle.dumps(spec)
     gin.clear_config()
