@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -32,10 +33,10 @@ from async_wrappers.agents.experiment.episode import (
     checksum,
     encounter_of,
 )
-from async_wrappers.agents.experiment.host_rounds import HostRounds
+from async_wrappers.agents.experiment.learners import Group, LearnersElsewhere, OtherLearners
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
-from async_wrappers.agents.experiment.rounds import COUNTED, Group, OtherLearners, Share, SoFar, Trained
+from async_wrappers.agents.experiment.rounds import COUNTED, LearnerShare, Share, SoFar, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.schema import each_array
@@ -137,8 +138,9 @@ class VectorRunner(Runner):
     act_sync_period: int = whole(1, "Updates after which these copies take over the learner's weights.", 1, "update")
     learners: int = whole(
         1,
-        "Processes that learn together on this machine. Each has an equal share of the environments, of each batch and "
-        "of the replay; gradients are averaged, so that all have the same weights. 1 learns in this process alone.",
+        "Processes that learn together, on this machine or, with ``Hosts.engine = 'ray'``, on a cluster. Each has an "
+        "equal share of the environments, of each batch and of the replay; gradients are averaged, so that all have "
+        "the same weights. 1 learns in this process alone.",
         1,
         "learner",
     )
@@ -190,6 +192,7 @@ class VectorRunner(Runner):
         self.cut_frames = 0  # of all training
         self._first_number = 0  # of the running phase's episodes
         self._writes = False  # whether the running iteration ends with a checkpoint
+        self._trained: Sequence[Trained] = ()  # of all learners, in the last phase
         self._total = Meters()
         self._seconds = 0.0  # of training, in this process
 
@@ -278,7 +281,7 @@ class VectorRunner(Runner):
                 self._evaluation_envs = stack.enter_context(closing(evaluation_envs))
             yield
 
-    def _open_share(self, stack: ExitStack) -> Share | HostRounds:
+    def _open_share(self, stack: ExitStack) -> LearnerShare:
         """Return what plays and learns, and let `stack` close it."""
         if self.learners > 1:
             self._others = stack.enter_context(closing(self._start_learners()))
@@ -288,13 +291,13 @@ class VectorRunner(Runner):
 
     def _start_learners(self) -> OtherLearners:
         """Start the other learners, and restore them from the checkpoint that this one has loaded, if any."""
-        make_share = partial(_make_share, self._make_agent, self._portable_envs(), self._all_seeds())
-        others = OtherLearners(make_share, self.learners, own_modules(), self.threads)
+        make_share, elsewhere = self._share_elsewhere()
+        others = OtherLearners(make_share, self.learners, own_modules(), self.threads, elsewhere)
         try:
             learner = cloudpickle.dumps(self.agent.learner.state_dict())
             number = self._replay_number
             states: list[Any] = [*self._shares] or [None] * (self.learners - 1)
-            each = [(learner, state, self._checkpointer.directory, number) for state in states]
+            each = [(learner, state, self._checkpoints, number) for state in states]
             others.tell("restore", each=each)
             if lost := sum(others.answers()):
                 self._warn_of_lost(number, lost)
@@ -302,6 +305,15 @@ class VectorRunner(Runner):
             others.close()
             raise
         return others
+
+    def _share_elsewhere(self) -> tuple[Callable[[Group], LearnerShare], LearnersElsewhere | None]:
+        """Return what makes another learner's share, and where it runs; None is this machine."""
+        return partial(_make_share, self._make_agent, self._portable_envs(), self._all_seeds()), None
+
+    @property
+    def _checkpoints(self) -> Path:
+        """The directory of checkpoints, as other learners find it too."""
+        return self._checkpointer.directory.absolute()
 
     def _make_envs(self, phase: Phase, count: int, **other: Any) -> Any:
         return self._checked(phase, self._create_envs(num_envs=count, **{**self._of_envs(phase), **other}))
@@ -404,12 +416,13 @@ class VectorRunner(Runner):
             self._save_amid({"phase": Phase.TRAIN.name, "so_far": now.plain()})
 
         if others is not None:
-            others.tell("train_along", *terms, self._checkpointer.directory)
+            others.tell("train_along", *terms, self._checkpoints)
         with self._ending.at_once():  # thousands of games take minutes to seed
             self._share.begin()
         with others.watched() if others is not None else nullcontext():
             trained = [self._share.train(*terms, show, due, save)]
         trained += others.answers() if others is not None else []
+        self._trained = trained
         self.cut_frames += sum(each.cut_frames for each in trained)
         now = count(trained)
         for name in COUNTED:
@@ -542,7 +555,7 @@ class VectorRunner(Runner):
         vector: dict[str, Any] = {"evaluated": self._evaluated.tolist(), "cut_frames": self.cut_frames}
         if self._others is not None:
             if not self._gathered:
-                self._others.tell("save", self._checkpointer.directory, self._replay_number)
+                self._others.tell("save", self._checkpoints, self._replay_number)
                 self._gathered = self._others.answers()
             vector["shares"] = self._shares = self._gathered
             self._gathered = []

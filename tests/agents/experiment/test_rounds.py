@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ import gymnasium as gym
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from torch import Tensor
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.episode import Phase
+from async_wrappers.agents.experiment.learners import Group, LearnerFailed
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.rounds import Group, LearnerFailed, Share, Trained
+from async_wrappers.agents.experiment.rounds import Share, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
@@ -36,41 +36,10 @@ from tests.worlds.agents import tiny_network
 from tests.worlds.command_line import place, start
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
+from tests.worlds.learners_in_threads import InThreads
 from tests.worlds.plain_data import assert_identical, differs
 
 __all__ = ["place"]
-
-
-class InThreads:
-    """A group whose learners are threads of this process."""
-
-    def __init__(self, learners: int) -> None:
-        self.learners = learners
-        self._barrier = threading.Barrier(learners, timeout=30)
-        self._passed: list[Any] = [None] * learners
-
-    def one(self, number: int) -> _OneThread:
-        return _OneThread(self, number)
-
-    def gather(self, number: int, what: Any) -> list[Any]:
-        self._passed[number] = what
-        self._barrier.wait()
-        passed = list(self._passed)
-        self._barrier.wait()
-        return passed
-
-
-class _OneThread:
-    def __init__(self, group: InThreads, number: int) -> None:
-        self.group, self.number, self.learners = group, number, group.learners
-
-    def sum(self, *numbers: float) -> list[float]:
-        return [sum(each) for each in zip(*self.group.gather(self.number, numbers), strict=True)]
-
-    def average(self, gradients: Mapping[str, Tensor], count: Any) -> Mapping[str, Tensor]:
-        passed = self.group.gather(self.number, ({n: g.clone() for n, g in gradients.items()}, float(count)))
-        whole = sum(weight for _, weight in passed)
-        return {name: sum(g[name] * weight for g, weight in passed) / whole for name in gradients}
 
 
 def network(shape: Any, actions: int) -> torch.nn.Module:
@@ -249,7 +218,7 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     def kill_in_the_last_iteration(length: Any) -> Any:
         phases.append(length)
         if len(phases) == 4:
-            [(child, _)] = stopped._others._children  # type: ignore[union-attr]
+            [child] = learners_that_live()
             killed.append(child.name)
             os.kill(child.pid, signal.SIGKILL)
         return train_once(length)
