@@ -15,15 +15,20 @@ long anything takes. With one host and blocks of one decision it is the run of `
 
 The learner takes in a block step by step, as if it played: the transitions that became known, then the updates that are
 due before the rows' next decisions. Those before the first decisions of a block are made when it is ordered.
+
+Of several learners each has hosts of its own. They meet at updates and at the end of a phase, as in `rounds.Share`: a
+learner whose update is due waits, also amid a block, until all have one. If the phase is over then, the rest of the
+block is taken in without updates, and those that are due by then are made for all at the end.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,17 +36,14 @@ import numpy.typing as npt
 from absl import logging
 
 from async_wrappers.agents.actor import Ended
-from async_wrappers.agents.experiment.rounds import Trained
+from async_wrappers.agents.experiment.learners import Group
+from async_wrappers.agents.experiment.rounds import Due, LearnerShare, Save, Show, Trained
 from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.timing import Meters
 from async_wrappers.agents.vector_agent import VectorAgent
 
 __all__ = ["JOURNAL", "HostRounds", "Journal"]
-
-Show = Callable[[Sequence[Ended], int, Meters], None]
-Due = Callable[[bool], int]
-Save = Callable[[int, Trained], None]
 
 JOURNAL = "blocks.jsonl"
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
@@ -56,24 +58,27 @@ class Journal:
 
     Args:
         base_dir: The run's.
+        learner: Whose blocks they are; those of learner 1 are in ``metrics/blocks_1.jsonl``, and so on.
 
     Attributes:
-        incarnations: By host, one more than the largest one in the file.
+        incarnations: By host, one more than the largest one in all learners' files.
     """
 
-    def __init__(self, base_dir: Path) -> None:
+    def __init__(self, base_dir: Path, learner: int = 0) -> None:
         """See the class."""
-        path = base_dir / "metrics" / JOURNAL
+        path = base_dir / "metrics" / (f"blocks_{learner}.jsonl" if learner else JOURNAL)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.incarnations: Counter[int] = Counter()
-        text = path.read_text() if path.is_file() else ""
-        whole = text[: text.rfind("\n") + 1]
-        for line in whole.splitlines():
-            facts = json.loads(line)
-            self.incarnations[facts["host"]] = max(self.incarnations[facts["host"]], facts["incarnation"] + 1)
+        # With another number of hosts, one that belonged to another learner may be this one's.
+        for each in sorted({path, *path.parent.glob("blocks*.jsonl")}):
+            text = each.read_text() if each.is_file() else ""
+            whole = text[: text.rfind("\n") + 1]
+            if each == path and whole != text:  # the last line was being written when the run was ended
+                os.truncate(path, len(whole.encode()))
+            for line in whole.splitlines():
+                facts = json.loads(line)
+                self.incarnations[facts["host"]] = max(self.incarnations[facts["host"]], facts["incarnation"] + 1)
         self._file = open(path, "a")  # noqa: SIM115  # closed by `close`
-        if whole != text:  # the last line was being written when the run was ended
-            self._file.truncate(len(whole.encode()))
 
     def note(self, block: PlayedBlock, updates: int, learnt: bool) -> None:
         """Write a block's line."""
@@ -90,17 +95,18 @@ class Journal:
         self._file.flush()
 
 
-class HostRounds:
+class HostRounds(LearnerShare):
     """Learns from what hosts play; in the place of `rounds.Share`.
 
     Args:
         agent: Learns.
         engine: Runs the hosts.
-        num_hosts: H.
+        hosts: Their numbers among the hosts of all learners.
         journal: Where blocks are noted.
         free: Whether hosts run freely.
         max_version_lag: Updates by which the weights of a block may be behind when it comes; None for no limit.
         timeout: Seconds that a block is waited for; None for no limit.
+        group: The learners together; None for one.
 
     Attributes:
         restarts: Hosts that were lost and replaced.
@@ -112,42 +118,50 @@ class HostRounds:
         self,
         agent: VectorAgent,
         engine: HostEngine,
-        num_hosts: int,
+        hosts: range,
         journal: Journal,
         free: bool = False,
         max_version_lag: int | None = None,
         timeout: float | None = None,
+        group: Group | None = None,
     ) -> None:
         """See the class."""
-        self.agent, self._engine, self._num_hosts, self._journal = agent, engine, num_hosts, journal
+        super().__init__(agent, group)
+        self._engine, self._hosts, self._journal = engine, hosts, journal
         self._free, self._most_behind, self._timeout = free, max_version_lag, timeout
-        self._share = agent.num_envs // num_hosts
-        self._incarnation = [journal.incarnations[host] for host in range(num_hosts)]
+        self._share = agent.num_envs // len(hosts)
+        self._incarnation = {host: journal.incarnations[host] for host in hosts}
         self._begun = False
         self._version: int | None = None  # of the weights that were published last
-        self._waiting = [0] * num_hosts  # rows of each host that wait for a decision of its next order
-        self._ordered = [0] * num_hosts  # orders that no block answers yet
-        self._since = [0.0] * num_hosts  # when each host was heard last, or had its first order
-        self._came: list[deque[PlayedBlock]] = [deque() for _ in range(num_hosts)]
-        self._next_number = [0] * num_hosts
-        self._deaths = [0] * num_hosts  # since the last block with decisions
-        self._stale = [0] * num_hosts  # blocks dropped since then
-        self._dropping = [False] * num_hosts  # whether blocks are dropped until new episodes begin
-        self._replaced = [False] * num_hosts  # whether an incarnation has not begun its episodes yet
+        self._waiting = dict.fromkeys(hosts, 0)  # rows of each host that wait for a decision of its next order
+        self._ordered = dict.fromkeys(hosts, 0)  # orders that no block answers yet
+        self._since = dict.fromkeys(hosts, 0.0)  # when each host was heard last, or had its first order
+        self._came: dict[int, deque[PlayedBlock]] = {host: deque() for host in hosts}
+        self._next_number = dict.fromkeys(hosts, 0)
+        self._deaths = dict.fromkeys(hosts, 0)  # since the last block with decisions
+        self._stale = dict.fromkeys(hosts, 0)  # blocks dropped since then
+        self._dropping = dict.fromkeys(hosts, False)  # whether blocks are dropped until new episodes begin
+        self._replaced = dict.fromkeys(hosts, False)  # whether an incarnation has not begun its episodes yet
+        self._postponed = 0  # decisions that were learnt after the phase was over, whose updates are still to be made
         self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
         self.restarts = self.dropped = 0
         self.timings: defaultdict[str, float] = defaultdict(float)
+
+    def close(self) -> None:
+        """End the hosts, and close the journal."""
+        self._engine.close()
+        self._journal.close()
 
     def begin(self) -> None:
         """Start the hosts; the episodes of earlier ones, which are gone, are cut."""
         if not self._begun:
             self._begun = True
             self._lost_frames += self.agent.cut_running()
-            for host in range(self._num_hosts):
+            for host in self._hosts:
                 self._start(host)
 
     def _start(self, host: int) -> None:
-        state, first = self.agent.rows.state_dict(), host * self._share
+        state, first = self.agent.rows.state_dict(), self._first_env(host)
         rows = {name: values[first : first + self._share] for name, values in state.items()}
         self._engine.start(host, self._incarnation[host], rows)
         self._waiting[host] = self._ordered[host] = self._next_number[host] = 0
@@ -161,14 +175,19 @@ class HostRounds:
         due: Due | None = None,
         save: Save | None = None,
     ) -> Trained:
-        """Learn until the hosts have played `frames`, or `episodes` if they are given; see `Share.train`."""
+        """Learn until the hosts have played `frames`, or `episodes` if they are given; see `LearnerShare`."""
         self.begin()
-        phase = _Phase(self.agent, frames, episodes, show)
+        phase = _Phase(self.agent, frames, episodes, 1 if self._group is None else self._group.learners)
+        phase.show, phase.due, phase.save = show, due or (lambda harmless: 0), save
         self.agent.meters = phase.meters
-        run = self._run_freely if self._free else self._run_in_rounds
-        run(phase, due or (lambda harmless: 0), save)
+        if self._free:
+            self._run_freely(phase)
+        else:
+            self._run_in_rounds(phase)
         if cuts:
             self._cut(phase)
+        if self._group is not None:
+            self._catch_up(self._group)
         self._journal.flush()
         return self._trained(phase)
 
@@ -176,51 +195,65 @@ class HostRounds:
         cut = phase.cut_frames
         if not amid:
             cut, self._lost_frames = cut + self._lost_frames, 0
-        return Trained(phase.over, phase.actions, 0 if amid else cut, self.agent.rows.frames_of_all, phase.meters)
+        frames, cut = self.agent.rows.frames_of_all, 0 if amid else cut
+        return Trained(phase.over, phase.actions, cut, frames, phase.meters, self.restarts, self.dropped)
 
-    def _save_if_due(self, phase: _Phase, due: Due, save: Save | None) -> None:
-        if save is not None and (number := due(True)):
+    def _save_if_due(self, phase: _Phase) -> None:
+        """Write a checkpoint; several learners write theirs where they meet."""
+        if self._group is None and (number := phase.due(True)):
+            self._save(phase, number)
+
+    def _save(self, phase: _Phase, number: int) -> None:
+        if phase.save is not None:
             self._journal.flush()
-            save(number, self._trained(phase, amid=True))
+            phase.save(number, self._trained(phase, amid=True))
+
+    def _is_over(self, phase: _Phase) -> bool:
+        """Return whether the phase is over; several learners know it only where they meet."""
+        if self._group is None:
+            phase.is_over = phase.reached(*phase.played)
+        return phase.is_over
 
     # In rounds.
 
-    def _run_in_rounds(self, phase: _Phase, due: Due, save: Save | None) -> None:
-        hosts = range(self._num_hosts)
-        over = phase.reached
-        for host in hosts:
+    def _run_in_rounds(self, phase: _Phase) -> None:
+        alone, first = self._group is None, self._hosts[0]
+        over = alone and self._is_over(phase)
+        for host in self._hosts:
             if not (over or self._ordered[host] or self._came[host]):
-                self._submit(host)
+                over = not self._submit(host, phase)
         while not over:
-            for host in hosts:
+            for host in self._hosts:
                 self._take_next(host, phase)
                 # Where host 0 is to be ordered again it is known whether there is another round, and not sooner: an
-                # order follows each block at once.
-                over = phase.reached if host == 0 else over
+                # order follows each block at once. Several learners stop where they are.
+                over = self._is_over(phase) if host == first or not alone else over
                 if not over:
-                    self._submit(host)
+                    over = not self._submit(host, phase)
                 phase.tell()
+                if over and not alone:
+                    break
             if not over:
-                self._save_if_due(phase, due, save)
+                self._save_if_due(phase)
 
     def _take_next(self, host: int, phase: _Phase) -> None:
         """Wait for a host's block of the round, and learn from it."""
         while not self._came[host]:
             for lost in self._collect():
                 self._replace(lost)
-                self._submit(lost.host)  # to begin its episodes
+                self._submit(lost.host, phase)  # to begin its episodes
         block = self._came[host].popleft()
         self._learn(block, phase)
         if block.begins and self._replaced[host]:  # the block of the round is still to come
             self._replaced[host] = False
-            self._submit(host)
-            self._take_next(host, phase)
+            if self._submit(host, phase):
+                self._take_next(host, phase)
 
     def _cut(self, phase: _Phase) -> None:
         """Cut all episodes; the next orders begin new ones."""
-        for host in range(self._num_hosts):
+        for host in self._hosts:
             self._order(host, cut=True)
-        for host in range(self._num_hosts):
+        for host in self._hosts:
             while self._ordered[host] or self._came[host]:
                 if self._came[host]:
                     self._learn(self._came[host].popleft(), phase)
@@ -231,20 +264,19 @@ class HostRounds:
 
     # Free running.
 
-    def _run_freely(self, phase: _Phase, due: Due, save: Save | None) -> None:
-        hosts = range(self._num_hosts)
-        while not phase.reached:
-            for host in hosts:
-                while self._ordered[host] + len(self._came[host]) < _IN_FLIGHT:
-                    self._submit(host)
-            if not any(self._came):
+    def _run_freely(self, phase: _Phase) -> None:
+        while not self._is_over(phase):
+            for host in self._hosts:
+                while self._ordered[host] + len(self._came[host]) < _IN_FLIGHT and self._submit(host, phase):
+                    pass
+            if not any(self._came.values()):
                 for lost in self._collect():
                     self._replace(lost)
-            for host in hosts:
-                if self._came[host] and not phase.reached:
+            for host in self._hosts:
+                if self._came[host] and not self._is_over(phase):
                     self._take(self._came[host].popleft(), phase)
                     phase.tell()
-            self._save_if_due(phase, due, save)
+            self._save_if_due(phase)
 
     def _take(self, block: PlayedBlock, phase: _Phase) -> None:
         """Learn from a block, or drop it where its weights are too old, with all that follows in its episodes."""
@@ -273,17 +305,27 @@ class HostRounds:
 
     # Both.
 
-    def _envs_of(self, host: int) -> npt.NDArray[np.int64]:
-        return np.arange(host * self._share, (host + 1) * self._share)
+    def _first_env(self, host: int) -> int:
+        """Return the number of a host's first environment among this learner's."""
+        return (host - self._hosts[0]) * self._share
 
-    def _submit(self, host: int) -> None:
-        """Make the updates that are due before a host's next decisions, publish the weights, and order a block."""
-        waiting, self._waiting[host] = self._waiting[host], 0
-        self._settle(waiting)
+    def _envs_of(self, host: int) -> npt.NDArray[np.int64]:
+        return np.arange(self._first_env(host), self._first_env(host) + self._share)
+
+    def _submit(self, host: int, phase: _Phase) -> bool:
+        """Make the updates that are due before a host's next decisions, publish the weights, and order a block.
+
+        Returns:
+            Whether it was ordered: where several learners find that the phase is over, it is not.
+        """
+        if not self._settle(self._waiting[host], phase):
+            return False
+        self._waiting[host] = 0
         if self._version != self.agent.updates:
             self._version = self.agent.updates
             self._engine.publish(self.agent.learner.weights(), self._version)
         self._order(host)
+        return True
 
     def _order(self, host: int, cut: bool = False) -> None:
         if not self._ordered[host]:
@@ -291,12 +333,57 @@ class HostRounds:
         self._ordered[host] += 1
         self._engine.submit(host, cut)
 
-    def _settle(self, decisions: int) -> None:
-        """Make the updates that are due before a number of decisions, and count these."""
-        if decisions:
+    def _settle(self, decisions: int, phase: _Phase) -> bool:
+        """Make the updates that are due before a number of decisions, and count these.
+
+        Returns:
+            Whether that was done: where several learners find that the phase is over, it is not.
+        """
+        if not decisions:
+            return True
+        if self._group is None:
             while self.agent.owes_update(decisions):
                 self.agent.update()
-            self.agent.count(decisions, 0)
+        elif phase.is_over or not self._meet(self._group, decisions, phase):
+            return False
+        self.agent.count(decisions, 0)
+        return True
+
+    def _meet(self, group: Group, decisions: int, phase: _Phase) -> bool:
+        """Make the updates that are due for all learners, as `Share.train` does; return whether the phase goes on."""
+        agent, learners = self.agent, group.learners
+        while True:
+            wants = agent.owes_update(decisions)
+            number = phase.due(wants or not agent.has_updated)
+            played, ended = phase.played
+            if not (wants or phase.reached(played * learners, ended * learners)):
+                return True
+            begin = time.monotonic()
+            *by_all, wanting, number_of_all = group.sum(played, ended, wants, number)
+            if phase.reached(*by_all):
+                phase.is_over = True
+                return False
+            if number_of_all:
+                agent.finish_update()  # the next update would begin with the same call
+                self._save(phase, int(number_of_all))
+            while wanting == learners:
+                agent.update()
+                wants = agent.owes_update(decisions)
+                (wanting,) = group.sum(wants)
+            waited = time.monotonic() - begin  # meanwhile nobody has listened to the hosts
+            self._since = {host: since + waited for host, since in self._since.items()}
+            if not wants:
+                return True
+
+    def _catch_up(self, group: Group) -> None:
+        """Make the updates that are due for all since the phase was over; drop the others."""
+        while True:
+            (wanting,) = group.sum(self.agent.owes_update(self._postponed))
+            if wanting < group.learners:
+                break
+            self.agent.update()
+        self.agent.count(self._postponed, 0)
+        self._postponed = 0
 
     def _learn(self, block: PlayedBlock, phase: _Phase) -> None:
         """Take in a block's steps, with the updates between them."""
@@ -306,11 +393,13 @@ class HostRounds:
         phase.meters.lag += (agent.updates - block.version) * block.decisions
         steps, waiting = block.pass_to(agent), 0
         for _ in block.steps:
-            self._settle(waiting)
+            if not self._settle(waiting, phase):
+                self._postponed += waiting
             begin = time.perf_counter()
             step, ended = next(steps)
             agent.times.add("Store", begin)
-            phase.take(agent.stamped(ended, elsewhere + step.frames), step.applied, block.cut)
+            frames = (elsewhere + step.frames) * phase.learners
+            phase.take(agent.stamped(ended, frames), step.applied, block.cut)
             waiting = step.waiting
         self._waiting[host] = waiting  # the updates before these decisions are made when they are ordered
         self._note(block, learnt=True)
@@ -325,7 +414,7 @@ class HostRounds:
             raise HostsFailed(f"block {block.key} of (host, incarnation, number) came in the place of {expected}")
         self._next_number[host] += 1
         self._journal.note(block, self.agent.updates, learnt)
-        self.agent.rows.take_counts(block.rows, host * self._share)
+        self.agent.rows.take_counts(block.rows, self._first_env(host))
         for name, seconds in block.timings.items():
             self.timings[name] += seconds
 
@@ -340,7 +429,7 @@ class HostRounds:
                 self._ordered[each.host] -= 1
                 self._came[each.host].append(each)
         limit = math.inf if self._timeout is None else self._timeout
-        for host in range(self._num_hosts):
+        for host in self._hosts:
             if self._ordered[host] and time.monotonic() - self._since[host] > limit:
                 self._since[host] = time.monotonic()
                 self._engine.kill(host, f"has not answered for {limit:g} s, and was ended")
@@ -370,20 +459,35 @@ class HostRounds:
 
 
 class _Phase:
-    """A training phase's results so far, and where it ends."""
+    """A training phase's results so far, and where it ends.
 
-    def __init__(self, agent: VectorAgent, frames: int, episodes: int | None, show: Show | None) -> None:
-        self._agent, self._frames, self._episodes, self._show = agent, frames, episodes, show
+    Args:
+        agent: Learns.
+        frames: As in `LearnerShare.train`.
+        episodes: As in `LearnerShare.train`.
+        learners: How many play it together.
+    """
+
+    show: Show | None
+    due: Due
+    save: Save | None
+
+    def __init__(self, agent: VectorAgent, frames: int, episodes: int | None, learners: int) -> None:
+        self._agent, self._frames, self._episodes, self.learners = agent, frames, episodes, learners
         self._before, self._shown_at = agent.rows.frames_of_all, 0.0
+        self.is_over = False
         self.over: list[Ended] = []
         self.actions = self.cut_frames = 0
         self.meters = Meters()
 
     @property
-    def reached(self) -> bool:
-        if self._episodes:
-            return len(self.over) >= self._episodes
-        return self._agent.rows.frames_of_all - self._before >= self._frames
+    def played(self) -> tuple[int, int]:
+        """The frames that this learner's hosts have played, and the episodes."""
+        return self._agent.rows.frames_of_all - self._before, len(self.over)
+
+    def reached(self, frames: float, episodes: float) -> bool:
+        """Return whether the phase ends with so many frames and episodes, of all learners."""
+        return episodes >= self._episodes if self._episodes else frames >= self._frames
 
     def take(self, ended: Sequence[Ended], applied: int, cut: bool) -> None:
         """Count episodes that are over; of those that are cut, the ones alone that had ended by themselves."""
@@ -393,6 +497,6 @@ class _Phase:
 
     def tell(self) -> None:
         """Show the progress from time to time."""
-        if self._show is not None and time.perf_counter() - self._shown_at > _SHOW_EVERY:
+        if self.show is not None and time.perf_counter() - self._shown_at > _SHOW_EVERY:
             self._shown_at = time.perf_counter()
-            self._show(self.over, self._agent.rows.frames_of_all - self._before, self.meters)
+            self.show(self.over, self.played[0] * self.learners, self.meters)

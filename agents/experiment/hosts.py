@@ -9,8 +9,11 @@ RL's), hosts only step environments, which the vector runner's own loop plays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gin
@@ -18,8 +21,9 @@ from absl import logging
 
 from async_wrappers.agents.experiment.episode import Phase, Played, Seeds
 from async_wrappers.agents.experiment.host_rounds import HostRounds, Journal
+from async_wrappers.agents.experiment.learners import Group, LearnersElsewhere, check_sign, sign_directory
 from async_wrappers.agents.experiment.other_run import own_modules
-from async_wrappers.agents.experiment.rounds import Share
+from async_wrappers.agents.experiment.rounds import LearnerShare, Share
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.hosts.engine import HostEngine, HostPlan
 from async_wrappers.agents.hosts.host import Plan
@@ -28,6 +32,7 @@ from async_wrappers.agents.hosts.processes import ProcessHosts
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, runner, text, whole
 from async_wrappers.agents.timing import PARTS
+from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.extras import extra
 
 __all__ = ["Hosts"]
@@ -42,8 +47,11 @@ class Hosts(VectorRunner):
     Its other parameters are bound as ``VectorRunner``'s and ``Runner``'s; ``VectorRunner.num_envs`` counts the
     environments of all hosts. Where hosts infer, a training phase ends with a round of blocks.
 
-    Refused with a ValueError are several learners and, where hosts infer, updates in parallel, devices that act, and
-    agents whose learner is no `Learner`.
+    Several learners (``VectorRunner.learners``) have an equal share of the hosts each: as processes of this machine or,
+    with ``engine='ray'``, spread over the cluster. A phase then ends as soon as all have played its frames together.
+
+    Refused with a ValueError are, where the learner infers, several learners and, where hosts infer, updates in
+    parallel, devices that act, and agents whose learner is no `Learner`.
 
     Attributes:
         restarts: Hosts that died, or did not answer, and were replaced.
@@ -61,6 +69,12 @@ class Hosts(VectorRunner):
     cpus_per_host: int = whole(1, "CPUs of a host, and PyTorch's threads there.", 1, "CPU")
     gpus_per_host: float = number(
         0.0, "GPUs of a host, or a part of one, on which its policy computes; 0 computes on the CPU.", NOT_NEGATIVE
+    )
+    gpus_per_learner: float = number(
+        0.0,
+        "GPUs of each learner but the first on a Ray cluster, or a part of one. Each has ``Runner.threads`` CPUs "
+        "there.",
+        NOT_NEGATIVE,
     )
     num_hosts: int = whole(2, "Hosts, each with an equal share of ``VectorRunner.num_envs``.", 1, "host")
     inference: str = choice(
@@ -106,10 +120,6 @@ class Hosts(VectorRunner):
         """See `Runner`."""
         super().set_up()
         spec, free = self.agent.spec, self.mode == "free"
-        must(
-            self.learners == 1,
-            f"VectorRunner.learners must be 1 where create_runner.schedule = 'hosts', got {self.learners}",
-        )
         if self.inference == "hosts":
             self._check_hosts_that_act()
         else:
@@ -126,10 +136,22 @@ class Hosts(VectorRunner):
             self.address is None or self.engine == "ray",
             f"Hosts.address must be None where Hosts.engine = {self.engine!r}, got {self.address!r}",
         )
+        must(
+            not self.gpus_per_learner or (self.engine == "ray" and self.learners > 1),
+            f"Hosts.gpus_per_learner must be 0 where Hosts.engine = {self.engine!r} and VectorRunner.learners = "
+            f"{self.learners}, got {self.gpus_per_learner}",
+        )
         self._check_rounds(getattr(spec, "round_decisions", None), free)
         self._hosts: HostRounds | None = None
         self._stepped: Any = None  # environments on hosts, where the learner infers
         self._hosts_before: int | None = None  # of the checkpoint that the run goes on from
+
+    def _check_shares(self) -> None:
+        must(
+            self.num_hosts % self.learners == 0,
+            f"Hosts.num_hosts must be a multiple of the {self.learners} learners, got {self.num_hosts}",
+        )
+        super()._check_shares()
 
     def _check_hosts_that_act(self) -> None:
         """Refuse what is of the vector runner's own loop."""
@@ -154,6 +176,11 @@ class Hosts(VectorRunner):
         steps = "whose hosts play step by step and send no blocks"
         newest = "which acts on the newest weights"
         cpu = "whose hosts compute no network"
+        must(
+            self.learners == 1,
+            f"VectorRunner.learners must be 1 where Hosts.inference = 'learner', got {self.learners}: with several "
+            "learners bind Hosts.inference = 'hosts'",
+        )
         must(self.block_length is None, "Hosts.block_length " + why.format(None, steps, self.block_length))
         must(self.max_version_lag is None, "Hosts.max_version_lag " + why.format(None, newest, self.max_version_lag))
         must(not self.gpus_per_host, "Hosts.gpus_per_host " + why.format(0, cpu, self.gpus_per_host))
@@ -187,7 +214,7 @@ class Hosts(VectorRunner):
     def _shares_of_envs(self) -> tuple[int, str]:
         return self.num_hosts, "hosts"
 
-    def _open_share(self, stack: ExitStack) -> Share | HostRounds:
+    def _open_share(self, stack: ExitStack) -> LearnerShare:
         if self._hosts_before not in (None, self.num_hosts):
             logging.warning("the run goes on with %d hosts, and had %d before", self.num_hosts, self._hosts_before)
         return self._open_hosts_that_act(stack) if self.inference == "hosts" else self._open_hosts_that_step(stack)
@@ -208,6 +235,16 @@ class Hosts(VectorRunner):
         return Share(self.agent, self._checked(Phase.TRAIN, envs), seeds)
 
     def _open_hosts_that_act(self, stack: ExitStack) -> HostRounds:
+        if self.learners > 1:
+            if self.engine == "ray":
+                stack.enter_context(self._connected())
+            self._others = stack.enter_context(closing(self._start_learners()))
+        group = None if self._others is None else self._others.group
+        self._hosts = stack.enter_context(closing(self._hosting.share(self.agent, self._make_engine, group)))
+        return self._hosts
+
+    @property
+    def _hosting(self) -> _Hosting:
         plan = Plan(
             self.agent.spec,
             self._portable_envs(),
@@ -217,28 +254,45 @@ class Hosts(VectorRunner):
             self._block_length,
             ("cuda" if self.gpus_per_host else "cpu") if hasattr(self.agent.spec, "on_device") else None,
         )
-        engine = stack.enter_context(closing(self._make_engine(plan)))
-        journal = stack.enter_context(closing(Journal(self.base_dir)))
-        free = self.mode == "free"
-        self._hosts = HostRounds(
-            self.agent, engine, self.num_hosts, journal, free, self.max_version_lag, self.host_timeout
-        )
-        return self._hosts
+        free, lag, timeout = self.mode == "free", self.max_version_lag, self.host_timeout
+        return _Hosting(plan, self.learners, self.base_dir.absolute(), free, lag, timeout)
+
+    def _share_elsewhere(self) -> tuple[Callable[[Group], LearnerShare], LearnersElsewhere | None]:
+        make = partial(_make_share, self._make_agent, self._hosting, self._engine_maker)
+        if self.engine != "ray":
+            return make, None
+        from async_wrappers.agents.experiment.learners_on_ray import LearnersOnRay
+
+        elsewhere = LearnersOnRay(self.threads, self.gpus_per_learner, self.cpus_per_host * self.num_hosts)
+        return partial(make, sign=sign_directory(self.base_dir)), elsewhere
+
+    def _connected(self) -> AbstractContextManager[None]:
+        """Return a connection to the cluster, for learners and hosts."""
+        with extra("Hosts.engine = 'ray'", "ray"):
+            from async_wrappers.agents.ray_cluster import connected_to_ray
+        cpus = self.cpus_per_host * self.num_hosts + self.threads * (self.learners - 1)
+        return connected_to_ray(self.address, cpus, niceness=0)
 
     def _make_engine(self, plan: HostPlan) -> HostEngine:
+        return self._engine_maker(plan)
+
+    @property
+    def _engine_maker(self) -> Callable[[HostPlan], HostEngine]:
+        """Return what makes the engine of a learner, here or elsewhere."""
         if self.engine == "local":
-            return LocalHosts(plan)
+            return LocalHosts
+        threads = self.cpus_per_host
         if self.engine == "processes":
-            return ProcessHosts(plan, own_modules(), self.cpus_per_host)
+            return partial(ProcessHosts, modules=own_modules(), threads=threads)
         with extra("Hosts.engine = 'ray'", "ray"):
             from async_wrappers.agents.hosts.on_ray import RayHosts
-        return RayHosts(
-            plan,
-            own_modules(),
-            self.cpus_per_host,
-            address=self.address,
+        return partial(
+            RayHosts,
+            modules=own_modules(),
+            threads=threads,
+            address=self.address if self.learners == 1 else None,  # several are connected already
             num_hosts=self.num_hosts,
-            cpus=self.cpus_per_host,
+            cpus=threads,
             gpus=self.gpus_per_host,
         )
 
@@ -246,12 +300,16 @@ class Hosts(VectorRunner):
     def restarts(self) -> int:
         """See the class."""
         hosts = self._hosts or self._stepped
-        return 0 if hosts is None else int(hosts.restarts)
+        return self._counted("replaced", 0 if hosts is None else int(hosts.restarts))
 
     @property
     def dropped(self) -> int:
         """See the class."""
-        return 0 if self._hosts is None else self._hosts.dropped
+        return self._counted("dropped", 0 if self._hosts is None else self._hosts.dropped)
+
+    def _counted(self, name: str, here: int) -> int:
+        """Return a count of all learners: of this one now, of the others at the end of the last phase."""
+        return here + sum(int(getattr(each, name)) for each in self._trained[1:])
 
     # Checkpoints and reports.
 
@@ -293,3 +351,45 @@ class Hosts(VectorRunner):
         """Return the run's facts, in words, with the hosts."""
         what = "inference here" if self.inference == "learner" else f"blocks of {self._block_length} decisions"
         return {**super().facts(), "hosts": f"{self.num_hosts} hosts ({self.engine}, {self.mode}), {what}"}
+
+
+@dataclass(frozen=True)
+class _Hosting:
+    """How hosts play for learners; it travels to other learners.
+
+    Attributes:
+        plan: Of all hosts.
+        learners: How many share them.
+        base_dir: The run's.
+        free: As in `HostRounds`, like the others.
+    """
+
+    plan: Plan
+    learners: int
+    base_dir: Path
+    free: bool
+    max_version_lag: int | None
+    timeout: float | None
+
+    def share(
+        self, agent: VectorAgent, make_engine: Callable[[HostPlan], HostEngine], group: Group | None
+    ) -> HostRounds:
+        """Make a learner's share of the run, with its share of the hosts."""
+        number, count = (0 if group is None else group.number), self.plan.num_hosts // self.learners
+        hosts = range(number * count, (number + 1) * count)
+        engine = make_engine(replace(self.plan, first_env=hosts[0] * self.plan.share))
+        journal = Journal(self.base_dir, number)
+        return HostRounds(agent, engine, hosts, journal, self.free, self.max_version_lag, self.timeout, group)
+
+
+def _make_share(
+    make_agent: Callable[..., VectorAgent],
+    hosting: _Hosting,
+    make_engine: Callable[[HostPlan], HostEngine],
+    group: Group,
+    sign: str | None = None,
+) -> HostRounds:
+    """Make the share of a learner in its process."""
+    if sign is not None:
+        check_sign(hosting.base_dir, sign)
+    return hosting.share(make_agent(number=group.number), make_engine, group)

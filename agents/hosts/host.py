@@ -36,6 +36,7 @@ class Plan:
         num_hosts: H; each has N / H environments.
         block_length: Decisions of each environment in a block, T.
         device: Where the policy computes, such as ``"cpu"``; None where the spec says so itself.
+        first_env: The environment that the learner counts as its first, where it is one of several.
     """
 
     spec: Spec
@@ -45,6 +46,7 @@ class Plan:
     num_hosts: int
     block_length: int
     device: str | None
+    first_env: int = 0
 
     @property
     def share(self) -> int:
@@ -71,7 +73,7 @@ class Host:
         self._plan, self.number, self.incarnation = plan, number, incarnation
         spec: Any = plan.spec if plan.device is None else plan.spec.on_device(plan.device)  # type: ignore[attr-defined]
         first = number * plan.share
-        self._recorder = Recorder(first)
+        self._recorder = Recorder(first - plan.first_env)
         self._actor = Actor(spec, plan.share, self._recorder, first, plan.num_hosts)
         self._actor.rows.load_state_dict(rows)
         self._weights = _Weights(spec)

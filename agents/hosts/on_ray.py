@@ -22,7 +22,7 @@ from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lo
 from async_wrappers.agents.hosts.host import make_host, versions
 from async_wrappers.agents.ray_cluster import connected_to_ray
 
-__all__ = ["RayHosts"]
+__all__ = ["NodeVersions", "RayHosts", "compare_versions", "in_short", "node_versions"]
 
 _GRACE = 5.0  # seconds that hosts have to end once they are asked to
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
@@ -147,14 +147,14 @@ class RayHosts:
                     "on all nodes of the cluster"
                 ) from None
             return [self._lose(actor, error)]
-        if isinstance(value, _Versions):
-            _compare(actor.host, *value)
+        if isinstance(value, NodeVersions):
+            compare_versions(f"host {actor.host} ({value.node})", value.versions)
             return []
         return [] if value is None else [value]
 
     def _lose(self, actor: _Actor, error: Exception) -> Lost:
         self._pending = {reference: each for reference, each in self._pending.items() if each is not actor}
-        return Lost(actor.host, actor.incarnation, actor.why or f"has died ({_in_short(error)})")
+        return Lost(actor.host, actor.incarnation, actor.why or f"has died ({in_short(error)})")
 
     def kill(self, host: int, why: str) -> None:
         """See `HostEngine`."""
@@ -184,7 +184,7 @@ class _Actor:
         self.host, self.incarnation, self.made, self.why = host, incarnation, made, ""
 
 
-class _Versions(NamedTuple):
+class NodeVersions(NamedTuple):
     """What a node has."""
 
     node: str
@@ -198,8 +198,8 @@ class _RemoteHost:
     def __init__(self) -> None:
         self._host: Player | None = None
 
-    def versions(self) -> _Versions:
-        return _Versions(platform.node(), versions())
+    def versions(self) -> NodeVersions:
+        return node_versions()
 
     def process_id(self) -> int:
         return os.getpid()
@@ -226,24 +226,34 @@ class _RemoteHost:
             self._host.close()
 
 
-def _compare(host: int, node: str, there: Mapping[str, str]) -> None:
-    """Refuse a host with other versions than the learner's."""
+def node_versions() -> NodeVersions:
+    """Return what this node has."""
+    return NodeVersions(platform.node(), versions())
+
+
+def compare_versions(who: str, there: Mapping[str, str]) -> None:
+    """Refuse a host or a learner on a node with other versions than the learner's here.
+
+    Raises:
+        HostsFailed: That is so.
+    """
     here = versions()
     for name, version in here.items():
         if there.get(name) != version:
             raise HostsFailed(
-                f"host {host} ({node}) has {name} {there.get(name)}, and the learner has {version}: install the same "
-                "versions on all nodes of the cluster"
+                f"{who} has {name} {there.get(name)}, and the learner has {version}: install the same versions on all "
+                "nodes of the cluster"
             )
 
 
 def _full(error: BaseException) -> HostsFailed:
     return HostsFailed(
-        f"Ray's object store is full ({_in_short(error)}): bind a smaller Hosts.block_length or fewer environments, or "
+        f"Ray's object store is full ({in_short(error)}): bind a smaller Hosts.block_length or fewer environments, or "
         "give the nodes more memory (ray start --object-store-memory)"
     )
 
 
-def _in_short(error: BaseException) -> str:
+def in_short(error: BaseException) -> str:
+    """Return the first line of an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -212,7 +212,6 @@ def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("agent", "binding", "sentence"),
     [
-        ("dqn", "VectorRunner.learners = 2", "VectorRunner.learners must be 1 where create_runner.schedule = 'hosts'"),
         ("dqn", "Runner.overlap = True", "Runner.overlap must be False where create_runner.schedule = 'hosts'"),
         ("dqn", "VectorRunner.act_devices = ('cpu',)", "VectorRunner.act_devices must be None where"),
         ("dqn", "Hosts.num_hosts = 3", "VectorRunner.num_envs must be a multiple of the 3 hosts, got 4"),

@@ -139,7 +139,11 @@ def test_a_host_that_dies_is_replaced_and_its_games_are_cut(
         ("dqn", "Hosts.inference = 'gpu'", "Hosts.inference must be"),
         ("dqn", "Hosts.block_length = 4", "Hosts.block_length must be None where Hosts.inference = 'learner', whose h"),
         ("dqn", "Hosts.gpus_per_host = 1.0", "Hosts.gpus_per_host must be 0 where Hosts.inference = 'learner', whose"),
-        ("dqn", "VectorRunner.learners = 2", "VectorRunner.learners must be 1 where create_runner.schedule = 'hosts'"),
+        (
+            "dqn",
+            "VectorRunner.learners = 2",
+            "VectorRunner.learners must be 1 where Hosts.inference = 'learner', got 2: w",
+        ),
         ("dqn", "Hosts.num_hosts = 3", "VectorRunner.num_envs must be a multiple of the 3 hosts, got 4"),
         ("ppo", "Hosts.mode = 'free'", "Hosts.mode must be 'rounds' with agent 'ppo'"),
     ],

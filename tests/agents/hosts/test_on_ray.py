@@ -18,6 +18,7 @@ import pytest
 
 from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.experiment.learners import LearnerFailed
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
@@ -35,7 +36,7 @@ from async_wrappers.agents.hosts import on_ray  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def nodes() -> Iterator[Cluster]:
     """A cluster of two nodes with hosts' CPUs, and a head without any, where the learner is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # Ray's workers give way to all other processes of a busy machine
@@ -44,9 +45,14 @@ def address() -> Iterator[str]:
             cluster.add_node(num_cpus=1)
     env = {"env_vars": {"PYTHONPATH": python_path()}}
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR", runtime_env=env)
-    yield cluster.address
+    yield cluster
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def address(nodes: Cluster) -> str:
+    return str(nodes.address)
 
 
 @pytest.mark.slow
@@ -67,6 +73,61 @@ def test_a_run_is_the_same_on_ray(tmp_path: Path, agent: str) -> None:
     on_cluster.run_experiment()
     assert local.agent.updates > 3
     assert_identical(state(on_cluster), state(local))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("address")
+class TestSeveralLearners:
+    """The second learner is an actor on a node, with a host of its own, and the first is on the head."""
+
+    BINDINGS = "VectorRunner.learners = 2", "Hosts.block_length = 4", "Runner.exact_resume = True"
+    ON_RAY = "Hosts.engine = 'ray'", "Hosts.num_hosts = 2"
+
+    @pytest.fixture(autouse=True)
+    def third_node(self, nodes: Cluster) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_worker_niceness", "0")
+            node = nodes.add_node(num_cpus=1)
+        yield
+        nodes.remove_node(node)
+
+    @pytest.mark.parametrize("agent", AGENTS)
+    def test_a_run_is_the_same_on_ray(self, tmp_path: Path, agent: str) -> None:
+        local = make(tmp_path / "local", agent, *self.BINDINGS, "Runner.num_iterations = 1")
+        local.run_experiment()
+        on_cluster = make(tmp_path / "ray", agent, *self.BINDINGS, *self.ON_RAY, "Runner.num_iterations = 1")
+        on_cluster.run_experiment()
+        assert local.agent.updates > 3
+        assert_identical({**state(on_cluster), "shares": on_cluster._shares}, {**state(local), "shares": local._shares})
+
+    def test_a_learner_that_is_killed_ends_the_run_which_goes_on(self, tmp_path: Path) -> None:
+        whole = make(tmp_path / "whole", "vtrace", *self.BINDINGS)
+        whole.run_experiment()
+        stopped = make(tmp_path / "parts", "vtrace", *self.BINDINGS, *self.ON_RAY)
+        train_once, phases = stopped._train, []
+
+        def kill_in_the_second_iteration(length: object) -> object:
+            phases.append(length)
+            if len(phases) == 2:
+                (learner,) = stopped._others._others
+                os.kill(int(learner.place.split()[1]), signal.SIGKILL)
+            return train_once(length)
+
+        stopped._train = kill_in_the_second_iteration
+        with pytest.raises(
+            LearnerFailed, match=r"learner 1 of 2 \(process \d+ on .*\) has died \(.*\), and the others cannot go on"
+        ):
+            stopped.run_experiment()
+        resumed = make(tmp_path / "parts", "vtrace", *self.BINDINGS, *self.ON_RAY)
+        resumed.run_experiment()
+        assert_identical(state(resumed), state(whole))
+
+    def test_too_few_cpus(self, tmp_path: Path) -> None:
+        run = make(tmp_path, "vtrace", *self.BINDINGS, *self.ON_RAY, "Runner.threads = 2")
+        with pytest.raises(
+            LearnerFailed, match=r"the cluster must have 4 CPUs, 2 for all hosts and 2 for each learner"
+        ):
+            run.run_experiment()
 
 
 @pytest.mark.slow
