@@ -159,9 +159,9 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.diverged import DivergedError
     from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
     from async_wrappers.agents.experiment.config import ConfigError
+    from async_wrappers.agents.experiment.learners import LearnerFailed
     from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
-    from async_wrappers.agents.experiment.rounds import LearnerFailed
     from async_wrappers.agents.export import ActsDifferently
     from async_wrappers.agents.hosts.engine import HostsFailed
     from async_wrappers.live.run_spec import RunFailed
