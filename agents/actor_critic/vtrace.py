@@ -145,17 +145,16 @@ class VTrace(ActorCritic):
             of_all = networks.average({"decisions": mask.sum(), "replayed": replayed.sum()}, 1)
             count_of_replayed = mask.sum() * of_all["replayed"] / of_all["decisions"].clamp(min=1.0)
             count_of_fresh = mask.sum() - count_of_replayed
-        entropies, count = (
-            over_executed(entropy(logits), executed),
-            None if self.entropy_rows == "all" else count_of_fresh,
-        )
+        entropies, of_all_rows = over_executed(entropy(logits), executed), self.entropy_rows == "all"
         return Rows(
             logits=logits,
             mu=mu,
             values=values,
             log_pi=over_executed(log_prob(logits, batch["action"]), executed),
             log_mu=over_executed(log_prob(mu, batch["action"]), executed),
-            entropies=masked_mean(entropies, mask if self.entropy_rows == "all" else mask - replayed, count),
+            entropies=masked_mean(
+                entropies, mask if of_all_rows else mask - replayed, None if of_all_rows else count_of_fresh
+            ),
             mask=mask,
             replayed=replayed,
             extras=batch["extras"],
