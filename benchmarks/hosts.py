@@ -6,12 +6,16 @@ so many frames, while the others wait. Wall time is that of a turn. Processor ti
 below it, Ray's own processes too. All of Ray's processes run at this one's priority (Ray would let its workers give
 way).
 
-    python -m benchmarks.hosts [--games 16] [--hosts 2] [--frames 3000] [--rounds 5] [--without ray]
+Then a host is killed by SIGKILL, again and again, and the seconds are printed until a round is learnt that another one
+in its place has played.
+
+    python -m benchmarks.hosts [--games 16] [--hosts 2] [--frames 3000] [--rounds 5] [--kills 5] [--without ray]
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -67,6 +71,18 @@ class Contestant:
             self.seconds_per_step.append(sum(after[pid] - before.get(pid, 0.0) for pid in after) / steps)
         return float(steps / wall)
 
+    def train_after_a_kill(self) -> float:
+        """Kill a host; return the seconds until the next round of all hosts is learnt."""
+        pids = getattr(self._share._engine, "pids", None) or [
+            process.pid
+            for process in psutil.Process().children(recursive=True)
+            if "".join(process.cmdline()).startswith("ray::_RemoteHost")
+        ]
+        psutil.Process(min(pids.values() if isinstance(pids, dict) else pids)).kill()
+        begin = time.perf_counter()
+        self._share.train(1, None, False)
+        return time.perf_counter() - begin
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,6 +90,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--frames", type=int, default=3_000, help="of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each")
+    parser.add_argument("--kills", type=int, default=5, help="of a host of each engine")
     parser.add_argument("--without", nargs="*", default=[], choices=["ray", "vector"])
     args = parser.parse_args()
     shared = [
@@ -98,6 +115,11 @@ def main() -> None:
             each.train(args.frames // 2, warm=True)
         turns: dict[str, Callable[[], float]] = {n: partial(each.train, args.frames) for n, each in made.items()}
         samples = interleave(turns, args.rounds, warmup=0)
+        back = {
+            name: [each.train_after_a_kill() for _ in range(args.kills)]
+            for name, each in made.items()
+            if name != VECTOR
+        }
     costs = {name: [1e6 * each for each in contestant.seconds_per_step] for name, contestant in made.items()}
     print_table(f"{args.games} games of Pong, steps per second of wall time", samples, PROCESSES)
     print_table("processor time per step, microseconds", costs, PROCESSES)
@@ -114,6 +136,11 @@ def main() -> None:
             median_ratio(samples, PROCESSES, VECTOR),
             least=0.85,
         )
+    for name, seconds in back.items():
+        if seconds:
+            listed = ", ".join(f"{one:.1f}" for one in seconds)
+            print(f"{name}, seconds from a SIGKILL of a host until a round is learnt: {listed}")
+            print_hold(f"{name}, median of these", statistics.median(seconds), most=10.0)
     print_load()
 
 
