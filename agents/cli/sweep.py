@@ -42,6 +42,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--seeds", type=at_least(1), metavar="N", help=seeds)
     parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores)")
     parser.add_switch("retry_failed", "run trials again that failed before")
+    only = "axis of the grid: run the trials with these values, and leave the others to a later call; repeated"
+    parser.add_argument("--only", action="append", default=[], metavar="AXIS", help=only)
     table = "results.csv of the same sweep on another machine, whose trials are not run again; repeated"
     parser.add_argument("--finished", action="append", default=[], type=Path, metavar="TABLE", help=table)
     parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
@@ -70,6 +72,7 @@ def run(options: Namespace) -> None:
                 jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
                 retry_failed=options.retry_failed,
                 finished=options.finished,
+                only=options.only,
                 engine=options.engine,
                 address=options.address,
                 check=lambda: _check_points(options, plan, new=new),
@@ -93,6 +96,7 @@ def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:
     given["--engine"] = None if options.engine == "local" else options.engine
     # The plan's own bindings and modules were named on this command line, and have to be named or trusted again.
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
+    words += [word for axis in options.only for word in ("--only", axis)]
     words += ["--trust"] if options.trust or _names_code(plan) else []
     return f"{done} of {len(trials)} trials are done in {base_dir}; to go on: python train.py sweep {shlex.join(words)}"
 

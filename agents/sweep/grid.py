@@ -31,7 +31,17 @@ import numpy as np
 from async_wrappers.agents.experiment.config import ConfigError
 from async_wrappers.extras import extra
 
-__all__ = ["Axis", "Grid", "Point", "draw_bindings", "make_points", "parse_axis", "plain", "points_from_values"]
+__all__ = [
+    "Axis",
+    "Grid",
+    "Point",
+    "draw_bindings",
+    "make_points",
+    "parse_axis",
+    "plain",
+    "points_from_values",
+    "points_with",
+]
 
 Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A grid in Python: values by key, or points one by one."""
@@ -100,6 +110,28 @@ def make_points(
     if not points:
         raise ConfigError("grid: it is empty, as Sweep.exclude leaves every point out")
     return list(points.values())
+
+
+def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
+    """Return the points that have a listed value of every axis.
+
+    Args:
+        points: Of a grid.
+        texts: Axes, such as ``["RealtimeDelay.delay = 0, 8"]``.
+
+    Raises:
+        ConfigError: An axis that cannot be read, or that no point has a value of, or no point has all of them.
+    """
+    axes = [parse_axis(text) for text in texts]
+    for axis, text in zip(axes, texts, strict=True):
+        if not any(_has(point, axis) for point in points):
+            values = {tuple(point.bindings.get(key) for key in axis.keys) for point in points}
+            there = sorted(", ".join(map(str, each)) for each in values)
+            raise ConfigError(f"only {text!r}: no point of this grid has such a value, they have {'; '.join(there)}")
+    chosen = [point for point in points if all(_has(point, axis) for axis in axes)]
+    if not chosen:
+        raise ConfigError(f"only {' and '.join(map(repr, texts))}: no point of this grid has values of all of them")
+    return chosen
 
 
 def parse_axis(text: str) -> Axis:

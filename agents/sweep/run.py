@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.progress import duration
-from async_wrappers.agents.sweep.grid import Grid, points_from_values
+from async_wrappers.agents.sweep.grid import Grid, points_from_values, points_with
 from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
 from async_wrappers.agents.sweep.results import (
     check_parquet,
@@ -104,6 +104,7 @@ def run_sweep(
     jobs: int | None = 1,
     retry_failed: bool = False,
     finished: Sequence[Path] = (),
+    only: Sequence[str] = (),
     engine: str = "local",
     address: str | None = None,
     check: Callable[[], None] = lambda: None,
@@ -118,6 +119,7 @@ def run_sweep(
         jobs: Trials at a time; None, on a Ray cluster, is as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
         finished: Tables of the same sweep from other machines, whose trials are not run again.
+        only: Axes; trials of other points wait for a later call.
         engine: ``"local"`` or ``"ray"``.
         address: Address of a Ray cluster.
         check: Called before a new sweep writes anything; may raise.
@@ -139,6 +141,7 @@ def run_sweep(
     if not is_continued(plan, base_dir):
         check()
     elsewhere = {table: results_in(table, plan) for table in finished}
+    now = points_with(plan.points, only)
     with alone_in(base_dir) as lock:
         write_plan(plan, base_dir)
         write_manifest(base_dir, jobs, engine)
@@ -149,7 +152,8 @@ def run_sweep(
         for table, results in elsewhere.items():
             _take(table, results, base_dir / "trials")
         wanted = ("waiting", "failed") if retry_failed else ("waiting",)
-        left = {directory: each for directory, each in trials.items() if trial_status(directory) in wanted}
+        asked = {path: each for path, each in trials.items() if plan.points[int(each.name) % len(plan.points)] in now}
+        left = {directory: each for directory, each in asked.items() if trial_status(directory) in wanted}
         if not settings.keep_checkpoints:
             # A trial may have finished just before the sweep was killed.
             _forget_replays(trials)
@@ -164,7 +168,7 @@ def run_sweep(
             def to_go(count: int) -> str:
                 return _about(estimated_seconds(base_dir, count, jobs, settings.trial_seconds) if count else None)
 
-            with _progress(trials, left, settings.keep_checkpoints, to_go) as on_change:
+            with _progress(asked, left, settings.keep_checkpoints, to_go) as on_change:
                 run_trials(payloads, jobs, lock, on_change)
         finally:
             table = write_results(base_dir, plan)
@@ -189,7 +193,7 @@ def _progress(
     """Show a bar with the counts of trials, and print a line for each that ends, when the yielded function is called.
 
     Args:
-        trials: All trials, by directory.
+        trials: Those that this call is about, by directory.
         left: The directories of those that are to run.
         keep_checkpoints: Whether a trial that finishes keeps its replay and its older checkpoints.
         to_go: Returns the time that a number of trials still takes, in words.

@@ -58,6 +58,18 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
 
 
 @pytest.mark.usefixtures("fork_trials")
+def test_a_part_of_the_grid_runs_first_and_the_rest_with_the_next_call(call: Any, place: Path, short: str) -> None:
+    some = call("sweep", "--gin_files", short, "--base_dir", "s", "--jobs", "2", "--only", "RealtimeDelay.noops = 2")
+    assert some.code == 0, some.out + some.err
+    assert "3 trials (3 points x 1 seeds), 1 to run" in some.out and "; 1 of 1 done\n" in some.out
+    assert {(row["arm"], row["RealtimeDelay.noops"]) for row in read_rows(place / "s")} == {("learner", 2)}
+    sentence = refused(call("sweep", "--base_dir", "s", "--trust", "--only", "RealtimeDelay.delay = 5"))
+    assert "only 'RealtimeDelay.delay = 5': no point of this grid has such a value, they have 0; 2" in sentence
+    rest = call("sweep", "--base_dir", "s", "--trust", "--jobs", "2")
+    assert "3 trials (3 points x 1 seeds), 2 to run" in rest.out and "; 3 of 3 done\n" in rest.out
+
+
+@pytest.mark.usefixtures("fork_trials")
 def test_a_sweep_whose_file_has_changed_is_refused_in_a_sentence(call: Any, place: Path, short: str) -> None:
     assert call("sweep", "--gin_files", short, "--base_dir", "s", "--grid", "RealtimeDelay.delay = 2").code == 0
     text = (place / short).read_text()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import async_wrappers.configurables  # noqa: F401  # references in values are of what gin knows
 from async_wrappers.agents.experiment.config import ConfigError
-from async_wrappers.agents.sweep.grid import Axis, make_points, parse_axis, plain
+from async_wrappers.agents.sweep.grid import Axis, make_points, parse_axis, plain, points_with
 
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
 
@@ -151,3 +151,33 @@ class TestPoints:
 )
 def test_a_columns_entry_is_a_number_or_word_where_there_is_one(text: Any, value: Any) -> None:
     assert plain(text) == value
+
+
+class TestSomePoints:
+    points = make_points([f"{D} = 0, 8", f"{N} = 0, {D}"], exclude=[[f"{D} = 8", f"{N} = 0"]])
+
+    @pytest.mark.parametrize(
+        ("axes", "found"),
+        [
+            ([], [("0", "0"), ("8", "8")]),
+            ([f"{D} = 8"], [("8", "8")]),
+            ([f"{D} = 8, 0", f"{N} = 0"], [("0", "0")]),
+            ([f"{D}, {N} = (8, 8), (1, 1)"], [("8", "8")]),
+            ([f"{N} = {D}"], [("0", "0"), ("8", "8")]),
+        ],
+    )
+    def test_are_those_with_a_listed_value_of_every_axis(self, axes: list[str], found: list[tuple[str, str]]) -> None:
+        assert [(each.bindings[D], each.bindings[N]) for each in points_with(self.points, axes)] == found
+
+    @pytest.mark.parametrize(
+        ("axes", "reason"),
+        [
+            ([f"{D} = 5"], "no point of this grid has such a value, they have 0; 8"),
+            (["A.b = 5"], "no point of this grid has such a value"),
+            ([f"{D} = 8", f"{N} = 0"], "no point of this grid has values of all of them"),
+            (["8"], "an axis reads"),
+        ],
+    )
+    def test_are_refused_where_there_are_none(self, axes: list[str], reason: str) -> None:
+        with pytest.raises(ConfigError, match=reason):
+            points_with(self.points, axes)
