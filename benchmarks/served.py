@@ -1,6 +1,7 @@
 """Boxing games at 60 frames a second, served by the Nature network: what the simulation predicts, and what happens.
 
     python -m benchmarks.served [--environments 32] [--playout 2] [--seconds 60] [--accelerators 1] [--fifo 40]
+        [--policy torch]
 
 Hold, on two cores that are idle before: >= 99.5 % of the actions in time, within a point of the prediction.
 
@@ -8,12 +9,18 @@ The prediction is that of `ServedSchedule`, from two measurements of the latency
 nothing beside it (`measure_batches`, which is what `plan --batch-trace` takes), and one of the batches of the run
 itself, with games, dispatch and whatever else the machine does beside them. The first says what a plan would have said;
 the second whether the rule holds.
+
+The policy computes in PyTorch with float32 (`torch`, which the bar is for) or bfloat16, or in ONNX Runtime with float32
+(`onnx`).
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import warnings
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -31,7 +38,7 @@ def make_env() -> gym.Env[Any, Any]:
     return gym.wrappers.FrameStackObservation(game, STACK)
 
 
-def make_policy() -> Any:
+def make_policy(kind: str) -> Any:
     import torch
 
     from async_wrappers.agents.networks.torsos import NatureTorso
@@ -40,10 +47,34 @@ def make_policy() -> Any:
     torch.manual_seed(0)
     torso = NatureTorso((STACK, 84, 84))
     network = torch.nn.Sequential(torso, torch.nn.Linear(torso.output_size, 18)).eval()
+    if kind == "onnx":
+        return in_onnx_runtime(network)
+    dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    network = network.to(dtype)
 
     def infer(observations: Any) -> Any:
         with torch.inference_mode():
-            return network(torch.from_numpy(observations).float().div_(255)).argmax(dim=1).numpy()
+            return network(torch.from_numpy(observations).to(dtype).div_(255)).argmax(dim=1).numpy()
+
+    return infer
+
+
+def in_onnx_runtime(network: Any) -> Any:
+    import onnxruntime
+    import torch
+
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older exporter, which needs no trace of this plain network
+        named: dict[str, Any] = {"input_names": ["cells"], "dynamic_axes": {"cells": {0: "batch"}}}
+        torch.onnx.export(network, (torch.zeros(2, STACK, 84, 84),), file, dynamo=False, **named)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+
+    def infer(observations: Any) -> Any:
+        cells = observations.astype(np.float32) / np.float32(255)
+        return session.run(None, {"cells": cells})[0].argmax(axis=1)
 
     return infer
 
@@ -73,14 +104,15 @@ def main() -> None:
     parser.add_argument("--accelerators", type=int, default=1)
     parser.add_argument("--phases", default="spread", choices=("spread", "together"))
     parser.add_argument("--fifo", type=int, help="real-time priority of all processes, for a machine with other work")
+    parser.add_argument("--policy", default="torch", choices=("torch", "bfloat16", "onnx"))
     options = parser.parse_args()
     load = os.getloadavg()[0]
     if options.fifo is not None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(options.fifo))
-    before = measure_batches(make_policy(), np.zeros((STACK, 84, 84), np.uint8), SIZES, repeats=20)
+    before = measure_batches(make_policy(options.policy), np.zeros((STACK, 84, 84), np.uint8), SIZES, repeats=20)
     runner = ServedRunner(
         make_env,
-        make_policy,
+        partial(make_policy, options.policy),
         options.environments,
         60,
         options.playout,
