@@ -566,12 +566,17 @@ class VirtualClock(Clock):
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Collect no garbage in the block: a collection would delay a frame."""
-    collects = gc.isenabled()
+    """Collect no garbage in the block: a collection would delay a frame.
+
+    What `RealClock.rest` freezes is unfrozen at the end, unless the program had frozen objects of its own before: Python
+    unfreezes all or none.
+    """
+    collects, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
         if collects:
             gc.enable()

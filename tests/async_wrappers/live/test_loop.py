@@ -657,6 +657,17 @@ def test_garbage_collection_is_afterwards_as_it_was(collects: bool) -> None:
     assert seen == [False, False]
 
 
+@pytest.mark.parametrize(("frozen", "calls"), [(0, 1), (5, 0)])
+def test_objects_that_a_program_has_frozen_stay_frozen(
+    frozen: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfrozen: list[None] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    monkeypatch.setattr(gc, "unfreeze", lambda: unfrozen.append(None))
+    Stage(latencies=[3 * MS]).play(frames=2)
+    assert len(unfrozen) == calls
+
+
 def test_a_strategy_serves_one_loop() -> None:
     stagger = MaxTime(0.0)
     records = [Stage(latencies=[3 * MS], workers=2, stagger=stagger).play(frames=20) for _ in range(2)]
