@@ -191,6 +191,22 @@ def test_the_planner_needs_no_extra() -> None:
     assert done.stdout.startswith("latency")
 
 
+def test_a_policy_is_scored_with_the_extra_minatar_alone() -> None:
+    code = "import types; sys.modules['mine'] = mine = types.ModuleType('mine'); "
+    code += "mine.make = lambda: lambda observation: 0; "
+    code += "from async_wrappers import console; sys.exit(console.main(['async-wrappers', *sys.argv[1:]]))"
+    libraries = (*LIBRARIES, "ale_py", "cv2", "pyboy", "pygame", "matplotlib", "seaborn")
+    words = ("score", "--policy", "mine:make", "--games", "breakout", "--delays", "0", "--episodes", "1")
+    done = hidden(libraries, code, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("realtime MinAtar")
+    missing = hidden(("minatar",), code, *words)
+    assert missing.returncode == 2
+    assert re.fullmatch(
+        r"python -m async_wrappers score: a game of MinAtar needs the extra 'minatar' .*\n", missing.stderr
+    )
+
+
 def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")

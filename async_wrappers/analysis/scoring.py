@@ -309,7 +309,8 @@ def score_policy(
     names = list(dict.fromkeys(map(find_minatar_game, games)))
     frames = list(dict.fromkeys(whole_frames("delays", delay) for delay in delays))
     choice("way", way, PLAYED)
-    seeds = episode_seeds(whole("seed", seed, 0), whole("episodes", episodes, 1))
+    seed = whole("seed", seed, 0)
+    seeds = episode_seeds(seed, whole("episodes", episodes, 1))
     for wrapper in wrappers:
         function("wrappers", wrapper, "wraps the delayed environment")
     reference = read_reference()
@@ -327,9 +328,10 @@ def score_policy(
                 closing_all.callback(values["env"].close)
             arguments = {name: values[name] for name in wanted}
             key = (game, delay) if "env" in wanted else tuple(arguments.values())
-            if key not in made:
-                made[key] = _made(make_policy, arguments, game, delay)
-            played.append(_Match(game, delay, env, tally, made[key]).play(seeds))
+            policy = made[key] if key in made else _made(make_policy, arguments, game, delay)
+            if len(key) < 2:  # the others play once, and need not be kept in memory
+                made[key] = policy
+            played.append(_Match(game, delay, env, tally, policy).play(seeds))
         if progress is not None:
             progress(played[-1])
     return MinAtarScores(way, default_action, seed, tuple(played), reference)
