@@ -26,6 +26,8 @@
 * `KeepEntries`: shows some entries of a vector; the hidden ones have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
+* `score_policy`: the scores of a policy of any library on realtime MinAtar, beside ours. Also
+  `python -m async_wrappers score`.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
   policy.
 * `NoStagger`, `Sequential`, `MaxTime`, `ExpectedTime`, `Tickets`: stagger strategies.
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
+    from async_wrappers.analysis.scoring import MinAtarScores, score_policy
     from async_wrappers.analysis.timeline import timeline
     from async_wrappers.batched.double_buffered import DoubleBuffered
     from async_wrappers.batched.local import LocalEnvs
@@ -137,6 +140,7 @@ __all__ = [
     "MeasuredBatches",
     "Memory",
     "MinAtarEnv",
+    "MinAtarScores",
     "NoAction",
     "NoStagger",
     "PlainSchedule",
@@ -184,6 +188,7 @@ __all__ = [
     "measure_batches",
     "plan",
     "probe_delay",
+    "score_policy",
     "timeline",
     "workers_against_latency",
 ]
@@ -195,6 +200,7 @@ _LAZY = {
     "analysis.planning": "Plan plan workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
     "analysis.regret": "Decomposition decompose",
+    "analysis.scoring": "MinAtarScores score_policy",
     "analysis.timeline": "timeline",
     "batched.double_buffered": "DoubleBuffered",
     "batched.local": "LocalEnvs",

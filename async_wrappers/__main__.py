@@ -23,8 +23,10 @@ from async_wrappers.analysis.capacity import Capacity, capacity, capacity_pictur
 from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
+from async_wrappers.analysis.scoring import DELAYS, PLAYED, GameScore, score_policy
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs.factories import create_gym_environment
+from async_wrappers.envs.minatar import MINATAR_GAMES
 from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after ``python -m async_wrappers``; None means those of this process.
 
     Returns:
-        The exit code: 0, or 1 where `probe` cannot tell the delay.
+        The exit code: 0, 1 where `probe` cannot tell the delay, or 130 where Ctrl-C has ended `score`.
 
     Raises:
         SystemExit: A usage error, with code 2 and one line on standard error.
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
-        for flag in ("json", "picture"):
+        for flag in ("json", "csv", "picture"):
             _refuse_no_directory(f"--{flag}", getattr(options, flag, None))
         return COMMANDS[options.command](options) or 0
     except BrokenPipeError:  # the reader of the output has ended, which is no usage error
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{plan,workers,networks,probe,convert,doctor,serve}"
+        dest="command", required=True, metavar="{plan,workers,networks,probe,score,convert,doctor,serve}"
     )
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     _add_plan_flags(one)
@@ -142,6 +144,7 @@ def _add_flags_of_machines(commands: Any) -> None:
     probe.add_argument("--seed", type=int, default=0, help="of the first episode and of the actions (0)")
     probe.add_argument("--alternatives", type=int, default=2, help="other actions that are tried on a frame (2)")
     probe.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    _add_score_flags(commands)
     convert = commands.add_parser("convert", help="a recording of a live run as a dataset of Minari's or LeRobot's")
     convert.add_argument("directory", metavar="DIR", help="the recording; with --to recording a LeRobot dataset")
     convert.add_argument("--to", required=True, choices=("minari", "lerobot", "recording"), help="what it becomes")
@@ -160,6 +163,41 @@ def _add_flags_of_machines(commands: Any) -> None:
     serve.add_argument("--workers", type=int, default=1, help="inferences at a time, of all runs together (1)")
     serve.add_argument("--threads", action="store_true", help="workers are threads of one process (processes)")
     serve.add_argument("--token-file", metavar="FILE", help="its first line is a secret that runners must have too")
+
+
+def _add_score_flags(commands: Any) -> None:
+    score = commands.add_parser("score", help="a policy of yours on realtime MinAtar, beside our scores")
+    score.add_argument(
+        "--policy",
+        required=True,
+        metavar="MODULE:FACTORY",
+        help="a function of some or none of game, delay and env (for its spaces) that returns the policy: a function "
+        "of the observation, or an object with Stable-Baselines3's predict",
+    )
+    score.add_argument(
+        "--wrapper",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="wraps the delayed environment, such as gymnasium.wrappers:FlattenObservation; may be given again",
+    )
+    games = ", ".join(MINATAR_GAMES)
+    score.add_argument("--games", nargs="+", default=MINATAR_GAMES, metavar="GAME", help=f"some of {games} (all)")
+    frames = " ".join(map(str, DELAYS))
+    score.add_argument("--delays", type=int, nargs="+", default=DELAYS, metavar="FRAMES", help=f"delays ({frames})")
+    score.add_argument("--episodes", type=int, default=30, help="of each game at each delay (30)")
+    score.add_argument("--seed", type=int, default=0, help="of the episodes, the same for each game and delay (0)")
+    score.add_argument(
+        "--way",
+        choices=PLAYED,
+        default=PLAYED[0],
+        help=f"an action on every frame, or one every delay + 1 frames ({PLAYED[0]})",
+    )
+    score.add_argument(
+        "--default-action", default="noop", metavar="ACTION", help="on the other frames: noop, repeat, random, 2 (noop)"
+    )
+    score.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    score.add_argument("--csv", metavar="FILE", help="write a row per episode")
 
 
 # Flags of `plan` about many environments, and those about one.
@@ -356,6 +394,42 @@ def _maker(env: str, kwargs: str) -> Callable[[], gym.Env[Any, Any]]:
     return make
 
 
+def _score(options: argparse.Namespace) -> int:
+    """Print a policy's scores, and a line for each game and delay as they are played."""
+    played: list[GameScore] = []
+
+    def show(score: GameScore) -> None:
+        played.append(score)
+        print(score, file=sys.stderr, flush=True)
+
+    action = options.default_action
+    try:
+        found = score_policy(
+            _function("--policy", options.policy, "my_policy:make_policy"),
+            options.games,
+            options.delays,
+            options.way,
+            options.episodes,
+            seed=options.seed,
+            default_action=int(action) if action.isdecimal() else action,
+            wrappers=[
+                _function("--wrapper", name, "gymnasium.wrappers:FlattenObservation") for name in options.wrapper
+            ],
+            progress=show,
+        )
+    except KeyboardInterrupt:
+        words = f"after {played[-1].game} at delay {played[-1].delay}" if played else "no game was played to its end"
+        print(f"\ninterrupted: {words}", file=sys.stderr)
+        return 130
+    if options.csv is not None:
+        found.to_csv(options.csv)
+    facts = json.dumps({"policy": options.policy, **found.to_dict()}, indent=1, allow_nan=False)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    print(facts if options.json == "-" else found)
+    return 0
+
+
 def _convert(options: argparse.Namespace) -> None:
     if options.to == "minari":
         done = to_minari(options.directory, options.output)
@@ -388,7 +462,7 @@ def _serve(options: argparse.Namespace) -> None:
     bind = Address.of("--bind", options.bind)
     token = None if options.token_file is None else as_token("--token-file", _first_line(options.token_file))
     backend = "thread" if options.threads else "process"
-    factory = _factory(options.factory)
+    factory = _function("MODULE:FACTORY", options.factory, "my_policy:make_policy")
     server = PolicyServer(factory, options.bind, options.workers, token=token, backend=backend)
     if token is None and not bind.is_local:
         print(
@@ -415,23 +489,24 @@ def _first_line(file: str) -> str:
     return lines[0].strip()
 
 
-def _factory(name: str) -> Callable[[], object]:
-    """Return the function that MODULE:FACTORY names; modules of the working directory count."""
+def _function(flag: str, name: str, example: str) -> Callable[..., Any]:
+    """Return the function that MODULE:FUNCTION names; modules of the working directory count."""
     module, _, attribute = name.partition(":")
+    wanted = f"{flag} must name a function, such as {example}, got {name!r}"
     if not module or not attribute:
-        raise ValueError(f"MODULE:FACTORY must name a function, such as my_policy:make_policy, got {name!r}")
-    sys.path.insert(0, os.getcwd())
+        raise ValueError(wanted)
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
     try:
-        found: object = import_module(module)
+        found: Any = import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"MODULE:FACTORY must name a function, such as my_policy:make_policy, got {name!r}: {error}"
-        ) from None
+        raise ValueError(f"{wanted}: {error}") from None
     if not callable(found):
-        raise ValueError(f"MODULE:FACTORY must name a function, such as my_policy:make_policy, got {name!r}: {found!r}")
-    return found
+        raise ValueError(f"{wanted}: {found!r:.100}")
+    function: Callable[..., Any] = found
+    return function
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
@@ -439,6 +514,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "workers": _workers,
     "networks": _networks,
     "probe": _probe,
+    "score": _score,
     "convert": _convert,
     "doctor": _doctor,
     "serve": _serve,

@@ -23,6 +23,7 @@ from async_wrappers.agents.export import export
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.sweep.run import sweep
 from async_wrappers.analysis.scaling import processes_needed, scaling_picture
+from async_wrappers.analysis.scoring import score_policy
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs import create_atari_environment, create_gym_environment, create_minatar_environment
 from async_wrappers.latency import Constant
@@ -44,6 +45,7 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("gameboy", "pyboy", lambda _: import_module("async_wrappers.envs.gameboy.console").Console(bytes(2**15))),
     ("lz4", "lz4", lambda _: create_replay(gym.spaces.Box(0, 255, (84, 84), "uint8"), compression="lz4", capacity=9)),
     ("minatar", "minatar", lambda _: create_minatar_environment("breakout")),
+    ("minatar", "minatar", lambda _: score_policy(lambda: lambda observation: 0)),
     ("minari", "h5py", lambda folder: DatasetWriter(str(folder / "new"), SPACE, SPACE)),
     ("minari", "minari", lambda folder: list(read_demonstrations(str(folder)))),
     ("onnx", "onnxruntime", lambda folder: OnnxPolicy(folder / "agent.onnx")),
@@ -187,6 +189,22 @@ def test_the_planner_needs_no_extra() -> None:
     done = hidden(libraries, code, "plan", "--latency-ms", "50", "--fps", "60", "--seconds", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("latency")
+
+
+def test_a_policy_is_scored_with_the_extra_minatar_alone() -> None:
+    code = "import types; sys.modules['mine'] = mine = types.ModuleType('mine'); "
+    code += "mine.make = lambda: lambda observation: 0; "
+    code += "from async_wrappers import console; sys.exit(console.main(['async-wrappers', *sys.argv[1:]]))"
+    libraries = (*LIBRARIES, "ale_py", "cv2", "pyboy", "pygame", "matplotlib", "seaborn")
+    words = ("score", "--policy", "mine:make", "--games", "breakout", "--delays", "0", "--episodes", "1")
+    done = hidden(libraries, code, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("realtime MinAtar")
+    missing = hidden(("minatar",), code, *words)
+    assert missing.returncode == 2
+    assert re.fullmatch(
+        r"python -m async_wrappers score: a game of MinAtar needs the extra 'minatar' .*\n", missing.stderr
+    )
 
 
 def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:

@@ -25,7 +25,7 @@ from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.chunk import as_chunk, names_chunk
 from async_wrappers.wrappers.delay import RealtimeDelay
 
-__all__ = ["Decomposition", "Estimate", "decompose"]
+__all__ = ["Decomposition", "Estimate", "as_player", "decompose", "episode_seeds"]
 
 RESAMPLES = 10_000
 AGENT_METHODS = ("begin_episode", "step", "end_episode")
@@ -154,10 +154,10 @@ def decompose(
     max_frames = max_frames if max_frames is None else whole("max_frames", max_frames, 1, or_none=True)
     default_action = as_chunk(default_action, (delay, noops + 1)) or default_action  # the same on every rung
     shown: list[gym.Space[Any]] = []  # by rung
-    seeds = [int(np.random.SeedSequence((seed, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
+    seeds = episode_seeds(seed, episodes)
 
     def climb(delay: int, noops: int) -> tuple[float, ...]:
-        player = _player(policy)
+        player = as_player(policy)
         env = _made(make_env)
         if max_frames is not None:
             # Inside the delay, where a step is a frame: outside, a rung with noops would play on longer.
@@ -227,8 +227,20 @@ class _Asked:
         pass
 
 
-def _player(policy: Any) -> Any:
-    """Return an agent that has played no episode of this ladder."""
+def episode_seeds(seed: int, episodes: int) -> list[int]:
+    """Return the environment seeds of episodes 0, 1, ..., made of (seed, 0, n) as in `AsyncRunner`."""
+    return [int(np.random.SeedSequence((seed, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
+
+
+def as_player(policy: Any) -> Any:
+    """Return an agent that has played no episode: a copy of an agent, or one that asks the policy turn by turn.
+
+    It has ``begin_episode(observation, realtime)``, ``step(reward, observation, realtime)`` and
+    ``end_episode(reward, terminal, observation, realtime)``.
+
+    Raises:
+        ValueError: `policy` is none of those of `decompose`, or an agent that cannot be copied or evaluated.
+    """
     is_agent = all(hasattr(policy, name) for name in AGENT_METHODS)
     is_split = hasattr(policy, "encode") and hasattr(policy, "release")
     if isinstance(policy, type) or not (is_agent or is_split or hasattr(policy, "act") or callable(policy)):

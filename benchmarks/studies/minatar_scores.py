@@ -1,0 +1,101 @@
+"""Makes the table of our scores on realtime MinAtar, beside which `score` shows a user's, from the sweep's results.
+
+The sweep is configs/sweeps/minatar.gin, finished or not: a game, way or delay without a finished trial has no row, and
+is shown as a dash. A score is ``final_return``, which `plot` draws too: the mean of 30 episodes of the final weights. A
+row has the mean over seeds with its 95 % percentile-bootstrap interval, and the game's random player: the mean over the
+trials without delay of the one in their closing tables. A game without such trials keeps the random player that the
+table has.
+
+    python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.sweep.results import read_csv
+from async_wrappers.analysis.scoring import COLUMNS, WAYS, read_reference
+from async_wrappers.envs.minatar import MINATAR_GAMES, find_minatar_game
+from async_wrappers.files import write_text_atomically
+
+TABLE = Path(__file__).resolve().parents[2] / "async_wrappers" / "analysis" / "minatar_scores.csv"
+GAME, DELAY, NOOPS = "create_minatar_environment.game", "RealtimeDelay.delay", "RealtimeDelay.noops"
+SCORE, RANDOM = "final_return", "random_return"
+# The noops of each way at a delay.
+_NOOPS = {"sequential": lambda d: d, "chunks": lambda d: max(0, d - 1)}
+
+
+def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) -> list[dict[str, object]]:
+    """Return the rows of the table, game by game.
+
+    Args:
+        results: The rows of a sweep's results.csv.
+        random: The random player's score of games without finished trials, by game.
+
+    Raises:
+        ValueError: The rows are not of this sweep, or no trial has a score.
+    """
+    columns = results[0] if results else {}
+    lacking = [name for name in ("arm", GAME, DELAY, NOOPS, "seed", "metric", "value") if name not in columns]
+    if lacking:
+        raise ValueError(f"results must be those of configs/sweeps/minatar.gin, got none with {', '.join(lacking)}")
+    scores: dict[tuple[str, str, int], dict[str, float]] = defaultdict(dict)
+    players: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in results:
+        way, delay = row["arm"], int(row[DELAY])
+        value = float(row["value"]) if row["metric"] in (SCORE, RANDOM) else math.nan
+        if way not in WAYS or math.isnan(value):
+            continue
+        game = find_minatar_game(row[GAME])
+        if int(row[NOOPS]) != _NOOPS.get(way, lambda _: 0)(delay):
+            raise ValueError(f"{NOOPS} must be that of {way} at a delay of {delay} frames, got {row[NOOPS]}")
+        if row["metric"] == SCORE:
+            scores[game, way, delay][row["seed"]] = value
+        elif delay == 0:
+            players[game][row["seed"]] = value
+    if not scores:
+        raise ValueError(f"results must have a finished trial with {SCORE} of one of {', '.join(WAYS)}, got none")
+    found = {**random, **{game: statistics.fmean(of.values()) for game, of in players.items()}}
+    rows: list[dict[str, object]] = []
+    for game in MINATAR_GAMES:
+        own = sorted((key for key in scores if key[0] == game), key=lambda key: (WAYS.index(key[1]), key[2]))
+        player = {"random": f"{found[game]:.6g}"} if game in found else {}
+        for key in own:
+            values = list(scores[key].values())
+            low, high = bootstrap_interval(values)
+            numbers = {"mean": statistics.fmean(values), "low": low, "high": high}
+            words = {name: f"{number:.6g}" for name, number in numbers.items()}
+            rows.append({"game": game, "way": key[1], "delay": key[2], "seeds": len(values), **words, **player})
+        if not own and player:
+            rows.append({"game": game, **player})
+    return rows
+
+
+def main() -> None:
+    """Write the table, and print how many of its rows there are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="results.csv of the sweep")
+    parser.add_argument("--output", type=Path, default=TABLE, help="the table that comes with the package")
+    arguments = parser.parse_args()
+    try:
+        rows = table_of(read_csv(arguments.results), read_reference().random)
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text_atomically(arguments.output, text.getvalue())
+    print(f"{arguments.output}: {sum('way' in row for row in rows)} of 45 rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The maker of the table of our scores on realtime MinAtar: it reads a sweep's results.csv, finished or not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.sweep.results import read_csv
+from async_wrappers.analysis.scoring import read_reference
+from benchmarks.studies.minatar_scores import GAME, main, table_of
+from tests.worlds.made_up_sweep import D, N, made_up_sweep
+
+ARMS = {
+    "sequential": [f"{D}, {N} = (8, 8), (2, 2)"],
+    "asynchronous": [f"{D}, {N} = (0, 0), (8, 0), (2, 0)"],
+    "core at release": [f"{D}, {N} = (8, 0)"],
+    "chunks": [f"{D}, {N} = (8, 7), (2, 1)"],
+    "another": [f"{D}, {N} = (1, 0)"],
+}
+RANDOM = {"breakout": 0.4, "freeway": 0.3}
+
+
+def a_score(point: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    return {
+        "train_average_return": [1.0, 2.0],
+        "final_return": 10.0 - point[D] - point[N] / 2 + seed,
+        "random_return": 0.5 if point[D] == 0 else 99.0,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return made_up_sweep(tmp_path / "sweep", [f"{GAME} = 'asterix', 'breakout'"], ARMS, score=a_score) / "results.csv"
+
+
+def test_the_table_has_the_means_that_plot_draws(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "scores.csv"
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", str(results), "--output", str(made)])
+    main()
+    lines = made.read_text().splitlines()
+    assert lines[0] == "game,way,delay,seeds,mean,low,high,random"
+    assert lines[1] == "asterix,sequential,2,3,8,7,9,0.5"
+    assert [line.split(",")[1:3] for line in lines[1:9]] == [
+        ["sequential", "2"],
+        ["sequential", "8"],
+        ["asynchronous", "0"],
+        ["asynchronous", "2"],
+        ["asynchronous", "8"],
+        ["core at release", "8"],
+        ["chunks", "2"],
+        ["chunks", "8"],
+    ]
+    found = read_reference(made)
+    ours = found.ours("breakout", "chunks", 8)
+    assert ours is not None and (ours.low, ours.high) == pytest.approx(bootstrap_interval([-1.5, -0.5, 0.5]))
+    assert found.ours("breakout", "core at release", 2) is None
+    assert found.random["breakout"] == 0.5  # of the trials without delay
+    assert found.random["freeway"] == read_reference().random["freeway"]
+
+
+def test_a_game_without_finished_trials_keeps_its_random_player(results: Path) -> None:
+    rows = [row for row in read_csv(results) if row[GAME] == "asterix" and row[D] != "0"]
+    made = table_of(rows, RANDOM)
+    assert {row["game"] for row in made} == {"asterix", "breakout", "freeway"}
+    assert all("random" not in row for row in made if row["game"] == "asterix")
+    assert made[-2:] == [{"game": "breakout", "random": "0.4"}, {"game": "freeway", "random": "0.3"}]
+
+
+def test_other_tables_are_refused_in_one_sentence(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = read_csv(results)
+    with pytest.raises(ValueError, match="must have a finished trial with final_return"):
+        table_of([row for row in rows if row["arm"] == "another"], RANDOM)
+    with pytest.raises(ValueError, match=f"{N} must be that of sequential at a delay of 2 frames, got 1"):
+        table_of([{**row, N: "1"} for row in rows if row["arm"] == "sequential" and row[D] == "2"], RANDOM)
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", str(tmp_path / "other.csv")])
+    with pytest.raises(SystemExit) as raised:
+        main()
+    assert raised.value.code == 2 and capsys.readouterr().err.count("\n") == 1
