@@ -12,10 +12,16 @@ for a piece that it could not see yet when it decided:
    how it recovers. For each decision: what the student would have read, and what the teacher pressed d frames later.
 2. From games of its own, which the teacher labels (DAgger: Ross, Gordon, Bagnell 2011), in rounds.
 
-The asynchronous student acts on every frame, and is told the d actions on their way (``CommittedActions(known=False)``:
-a delay of transport). The sequential one acts on every (d + 1)-th frame and has none on its way; between two actions
-no button is held. Both see as many frames of their teacher, and make as many decisions of their own, so the sequential
-student plays d + 1 times as many frames.
+Students act on every frame but for the sequential one, which acts on every (d + 1)-th frame, with no button held in
+between. They differ by what they know of the d actions on their way:
+
+    asynchronous      all of them are part of its observation (``CommittedActions(known=False)``: a delay of transport)
+    core at release   its core, an LSTM, runs when the action lands, and has read the action of each frame before
+    told nothing      nothing
+    sequential        there are none
+
+All see as many frames of their teacher, and make as many decisions of their own, so the sequential student plays d + 1
+times as many frames.
 
 Beside them: the player under delay, who takes what it sees for the present; the player that acts at once, but as seldom
 as a sequential student, which is the most that one can learn; and random play.
@@ -69,16 +75,21 @@ ROUNDS, ROUND_GAMES, ROUND_STEPS = 4, 32, 200  # rounds of the student's own gam
 UPDATES, BATCH = 250, 128  # of a round, and decisions of an update, half of them of the student's own games
 RATE, LAST_RATE = 2e-3, 1e-4  # of Adam, falling linearly
 HIDDEN, JUDGE = (128, 128), 16
+CORE, UNROLL, UNROLLS = 128, 64, 8  # units of an LSTM, rows of a sequence, and sequences of an update
+BURN_IN = 24  # rows of a sequence that only bring the core into its state, if it does not begin a game
+
+ASYNCHRONOUS, SEQUENTIAL, TOLD_NOTHING, AT_RELEASE = "asynchronous", "sequential", "told nothing", "core at release"
 
 Numbers = npt.NDArray[np.uint8]
-Policy = Callable[[Numbers], Sequence[int]]  # from observations [G, N] to G actions
+# From observations [G, N], and the numbers [G] of their games, to G actions.
+Policy = Callable[[Numbers, Sequence[int]], Sequence[int]]
 
 
 class Interaction(NamedTuple):
     """How an agent meets the game.
 
     Attributes:
-        name: ``"asynchronous"`` or ``"sequential"``.
+        name: `ASYNCHRONOUS`, `SEQUENTIAL`, `TOLD_NOTHING` or `AT_RELEASE`.
         delay: Frames.
     """
 
@@ -88,12 +99,12 @@ class Interaction(NamedTuple):
     @property
     def noops(self) -> int:
         """Frames between two actions."""
-        return self.delay if self.name == "sequential" else 0
+        return self.delay if self.name == SEQUENTIAL else 0
 
     @property
     def told(self) -> int:
         """Actions on their way that are shown."""
-        return self.delay if self.name == "asynchronous" else 0
+        return self.delay if self.name == ASYNCHRONOUS else 0
 
     def environment(self, delayed: bool = True) -> gym.Env[Any, Any]:
         """Make the game under this delay; or with an action as often, but at once."""
@@ -128,6 +139,41 @@ class Decisions(NamedTuple):
         """Return observations [rows, N], labels [rows] and places [rows], drawn uniformly."""
         chosen = random.integers(len(self.labels), size=rows)
         return [torch.from_numpy(each[chosen]) for each in self]
+
+
+class Unrolls(NamedTuple):
+    """Decisions of games, row by row, for a student with a core.
+
+    Attributes:
+        observations: uint8 [D, N].
+        previous: The action of the frame before the one on which the decision's action lands [D].
+        labels: As in `Decisions`; of rows that are not kept 0.
+        places: As in `Decisions`; of rows that are not kept `NO_PLACE`.
+        kept: Whether a row is learnt from [D].
+        row: Counted from the beginning of the game [D].
+    """
+
+    observations: Numbers
+    previous: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.bool_]
+    row: npt.NDArray[np.int64]
+
+    def draw(self, random: np.random.Generator, rows: int) -> list[Tensor]:
+        """Return `rows` sequences [UNROLL, rows, ...] of each, learnt from up to where they leave their game."""
+        first = random.integers(len(self.labels) - UNROLL + 1, size=rows)
+        chosen = first + np.arange(UNROLL)[:, None]
+        same = self.row[chosen] - self.row[first] == np.arange(UNROLL)[:, None]
+        warm = (np.arange(UNROLL)[:, None] >= BURN_IN) | (self.row[first] == 0)
+        observations, previous, labels, places, kept, _ = (each[chosen] for each in self)
+        learnt = kept & same & warm
+        return [torch.from_numpy(each) for each in (observations, previous, labels, places, learnt)]
+
+    @classmethod
+    def of(cls, *games: Unrolls) -> Unrolls:
+        """Return several one after another."""
+        return cls(*(np.concatenate(each) for each in zip(*games, strict=True)))
 
 
 NO_PLACE = -100  # what cross-entropy ignores
@@ -180,6 +226,17 @@ class Recording(NamedTuple):
         observations = np.hstack([self.observations[effects - delay], told.reshape(len(effects), -1)])
         labels, places = np.array([taught(self.seen[effect - delay], self.seen[effect]) for effect in effects]).T
         return Decisions(observations, labels, places)
+
+    def unrolls(self, delay: int) -> Unrolls:
+        """Return the same decisions, and those between them, for a student with a core that acts on every frame."""
+        effects = np.flatnonzero(self.frame >= delay)
+        kept = self.kept[effects]
+        labels, places = np.zeros(len(effects), np.int64), np.full(len(effects), NO_PLACE)
+        taught_there = [taught(self.seen[effect - delay], self.seen[effect]) for effect in effects[kept]]
+        labels[kept], places[kept] = np.array(taught_there).T
+        row = self.frame[effects] - delay
+        previous = np.where(row > 0, self.pressed[effects - 1], NOOP)
+        return Unrolls(self.observations[effects - delay], previous, labels, places, kept, row)
 
 
 # A row of `CommittedActions` for each action: one-hot, and a column for actions that are not known yet.
@@ -261,10 +318,52 @@ class StudentNetwork(nn.Module):
         seen = aimed.gather(1, (turn * columns + column.clamp(0, columns - 1)).flatten(1))
         return seen * ((column >= 0) & (column < columns)).expand(-1, turns, -1).flatten(1)
 
-    def act(self, observations: Numbers) -> Sequence[int]:
+    def act(self, observations: Numbers, numbers: Sequence[int]) -> Sequence[int]:
         """Return the likeliest action of each observation."""
         with torch.no_grad():
             actions: list[int] = self(torch.from_numpy(observations))[0].argmax(dim=1).tolist()
+        return actions
+
+
+class CoreNetwork(nn.Module):
+    """A student in two halves: landings are judged as by `StudentNetwork`, and an LSTM decides when the action lands.
+
+    The LSTM reads the softmax of the judgements, the other numbers, and the action of the frame before. What its own
+    presses have done since the frame that it sees it has to remember.
+    """
+
+    def __init__(self, width: int) -> None:
+        """See the class."""
+        super().__init__()
+        *places, numbers = Landings.SHAPE
+        self.judge = nn.Sequential(nn.Linear(numbers - 1, JUDGE), nn.ReLU(), nn.Linear(JUDGE, 1))
+        others = width - Landings.SIZE + Vector.SIZE - Vector.FORM
+        self.core = nn.LSTM(math.prod(places) + others + len(ACTIONS), CORE)
+        self.head = nn.Sequential(nn.Linear(CORE, CORE), nn.ReLU(), nn.Linear(CORE, len(ACTIONS)))
+        self.states: dict[int, tuple[int, Tensor, Tensor]] = {}  # of games: their last action, and the LSTM's state
+
+    def forward(
+        self, numbers: Tensor, previous: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Return logits [T, B, A], judgements [T, B, 84] and the state after sequences [T, B, N] and actions [T, B]."""
+        landings = numbers[..., Vector.SIZE : Landings.SIZE].unflatten(-1, (-1, Landings.SHAPE[-1])).float()
+        judged = 4 * self.judge(landings[..., :-1] / 16).squeeze(-1)
+        judged = judged.masked_fill(landings[..., -1] == 0, UNSEEN)
+        others = numbers[..., Vector.FORM : Vector.SIZE].float() / 255
+        sent = functional.one_hot(previous, len(ACTIONS)).float()
+        hidden, state = self.core(torch.cat([judged.softmax(dim=-1), others, sent], dim=-1), state)
+        return self.head(hidden), judged, state
+
+    @torch.no_grad()
+    def act(self, observations: Numbers, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the likeliest action of each observation of the games that have these numbers."""
+        none = NOOP, torch.zeros(CORE), torch.zeros(CORE)
+        last, hidden, cells = zip(*(self.states.get(number, none) for number in numbers), strict=True)
+        state = torch.stack(hidden)[None], torch.stack(cells)[None]
+        logits, _, (after, kept) = self(torch.from_numpy(observations)[None], torch.tensor([last]), state)
+        actions: list[int] = logits[0].argmax(dim=1).tolist()
+        for place, (number, action) in enumerate(zip(numbers, actions, strict=True)):
+            self.states[number] = action, after[0, place], kept[0, place]
         return actions
 
 
@@ -274,7 +373,7 @@ def play(policy: Policy, environments: Sequence[gym.Env[Any, Any]], seeds: Seque
     observations = [each[0] for each in begun]
     lines, playing = [0] * len(environments), list(range(len(environments)))
     while playing:
-        actions = policy(np.stack([observations[number] for number in playing]))
+        actions = policy(np.stack([observations[number] for number in playing]), playing)
         for number, action in zip(list(playing), actions, strict=True):
             observations[number], _, over, _, info = environments[number].step(action)
             if over or info["realtime"]["frame"] >= LONGEST:
@@ -283,24 +382,31 @@ def play(policy: Policy, environments: Sequence[gym.Env[Any, Any]], seeds: Seque
     return lines
 
 
-def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetwork, dict[str, Any]]:
+def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetwork | CoreNetwork, dict[str, Any]]:
     """Return a student's network, and what its training took."""
     begin = time.process_time()
     torch.manual_seed(seed)
     random = np.random.default_rng((seed, 1))
     environments = [interaction.environment() for _ in range(ROUND_GAMES)]
-    given = record(interaction.noops, seed).decisions(interaction)
-    network = StudentNetwork(given.observations.shape[1])
+    recording, remembers = record(interaction.noops, seed), interaction.name == AT_RELEASE
+    given = recording.unrolls(interaction.delay) if remembers else recording.decisions(interaction)
+    network = (CoreNetwork if remembers else StudentNetwork)(given.observations.shape[1])
+    batch = UNROLLS if remembers else BATCH
     optimizer = torch.optim.Adam(network.parameters(), RATE)
     updates, done = FIRST_UPDATES + rounds * UPDATES, 0
 
-    def learn(count: int, *sources: Decisions) -> None:
+    def learn(count: int, *sources: Decisions | Unrolls) -> None:
         nonlocal done
         for _ in range(count):
             optimizer.param_groups[0]["lr"] = RATE + (LAST_RATE - RATE) * done / updates
-            drawn = [source.draw(random, BATCH // len(sources)) for source in sources]
-            observations, labels, places = (torch.cat(each) for each in zip(*drawn, strict=True))
-            actions, judged = network(observations)
+            drawn = [source.draw(random, batch // len(sources)) for source in sources]
+            if remembers:
+                read, previous, labels, places, learnt = (torch.cat(each, dim=1) for each in zip(*drawn, strict=True))
+                actions, judged, _ = network(read, previous)
+                actions, judged, labels, places = (each[learnt] for each in (actions, judged, labels, places))
+            else:
+                read, labels, places = (torch.cat(each) for each in zip(*drawn, strict=True))
+                actions, judged = network(read)
             # A landing that is not to be seen from the entry cannot be aimed at.
             places[(judged.gather(1, places.clamp(min=0)[:, None]) <= UNSEEN)[:, 0]] = NO_PLACE
             loss = functional.cross_entropy(actions, labels) + functional.cross_entropy(judged, places)
@@ -311,26 +417,39 @@ def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetw
 
     learn(FIRST_UPDATES, given)
     observations = [each.reset(seed=environment_seed(seed, Phase.TRAIN, n))[0] for n, each in enumerate(environments)]
-    own: list[tuple[Numbers, int, int]] = []
+    own: list[list[tuple[Any, ...]]] = [[] for _ in environments]  # rows of each environment's games
+    last, row = [NOOP] * ROUND_GAMES, [0] * ROUND_GAMES
     agreed = list[float]()
     for _ in range(rounds):
         same = count = 0
         for _ in range(ROUND_STEPS):
             read = np.stack(observations)
-            for number, (environment, action) in enumerate(zip(environments, network.act(read), strict=True)):
+            chosen = network.act(read, range(ROUND_GAMES))
+            for number, (environment, action) in enumerate(zip(environments, chosen, strict=True)):
                 observations[number], _, over, _, info = environment.step(action)
                 realtime = info["realtime"]
                 if realtime["applied"]:
                     seen = Vector.read(realtime["effect_observation"][: Vector.SIZE])
                     label, place = taught(Vector.read(read[number][: Vector.SIZE]), seen)
                     same, count = same + (label == action), count + 1
-                    if random.random() < KEPT[_kind(seen, label)]:
-                        own.append((read[number], label, place))
+                    kept = random.random() < KEPT[_kind(seen, label)]
+                    if remembers:
+                        taught_there = (label, place) if kept else (NOOP, NO_PLACE)
+                        own[number].append((read[number], last[number], *taught_there, kept, row[number]))
+                    elif kept:
+                        own[number].append((read[number], label, place))
+                last[number], row[number] = action, row[number] + 1
                 if over:
                     observations[number] = environment.reset()[0]
+                    last[number], row[number] = NOOP, 0
+                    if isinstance(network, CoreNetwork):
+                        network.states.pop(number, None)
         agreed.append(same / count)
-        learn(UPDATES, given, Decisions(*map(np.array, zip(*own, strict=True))))
-    facts = {"taught": len(given.labels), "own": len(own), "agreed": agreed}
+        rows = list(map(np.array, zip(*(each for of_game in own for each in of_game), strict=True)))
+        learn(UPDATES, given, Unrolls(*rows) if remembers else Decisions(*rows))
+    if isinstance(network, CoreNetwork):
+        network.states.clear()
+    facts = {"taught": len(given.labels), "own": sum(map(len, own)), "agreed": agreed}
     return network, {**facts, "cpu_seconds": time.process_time() - begin}
 
 
@@ -350,7 +469,8 @@ class Trial(NamedTuple):
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.player.replace(' ', '_')}-{self.interaction.name}-{self.interaction.delay}-{self.seed}.json"
+        player, met = (each.replace(" ", "_") for each in (self.player, self.interaction.name))
+        return f"{player}-{met}-{self.interaction.delay}-{self.seed}.json"
 
     def run(self) -> dict[str, Any]:
         """Play it; return the lines of each game, and what training took."""
@@ -363,7 +483,7 @@ class Trial(NamedTuple):
         elif self.player in (TEACHER, AT_ONCE):  # under delay it acts as if what it sees were the present
             policy = _player
         else:
-            policy = lambda observations: random.integers(len(ACTIONS), size=len(observations)).tolist()  # noqa: E731
+            policy = lambda observations, _: random.integers(len(ACTIONS), size=len(observations)).tolist()  # noqa: E731
         games = [self.interaction.environment(delayed=self.player != AT_ONCE) for _ in range(GAMES)]
         return {
             "lines": play(policy, games, [environment_seed(self.seed, Phase.FINAL, n) for n in range(GAMES)]),
@@ -371,16 +491,19 @@ class Trial(NamedTuple):
         }
 
 
-def _player(observations: Numbers) -> Sequence[int]:
+def _player(observations: Numbers, numbers: Sequence[int]) -> Sequence[int]:
     return [press(Vector.read(each[: Vector.SIZE]), drops=False) for each in observations]
 
 
 def trials(delays: Sequence[int], seeds: int, rounds: int) -> list[Trial]:
     """Return all trials; without delay the two interactions are one."""
-    interactions = [Interaction(name, delay) for name in ("asynchronous", "sequential") for delay in delays]
-    interactions = [each for each in interactions if each.delay or each.name == "asynchronous"]
-    others = [Trial(player, each, 0, 0) for player in (TEACHER, RANDOM) for each in interactions]
-    others += [Trial(AT_ONCE, each, 0, 0) for each in interactions if each.name == "sequential"]
+    names = ASYNCHRONOUS, SEQUENTIAL, TOLD_NOTHING, AT_RELEASE
+    interactions = [Interaction(name, delay) for name in names for delay in delays]
+    interactions = [each for each in interactions if each.delay or each.name == ASYNCHRONOUS]
+    # To a player that ignores its delay it is the same what it could know.
+    of_player = [each for each in interactions if each.name in (ASYNCHRONOUS, SEQUENTIAL)]
+    others = [Trial(player, each, 0, 0) for player in (TEACHER, RANDOM) for each in of_player]
+    others += [Trial(AT_ONCE, each, 0, 0) for each in interactions if each.name == SEQUENTIAL]
     return [Trial(STUDENT, each, seed, rounds) for seed in range(seeds) for each in interactions] + others
 
 
@@ -421,12 +544,14 @@ def draw(lines: Lines) -> None:
     axes = figure.add_subplot(xlabel="delay, frames", ylabel=f"lines in a game of at most {LONGEST:,} frames")
     delays = sorted({interaction.delay for _, interaction in lines})
     looks = [
-        (STUDENT, "asynchronous", "#0072B2", "-", "o"),
-        (STUDENT, "sequential", "#D55E00", "-", "s"),
-        (TEACHER, "asynchronous", "#56B4E9", ":", "^"),
-        (TEACHER, "sequential", "#E69F00", ":", "v"),
-        (AT_ONCE, "sequential", "#009E73", ":", "D"),
-        (RANDOM, "asynchronous", "#999999", "--", "x"),
+        (STUDENT, ASYNCHRONOUS, "#0072B2", "-", "o"),
+        (STUDENT, AT_RELEASE, "#009E73", "-", "P"),
+        (STUDENT, TOLD_NOTHING, "#CC79A7", "-", "*"),
+        (STUDENT, SEQUENTIAL, "#D55E00", "-", "s"),
+        (TEACHER, ASYNCHRONOUS, "#56B4E9", ":", "^"),
+        (TEACHER, SEQUENTIAL, "#E69F00", ":", "v"),
+        (AT_ONCE, SEQUENTIAL, "#009E73", ":", "D"),
+        (RANDOM, ASYNCHRONOUS, "#999999", "--", "x"),
     ]
     for number, (player, name, colour, line, marker) in enumerate(looks):
         at = [d for d in delays if (player, _met(name, d)) in lines]
@@ -434,7 +559,7 @@ def draw(lines: Lines) -> None:
             continue
         found = np.array([summary(lines[player, _met(name, d)]) for d in at])
         error = np.stack([found[:, 0] - found[:, 1], found[:, 2] - found[:, 0]])
-        places = [delays.index(d) + 0.05 * (number - 2.5) for d in at]
+        places = [delays.index(d) + 0.05 * (number - 3.5) for d in at]
         label = player if player == RANDOM else f"{player}, {name}"
         axes.errorbar(places, found[:, 0], error, color=colour, linestyle=line, marker=marker, capsize=3, label=label)
     axes.set_xticks(range(len(delays)), [str(delay) for delay in delays])
@@ -444,7 +569,7 @@ def draw(lines: Lines) -> None:
 
 
 def _met(name: str, delay: int) -> Interaction:
-    return Interaction(name if delay else "asynchronous", delay)
+    return Interaction(name if delay else ASYNCHRONOUS, delay)
 
 
 def main() -> None:

@@ -260,16 +260,34 @@ Sweep.seeds = 4
 """
 
 
-@pytest.mark.slow  # 24 trials twice
+MINATAR = """
+include "configs/sweeps/minatar.gin"
+Runner.exact_resume = True
+Runner.num_iterations = 3
+Runner.training_steps = 4_000  # frames
+Runner.report_episodes = 1
+create_minatar_environment.max_episode_steps = 500
+Sweep.grid = ["create_minatar_environment.game = 'breakout', 'space_invaders'"]
+Sweep.seeds = 1
+"""
+
+
+@pytest.mark.slow  # 24 and 18 trials twice
 @pytest.mark.timeout(3000)
-def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Path) -> None:
-    (place / "tiny.gin").write_text(TINY)
+@pytest.mark.parametrize(
+    ("text", "trials", "iterations", "kills"), [(TINY, 24, 2, 5), (MINATAR, 18, 3, 3)], ids=["one by one", "minatar"]
+)
+def test_a_sweep_killed_again_and_again_ends_as_an_undisturbed_one(
+    place: Path, text: str, trials: int, iterations: int, kills: int
+) -> None:
+    (place / "tiny.gin").write_text(text)
     words = ("sweep", "--gin_files", "tiny.gin", "--jobs", "2", "--base_dir")
-    rng = random.Random(0)
-    for kill in range(5):
-        wanted = rng.randrange(8 * kill + 1, 8 * kill + 9)  # checkpoints, of 48
+    rng, kept = random.Random(0), "killed/trials/*/metrics/iterations.jsonl"
+    between = trials * iterations // (kills + 1)  # iterations from one kill to the next
+    for kill in range(kills):
+        wanted = rng.randrange(between * kill + 1, between * (kill + 1) + 1)
         process = start(place, *words, "killed")
-        while len(list(place.glob("killed/trials/*/checkpoints/sentinel*"))) < wanted:
+        while sum(path.read_text().count("\n") for path in place.glob(kept)) < wanted:
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(rng.random() / 2)
@@ -280,11 +298,11 @@ def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Pa
         out, err = process.communicate()
         assert process.returncode == 0, out + err
     assert facts(place / "killed") == facts(place / "undisturbed")
-    assert len({row["trial"] for row in facts(place / "killed")}) == 24
+    assert len({row["trial"] for row in facts(place / "killed")}) == trials
     logs = [path.read_text() for path in place.glob("killed/trials/*/log.txt")]
     print("cut off while they ran:", sum(log.count("base_dir: ") > 2 for log in logs))  # others were still starting
     assert any(log.count("base_dir: ") > 2 for log in logs)
-    assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == 6
+    assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == kills + 1
 
 
 @pytest.mark.usefixtures("fork_trials")
