@@ -125,7 +125,8 @@ def refuse_unread(options: Namespace, unread: Mapping[str, Unread]) -> None:
 
 def render_bindings(mode: str) -> list[str]:
     """Return the bindings that let an environment be seen, in a window or as images."""
-    return [f"{maker}.render_mode = {mode!r}" for maker in ("create_atari_environment", "create_gym_environment")]
+    makers = ("create_atari_environment", "create_gym_environment", "create_minatar_environment")
+    return [f"{maker}.render_mode = {mode!r}" for maker in makers]
 
 
 def refuse_without_display(flag: str, remedy: str) -> None:
@@ -148,15 +149,23 @@ def load_run(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
     refuse_unread(options, load_gin(options, own_bindings, saved).unread())
 
 
-def build_runner(options: Namespace, base_dir: Path, own_bindings: Sequence[str] = ()) -> Runner:
+def build_runner(
+    options: Namespace, base_dir: Path, own_bindings: Sequence[str] = (), saved: Path | None = None
+) -> Runner:
     """Return the runner of the command line's experiment, or of the one that `base_dir` holds.
+
+    Args:
+        options: With the flags of a run.
+        base_dir: The runner's directory.
+        own_bindings: The command's, which win over the user's.
+        saved: An agent's file, whose configuration takes the place of the directory's.
 
     Raises:
         ConfigError: The configuration is wrong.
         UsageError: A value is wrong.
     """
     seed = [] if options.seed is None else [f"Runner.seed = {options.seed}"]
-    load_run(options, [*own_bindings, *seed], base_dir / CONFIG)
+    load_run(options, [*own_bindings, *seed], saved or base_dir / CONFIG)
     with usage_errors():
         runner: Runner = create_runner(str(base_dir))
     return runner
