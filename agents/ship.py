@@ -16,6 +16,7 @@ from async_wrappers.agents.experiment.agent_file import SUFFIX, write_agent
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.experiment.config import config_text
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
+from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.export import ActsDifferently
@@ -52,7 +53,8 @@ def ship(runner: Runner, output: Path, episodes: int = 100, *, command: str = ""
     about: dict[str, Any] = {
         "environment": facts["environment"],
         "agent": facts["agent"],
-        "delay": facts["delay"],
+        # That of its training, which a live run or a binding may not share with the play that gives the score.
+        "delay": read_facts(runner.base_dir).get("delay", facts["delay"]),
         "seed": runner.seed,
         "frames": bundle["frames"],
         "command": command,
@@ -70,6 +72,7 @@ def ship(runner: Runner, output: Path, episodes: int = 100, *, command: str = ""
     played = evaluate(at_random, runner.environment, episodes, runner.seed, runner.max_steps_per_episode)
     about["score"] = {
         **_summary(scores),
+        "delay": facts["delay"],
         "protocol": f"the episodes of `train.py evaluate` with seed {runner.seed}, {_acting(agent.spec)}",
         "random": _summary([episode.score for episode in played]),
     }

@@ -130,6 +130,14 @@ def test_a_file_tells_what_it_is(file: Path) -> None:
     assert read_agent(file).bundle["frames"] == about["frames"]
 
 
+def test_the_delay_of_training_and_that_of_the_score_are_told_apart(tmp_path: Path) -> None:
+    trained(tmp_path / "run", "lstm")
+    load_gin(AGENTS["lstm"][0], bindings=[*SHORT, "RealtimeDelay.delay = 3", IN_TURN])
+    about = ship(create_runner(tmp_path / "run"), tmp_path / "a.safetensors", 1)
+    assert (about["delay"], about["score"]["delay"]) == ("2 frames", "3 frames")
+    assert "RealtimeDelay.delay = 3" in read_config(tmp_path / "a.safetensors")
+
+
 def test_bindings_win_over_those_of_the_file(file: Path) -> None:
     _, env = load_agent(file, ["RealtimeDelay.delay = 5"])
     env.reset(seed=0)
@@ -317,6 +325,7 @@ def test_what_ships_is_small_tells_what_it_is_and_imports_this_project_alone() -
         assert path.stat().st_size < 1_000_000, name
         assert about["licence"] == "MIT" and about["frames"] > 0 and about["delay"] == "none"
         assert about["command"].startswith("train.py ") and not re.search(r"(^|[\s'\"=])/", about["command"])
+        assert about["score"]["delay"] == "none"
         assert about["score"]["episodes"] >= 20 and about["score"]["mean"] > about["score"]["random"]["mean"]
         modules, includes = code_in(read_config(path))
         assert (strangers(modules, ()), includes) == ([], [])
