@@ -1,6 +1,4 @@
-"""Play evaluation episodes with the weights of a run's newest checkpoint, of each that it writes, or of an agent that
-ships.
-"""
+"""Play evaluation episodes with a run's newest checkpoint, with each that it writes, or with an agent that ships."""
 
 from __future__ import annotations
 

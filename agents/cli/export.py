@@ -1,6 +1,4 @@
-"""Write a trained agent into a file: ``.onnx``, which ONNX Runtime plays without PyTorch, or ``.safetensors``, which
-`load_agent` and ``evaluate --agent`` play; and check that the file acts as the agent does.
-"""
+"""Write a trained agent as ONNX, or as a file that `load_agent` plays, and check that file and agent act alike."""
 
 from __future__ import annotations
 
