@@ -56,7 +56,7 @@ def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
     parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
     parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
     parser.add_switch("allow_unread", "accept bindings that nothing reads")
-    parser.add_switch("trust", "let the configuration in --base_dir import any module")
+    parser.add_switch("trust", "let a saved configuration import any module, of --base_dir or a file")
     if seed:
         same = "seed of everything; the same as binding Runner.seed"
         parser.add_argument("--seed", type=at_least(0), metavar="N", help=same)
