@@ -506,6 +506,10 @@ class Learner:
         self.network.load_state_dict(state["network"])
         self.synchronize_target()
 
+    def policy_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the weights, and the precision that was chosen for them."""
+        return {name: state[name] for name in ("network", "bf16") if name in state}
+
     def load_optimizer(self, state: Mapping[str, Any]) -> None:
         """Load the optimiser's moments from what `state_dict` returned; its settings stay."""
         settings = [{**group} for group in self._optimizer.param_groups]

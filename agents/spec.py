@@ -86,6 +86,10 @@ class LearnerInterface:
         """Load the part of a `state_dict` that acting needs; by default all of it."""
         self.load_state_dict(state)
 
+    def policy_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the part of a `state_dict` that `load_policy` reads, which a shipped file holds; by default all."""
+        return state
+
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of another kind of learner with a ValueError, before anything is changed."""
 

@@ -23,7 +23,9 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
   python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--follow] [--gin_bindings ...]
+  python train.py evaluate --agent NAME_OR_FILE [--episodes N] [--render | --video] [--gin_bindings ...]
   python train.py export --base_dir DIR --output FILE.onnx [--observations N]
+  python train.py export --base_dir DIR --output FILE.safetensors [--episodes N] [--licence TEXT]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
   python train.py plot DIR... [--metric NAME | --wins] [--statistic mean|iqm] [--x KEY] [--output DIR]

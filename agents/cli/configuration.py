@@ -56,7 +56,7 @@ def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
     parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
     parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
     parser.add_switch("allow_unread", "accept bindings that nothing reads")
-    parser.add_switch("trust", "let the configuration in --base_dir import any module")
+    parser.add_switch("trust", "let a saved configuration import any module, of --base_dir or a file")
     if seed:
         same = "seed of everything; the same as binding Runner.seed"
         parser.add_argument("--seed", type=at_least(0), metavar="N", help=same)
@@ -125,7 +125,8 @@ def refuse_unread(options: Namespace, unread: Mapping[str, Unread]) -> None:
 
 def render_bindings(mode: str) -> list[str]:
     """Return the bindings that let an environment be seen, in a window or as images."""
-    return [f"{maker}.render_mode = {mode!r}" for maker in ("create_atari_environment", "create_gym_environment")]
+    makers = ("create_atari_environment", "create_gym_environment", "create_minatar_environment")
+    return [f"{maker}.render_mode = {mode!r}" for maker in makers]
 
 
 def refuse_without_display(flag: str, remedy: str) -> None:
@@ -148,15 +149,23 @@ def load_run(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
     refuse_unread(options, load_gin(options, own_bindings, saved).unread())
 
 
-def build_runner(options: Namespace, base_dir: Path, own_bindings: Sequence[str] = ()) -> Runner:
+def build_runner(
+    options: Namespace, base_dir: Path, own_bindings: Sequence[str] = (), saved: Path | None = None
+) -> Runner:
     """Return the runner of the command line's experiment, or of the one that `base_dir` holds.
+
+    Args:
+        options: With the flags of a run.
+        base_dir: The runner's directory.
+        own_bindings: The command's, which win over the user's.
+        saved: An agent's file, whose configuration takes the place of the directory's.
 
     Raises:
         ConfigError: The configuration is wrong.
         UsageError: A value is wrong.
     """
     seed = [] if options.seed is None else [f"Runner.seed = {options.seed}"]
-    load_run(options, [*own_bindings, *seed], base_dir / CONFIG)
+    load_run(options, [*own_bindings, *seed], saved or base_dir / CONFIG)
     with usage_errors():
         runner: Runner = create_runner(str(base_dir))
     return runner

@@ -1,7 +1,9 @@
-"""Write a trained agent as ONNX, which ONNX Runtime plays without PyTorch, and check that both act alike."""
+"""Write a trained agent as ONNX, or as a file that `load_agent` plays, and check that file and agent act alike."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from argparse import Namespace
 from collections import deque
 from pathlib import Path
@@ -9,37 +11,63 @@ from typing import Any
 
 from async_wrappers.agents.cli.configuration import add_run_flags, build_runner, existing_run, find_modules
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
+from async_wrappers.agents.cli.log import LOG
+from async_wrappers.agents.experiment.agent_file import SUFFIX, score_in_words
+from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.export import export
 from async_wrappers.agents.schema import stacked
+from async_wrappers.agents.ship import ship
 
 __all__ = ["add_flags", "run"]
+
+_ONNX = ".onnx"
+_OBSERVATIONS, _EPISODES = 256, 100
+_IN_TURN = "create_runner.schedule = 'continuous_train'"
 
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``export``."""
     add_run_flags(parser, "directory of the run")
-    parser.add_argument("--output", metavar="FILE", help="the ONNX file; with memory, two are named after it")
-    shown = "random observations that both are shown, and as many of the environment's (256)"
-    parser.add_argument("--observations", type=at_least(1), default=256, metavar="N", help=shown)
+    written = f"the file, {_ONNX} or {SUFFIX}; of an agent with memory two ONNX files are named after it"
+    parser.add_argument("--output", metavar="FILE", help=written)
+    shown = f"for {_ONNX}: random observations that both are shown, and as many of the environment's ({_OBSERVATIONS})"
+    parser.add_argument("--observations", type=at_least(1), metavar="N", help=shown)
+    scored = f"for {SUFFIX}: episodes of the agent and of random play for the score ({_EPISODES})"
+    parser.add_argument("--episodes", type=at_least(1), metavar="N", help=scored)
+    parser.add_argument(
+        "--licence", metavar="TEXT", help=f"for {SUFFIX}: that of the weights, such as MIT (none stated)"
+    )
+    told = f"for {SUFFIX}: the command that trained the agent (that of the run's {LOG}, without its --base_dir)"
+    parser.add_argument("--command", metavar="TEXT", help=told)
 
 
 def run(options: Namespace) -> None:
-    """Export the weights of the newest checkpoint, and print how the files compare."""
+    """Export the weights of the newest checkpoint, and print how file and agent compare."""
     find_modules(options)
     base_dir = existing_run(options, "export")
     if not options.output:
         raise UsageError("export needs --output with the file to write, such as --output agent.onnx")
     output = Path(options.output)
-    if output.suffix != ".onnx" or output.is_dir():
-        raise UsageError(f"--output must be a file that ends in .onnx, got {options.output!r}")
+    if output.suffix not in (_ONNX, SUFFIX) or output.is_dir():
+        raise UsageError(f"--output must be a file that ends in {_ONNX} or {SUFFIX}, got {options.output!r}")
+    others = {_ONNX: ("episodes", "licence", "command"), SUFFIX: ("observations",)}[output.suffix]
+    if given := [name for name in others if getattr(options, name) is not None]:
+        raise UsageError(
+            f"--{given[0]} must be left out for a file that ends in {output.suffix}, got {options.output!r}"
+        )
+    if output.suffix == SUFFIX:
+        _ship(options, base_dir, output)
+        return
     runner = build_runner(options, base_dir)
+    observations = options.observations or _OBSERVATIONS
     with usage_errors():
         agent: Any = runner.trained_agent()
         if not hasattr(agent, "spec"):
             raise UsageError(f"an agent that learns can be exported, got {type(agent).__name__} in {base_dir}")
-        real = _played(runner, agent.spec, options.observations)
-        found = export(agent, output, real, options.observations, seed=runner.seed)
+        real = _played(runner, agent.spec, observations)
+        found = export(agent, output, real, observations, seed=runner.seed)
     compute = getattr(agent.spec, "compute", None)
     rounded = "; the files compute in float32, the run in bfloat16" if getattr(compute, "bf16", False) is True else ""
     shown = f"{found.random} random and {found.real} real observations"
@@ -48,6 +76,44 @@ def run(options: Namespace) -> None:
         f"written to {' and '.join(map(str, found.files))}: the same actions as the agent's on {shown}{ties}, the "
         f"largest difference of a value is {found.difference:.1e}{rounded}"
     )
+
+
+def _ship(options: Namespace, base_dir: Path, output: Path) -> None:
+    runner = build_runner(options, base_dir)
+    if isinstance(runner, LiveRunner | VectorRunner):  # the agent of a file plays one environment, in turn
+        runner = build_runner(options, base_dir, [_IN_TURN])
+    command = _command_of(base_dir) if options.command is None else options.command
+    with usage_errors():
+        about = ship(
+            runner, output, options.episodes or _EPISODES, command=command, licence=options.licence or "none stated"
+        )
+    print(
+        f"written to {output} ({output.stat().st_size / 1000:,.0f} KB): the same actions as the agent's in all "
+        f"{about['score']['episodes']} episodes; {score_in_words(about)}; trained by {command or 'an unknown command'}"
+    )
+
+
+def _command_of(base_dir: Path) -> str:
+    """Return the command that began a run, as its log has it, without the run's directory; empty if it has none."""
+    path = base_dir / LOG
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if (found := re.search(r"^--- \S+ (.*)$", text, re.MULTILINE)) is None:
+        return ""
+    try:
+        words = shlex.split(found[1])
+    except ValueError:
+        return ""
+    kept = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if before not in _DIRECTORY
+        and word not in _DIRECTORY
+        and not word.startswith(tuple(f"{each}=" for each in _DIRECTORY))
+    ]
+    return shlex.join(kept)
+
+
+_DIRECTORY = ("--base_dir", "--base-dir")
 
 
 def _played(runner: Runner, spec: Any, count: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""List the agents, environments, wrappers and configurations that the command line and gin files can name here."""
+"""List the agents, trained ones, environments, wrappers and configurations that command line and gin files can name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from operator import attrgetter
+from pathlib import Path
 
 import gymnasium as gym
 
 from async_wrappers.agents.cli.flags import Parser, first_line
+from async_wrappers.agents.experiment.agent_file import read_about, score_in_words, shipped_agents
 from async_wrappers.agents.experiment.config import find_gin_files
 from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.registry import AGENTS, BASELINES
@@ -35,6 +37,7 @@ def run(options: Namespace) -> None:
     others, others_missing = _others(registered)
     for title, names in (
         ("agents (create_agent.agent_name)", [*AGENTS, *BASELINES]),
+        ("trained agents (evaluate --agent, load_agent)", [_trained(*each) for each in shipped_agents().items()]),
         (_GAMES, games),
         (_OTHERS, others),
         ("wrappers (create_gym_environment.wrappers)", [f"@{wrapper.__name__}" for wrapper in WRAPPERS]),
@@ -44,6 +47,11 @@ def run(options: Namespace) -> None:
     missing = [f"{', '.join(names)}: {reason}" for reason, names in {**games_missing, **others_missing}.items()]
     if missing:
         print("\n  ".join(["environments that miss something here:", *missing]))
+
+
+def _trained(name: str, path: Path) -> str:
+    about = read_about(path)
+    return f"{name}: {score_in_words(about)}; {about['frames']:,} frames of training; {about['licence']}"
 
 
 def _games() -> tuple[list[str], dict[str, list[str]]]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from absl import logging
 
+from async_wrappers.agents.experiment.agent_file import is_agent_file, read_agent
 from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
 __all__ = [
@@ -175,13 +176,15 @@ class Checkpointer:
 
 
 def read_bundle(path: Path) -> dict[str, Any]:
-    """Read one checkpoint file, for its weights, checked against its sentinel where there is one.
+    """Read one checkpoint file, for its weights, checked against its sentinel where there is one; or an agent's file.
 
     Raises:
         OSError: The file is missing or unreadable.
         OtherFormat: Its format is unknown.
         ValueError: The file is torn, altered, or no checkpoint.
     """
+    if is_agent_file(path):
+        return read_agent(path).bundle
     held, bundle = _read(path)
     check_format(path, held, _READABLE)
     return bundle
@@ -219,6 +222,8 @@ def load_policy(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
 
 def load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
     """Load a checkpoint's optimiser moments into an agent that has its weights."""
+    if is_agent_file(path):
+        raise ValueError(f"Runner.initial_optimizer must be False where {path} begins a run, which holds weights alone")
     here, there = agent.identity().get("optimizer"), bundle["identity"].get("optimizer")
     load = getattr(getattr(agent, "learner", None), "load_optimizer", None)
     if load is None or here != there:

@@ -20,6 +20,7 @@ from typing import Any
 
 import gin
 
+from async_wrappers.agents.experiment.agent_file import read_config
 from async_wrappers.agents.experiment.gin_text import (
     ATARI,
     DYNAMIC_REGISTRATION,
@@ -41,6 +42,7 @@ __all__ = [
     "ConfigError",
     "bound_settings",
     "code_named",
+    "config_text",
     "empty_gin",
     "find_gin_files",
     "folders_of",
@@ -74,8 +76,8 @@ def load_config(
             paper's simulations have names too, such as ``"asynchronous_8"`` (`gin_text`).
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         own_bindings: The program's, which win over the user's.
-        saved: The configuration that the run began with, which everything else overrides; None or a missing file is
-            none.
+        saved: The configuration that the run began with, or an agent's file that has one, which everything else
+            overrides; None or a missing file is none.
         search_paths: Further directories.
         trusted: Modules that `saved` may import besides this project's and those that the files and bindings name;
             None lets it import anything.
@@ -242,7 +244,7 @@ class _GinText(io.StringIO):
         Those that had no effect are left out; the others are refused where gin reads them.
         """
         if renamed:  # a run's directory may be somebody else's: nothing is looked for beside its configuration
-            text = _OLD_NAME.sub("import async_wrappers.agents.", path.read_text(encoding="utf-8"))
+            text = _OLD_NAME.sub("import async_wrappers.agents.", read_config(path))
             text = _OLD_CHUNK.sub("", _OLD_PARAMETER.sub(_unless_moved, text))
         else:
             text = read_text(path)
@@ -286,15 +288,19 @@ def save_config(base_dir: Path) -> Path:
     """
     path = Path(base_dir) / CONFIG
     path.parent.mkdir(parents=True, exist_ok=True)
-    used = gin.operative_config_str()
-    names = _statements(used)
-    unused = [text for name, text in _statements(gin.config_str()).items() if name not in names]
-    if unused:
-        used += "\n# Bound, but not used when the run began:\n" + "\n".join(unused) + "\n"
+    used = config_text()
     if notes := places_noted(used):
         used += "\n" + notes
     write_text_atomically(path, used)
     return path
+
+
+def config_text() -> str:
+    """Return the configuration of all that has been constructed, defaults included, and what else is bound."""
+    used = str(gin.operative_config_str())
+    names = _statements(used)
+    unused = [text for name, text in _statements(gin.config_str()).items() if name not in names]
+    return used + ("\n# Bound, but not used when the run began:\n" + "\n".join(unused) + "\n" if unused else "")
 
 
 def bound_settings(but: str) -> dict[str, str]:

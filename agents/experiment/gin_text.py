@@ -30,6 +30,8 @@ import gin
 from absl import logging
 from gin import config_parser
 
+from async_wrappers.agents.experiment.agent_file import is_agent_file
+
 __all__ = [
     "ATARI",
     "DELAYS",
@@ -200,11 +202,13 @@ def places_noted(text: str) -> str:
 def places_in(config: Path) -> dict[str, Path]:
     """Return the directories that a saved configuration notes, by module.
 
-    Somebody else may have written it: a place inside its own directory, or a relative one, could come with it, and is
-    left out.
+    An agent's file notes none. Somebody else may have written the configuration: a place inside its own directory, or
+    a relative one, could come with it, and is left out.
     """
     found: dict[str, Path] = {}
-    if os.path.isfile(config):  # False for a name that is too long, which is refused elsewhere
+    if not is_agent_file(config) and os.path.isfile(
+        config
+    ):  # False for a name that is too long, which is refused elsewhere
         for place, name in _NOTE.findall(config.read_text(encoding="utf-8", errors="replace")):
             with suppress(ValueError, OSError):
                 path = Path(json.loads(place))

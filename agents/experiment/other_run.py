@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import gymnasium as gym
 import torch
 
 from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
 from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
 from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.experiment.unread import ByName
@@ -32,6 +34,7 @@ def other_run(
     gin_bindings: Sequence[str] = (),
     *,
     own_bindings: Sequence[str] = (),
+    saved: Path | None = None,
     trust: bool = False,
 ) -> Iterator[Any]:
     """Make the runner of a directory, while gin holds the configuration of its run; the caller's is restored
@@ -42,12 +45,13 @@ def other_run(
         gin_file: The configuration otherwise.
         gin_bindings: The user's, which win over both.
         own_bindings: The program's, which win over all.
+        saved: The run's configuration, where it lies elsewhere than in its directory.
         trust: Let the directory's configuration import any module, and not those alone that are imported already.
 
     Raises:
         ConfigError: The configuration cannot be used.
     """
-    saved, threads = base_dir / CONFIG, torch.get_num_threads()
+    saved, threads = saved or base_dir / CONFIG, torch.get_num_threads()
     files = [] if gin_file is None or saved.is_file() else [gin_file]
     try:
         with empty_gin():
@@ -71,11 +75,17 @@ def trained_agent(
     trust: bool = False,
 ) -> tuple[Agent, gym.Env[Any, Any]]:
     """Return the agent of a run, in evaluation, and its environment; see `async_wrappers.agents.load.load_agent`."""
+    path = agent_path(path)
+    if not os.path.exists(path):
+        raise ValueError(no_such_agent("base_dir", path, f"a run's directory (with a {CONFIG}) or checkpoint, "))
     base_dir, checkpoint = (path.parent.parent, path) if path.is_file() else (path, None)
-    if not (base_dir / CONFIG).is_file():
+    saved = base_dir / CONFIG
+    if is_agent_file(path) and path.is_file():  # which has both, and no directory
+        base_dir, saved = path.with_suffix(""), path
+    if not saved.is_file():
         raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
-    add_places(own_places(base_dir / CONFIG, [], gin_bindings, (), trust=trust))
-    with other_run(base_dir, None, gin_bindings, trust=trust) as runner:
+    add_places(own_places(saved, [], gin_bindings, (), trust=trust))
+    with other_run(base_dir, None, gin_bindings, saved=saved, trust=trust) as runner:
         agent: Agent = runner.trained_agent(checkpoint)
     agent.eval_mode = True
     return agent, runner.environment

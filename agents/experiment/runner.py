@@ -24,6 +24,7 @@ from absl import logging
 from async_wrappers.agents.acting.effect import report_effect
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.experiment.agent_file import agent_path
 from async_wrappers.agents.experiment.checkpoint import (
     Checkpointer,
     compute_of,
@@ -119,8 +120,8 @@ class Runner:
     )
     checkpoint_duration: int = whole(4, "How many of the newest checkpoints are kept.", 1, "checkpoint")
     initial_checkpoint: str | None = text(
-        "A checkpoint file or a run's directory whose weights the first iteration begins with. All else is new: "
-        "settings, schedules, counts, replay and statistics.",
+        "A checkpoint file, a run's directory, an agent's file or the name of one that ships (``\"cartpole\"``), whose "
+        "weights the first iteration begins with. All else is new: settings, schedules, counts, replay and statistics.",
         "new weights",
     )
     initial_optimizer: bool = flag(False, "Begin with that checkpoint's moments of the optimiser, too.")
@@ -257,7 +258,7 @@ class Runner:
             return True
         checkpointer.check_beginning(refused)
         if self.initial_checkpoint is not None:
-            initial = newest_bundle(Path(self.initial_checkpoint))
+            initial = newest_bundle(agent_path(self.initial_checkpoint))
             load_policy(self.agent, *initial)
             if self.initial_optimizer:
                 load_optimizer(self.agent, *initial)

@@ -45,8 +45,9 @@ class ReloadedDQN(Augmented, Student, DQN):
                 f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, "
                 "got True"
             )
+        state = teacher.state()
         try:
-            agent.reload(teacher.state(), optimizer=self.reload_optimizer)
+            agent.reload(state, optimizer=self.reload_optimizer)
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"{teacher.source} must be of the network of its student, which begins as it: {error}"

@@ -44,7 +44,8 @@ class RunnerWithTeacher(Runner):
     """
 
     teacher_checkpoint_dir: str | None = text(
-        "The directory of the teacher's run, or one of its checkpoints; ours or Dopamine's (`DopamineTeacher`).",
+        "The directory of the teacher's run, or one of its checkpoints; ours or Dopamine's (`DopamineTeacher`). Or an "
+        'agent\'s file, or the name of one that ships, such as ``"cartpole"``.',
         "`random_teacher`",
     )
     teacher_checkpoint_number: int | None = whole(

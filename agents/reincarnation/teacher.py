@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.actions import discrete_actions
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
+from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.config import empty_gin
 from async_wrappers.agents.experiment.episode import environment_seed, play_episode
@@ -117,20 +119,23 @@ class Teacher:
 
     @classmethod
     def of_run(cls, path: str | Path, number: int | None = None) -> Teacher:
-        """Load the teacher of a run of ours.
+        """Load the teacher of a run of ours, or one that ships.
 
         Args:
-            path: The run's directory, or one of its checkpoints.
+            path: The run's directory, one of its checkpoints, an agent's file, or the name of one that ships.
             number: The checkpoint's number; None for the newest good one.
 
         Raises:
             ValueError: There is no run or no such checkpoint, or its agent has no values.
         """
-        path = Path(path)
+        path = agent_path(path)
         if number is not None and path.is_dir():
             path = path / CHECKPOINTS / f"ckpt.{number}"
-        if not path.exists():
-            raise ValueError(f"teacher_checkpoint_dir must be a run's directory or one of its checkpoints, got {path}")
+        if not os.path.exists(path):
+            places = "a run's directory or one of its checkpoints, "
+            raise ValueError(no_such_agent("teacher_checkpoint_dir", path, places))
+        if is_agent_file(path) and path.is_file():
+            return cls(*trained_agent(path), f"teacher {path}", None, path)
         base_dir = path if path.is_dir() else path.parent.parent
         agent, environment = trained_agent(path)
         found = re.fullmatch(r"ckpt\.(\d+)", path.name)
@@ -174,6 +179,11 @@ class Teacher:
         """
         if self._checkpoint is None:
             raise ValueError(f"{self.source} must come from a checkpoint, got an agent")
+        if is_agent_file(self._checkpoint):
+            raise ValueError(
+                f"{self.source} must be of a run's directory for its student to begin as it, target and all: the file "
+                "holds weights alone, with which Runner.initial_checkpoint begins a run"
+            )
         state: dict[str, Any] = newest_bundle(self._checkpoint)[1]["agent"]
         return state
 

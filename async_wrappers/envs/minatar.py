@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import colorsys
 import sys
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -154,14 +155,17 @@ def create_minatar_environment(
     name = find_minatar_game(game)
     if max_episode_steps is not None:
         whole("max_episode_steps", max_episode_steps, 1, unit="frames", or_none=True)
-    env: gym.Env[Any, Any] = gym.make(
-        _id(name),
-        max_episode_steps=-1 if max_episode_steps is None else max_episode_steps,
-        disable_env_checker=True,
-        sticky_probability=sticky_probability,
-        difficulty_ramping=difficulty_ramping,
-        render_mode=render_mode,
-    )
+    with warnings.catch_warnings():
+        # Gymnasium warns that its wrapper shows the window, which is what is asked for here.
+        warnings.filterwarnings("ignore", ".*'human' rendering")
+        env: gym.Env[Any, Any] = gym.make(
+            _id(name),
+            max_episode_steps=-1 if max_episode_steps is None else max_episode_steps,
+            disable_env_checker=True,
+            sticky_probability=sticky_probability,
+            difficulty_ramping=difficulty_ramping,
+            render_mode=render_mode,
+        )
     return wrap(env, clip_rewards, wrappers)
 
 

@@ -97,8 +97,10 @@ def test_an_empty_gin_is_given_even_inside_a_scope() -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^base_dir must hold a run \(a config.gin\), got '.*nowhere'$"):
+    with pytest.raises(ValueError, match=r"^base_dir must be a run's directory .* that ships \(.*\), got '.*nowhere'$"):
         load_agent(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"^base_dir must hold a run \(a config.gin\), got '.*'$"):
+        load_agent(tmp_path)
 
 
 def test_a_run_without_a_good_checkpoint_is_refused(run: tuple[Path, list[Any]]) -> None:

@@ -33,6 +33,7 @@ FLAGS = {
         "video",
         "drawn",
         "follow",
+        "agent",
     },
     "export": {
         "base_dir",
@@ -41,6 +42,9 @@ FLAGS = {
         "trust",
         "allow_unread",
         "seed",
+        "episodes",
+        "licence",
+        "command",
         "output",
         "observations",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from async_wrappers.agents.experiment.agent_file import shipped_agents
 from async_wrappers.agents.experiment.metrics import read_evaluations, read_iterations
 from tests.worlds.command_line import call, place, refused
 from tests.worlds.lives_env import LivesEnv
@@ -36,6 +38,72 @@ def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path,
     videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
     assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
     assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--trust", "--render", "--video"))
+
+
+def test_an_agent_that_ships_is_evaluated_by_its_name(place: Path, call: Any) -> None:
+    evaluate = ("evaluate", "--agent", "cartpole", "--episodes", "1")
+    told = call(*evaluate)
+    introduction, score = told.out.splitlines()
+    assert (told.code, told.err) == (0, "")
+    assert re.fullmatch(
+        r"cartpole: DQNAgent, \S+ weights, trained on CartPole-v1 with no delay for \S+ frames; mean return \S+ "
+        r"\(95 % interval \S+ to \S+, \d+ episodes\), random play \S+",
+        introduction,
+    )
+    assert re.fullmatch(r"1 episode: return \S+; written to results/trained/cartpole/evaluation.json", score)
+    written = json.loads((place / "results" / "trained" / "cartpole" / "evaluation.json").read_text())
+    delayed = call(*evaluate, "--gin_bindings", "RealtimeDelay.delay = 30")
+    assert delayed.code == 0
+    there = json.loads((place / "results" / "trained" / "cartpole" / "evaluation.json").read_text())
+    assert there["mean"] < written["mean"]
+
+
+def test_an_agent_of_minatar_is_recorded_in_the_working_directory(place: Path, call: Any) -> None:
+    pytest.importorskip("minatar")
+    pytest.importorskip("moviepy")
+    words = ("--episodes", "1", "--gin_bindings", "Runner.max_steps_per_episode = 12")
+    told = call("evaluate", "--agent", "minatar/breakout", "--video", *words)
+    assert (told.code, told.err) == (0, "")
+    folder = place / "results" / "trained" / "minatar" / "breakout"
+    assert told.out.endswith("evaluation.json, videos to results/trained/minatar/breakout/videos\n")
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "videos"]
+    assert [path.name for path in (folder / "videos").iterdir()] == ["evaluation-episode-0.mp4"]
+
+
+def test_an_agent_of_a_file_is_evaluated_and_its_mistakes_are_told(place: Path, call: Any) -> None:
+    pytest.importorskip("minatar")
+    (place / "files").mkdir()
+    shutil.copy(shipped_agents()["minatar/breakout"], place / "files" / "mine.safetensors")
+    words = ("--episodes", "2", "--drawn", "--gin_bindings", "Runner.max_steps_per_episode = 9")
+    told = call("evaluate", "--agent", "files/mine.safetensors", *words)
+    assert (told.code, told.err) == (0, "")
+    assert "2 episodes of drawn actions: " in told.out and "to results/trained/mine/evaluation.json" in told.out
+    assert sorted(path.name for path in (place / "files").iterdir()) == ["mine.safetensors"]
+
+    known = ", ".join(shipped_agents())
+    assert refused(call("evaluate", "--agent", "minatar/brekout")) == (
+        f"--agent must be a .safetensors file of an agent, or one that ships ({known}), got 'minatar/brekout'; did you "
+        "mean 'minatar/breakout'?"
+    )
+    assert refused(call("evaluate", "--agent", "mine.gin")).startswith("--agent must be a .safetensors file of an ag")
+    (place / "run").mkdir()
+    (place / "run" / "config.gin").write_text("")
+    assert refused(call("evaluate", "--agent", "run")).endswith("got a run: --base_dir run")
+    assert "--agent and --base_dir exclude" in refused(call("evaluate", "--agent", "cartpole", "--base_dir", "run"))
+    assert "--agent and --follow exclude" in refused(call("evaluate", "--agent", "cartpole", "--follow"))
+    (place / "files" / "mine.safetensors").write_bytes(b"torn")
+    assert "mine.safetensors is damaged, or no" in refused(call("evaluate", "--agent", "files/mine.safetensors"))
+
+
+def test_without_minatar_its_agents_are_refused_in_one_sentence(
+    place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [each for each in sys.modules if f"{each}.".startswith("minatar.")] + ["minatar"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    message = refused(call("evaluate", "--agent", "minatar/breakout"))
+    assert message.startswith("a game of MinAtar needs the extra 'minatar' ")
+    assert message.endswith("pip install 'async-wrappers[minatar]'")
+    assert not (place / "results").exists()
 
 
 @pytest.mark.parametrize("agent", ["VTraceAgent", "PPOAgent"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from ale_py import roms
 
+from async_wrappers.agents.experiment.agent_file import shipped_agents
 from async_wrappers.envs import create_gym_environment
 from tests.worlds.command_line import call, place
 
@@ -33,6 +35,15 @@ def sections(out: str) -> dict[str, list[str]]:
         else:
             lines = found.setdefault(line.split(" (")[0].rstrip(":"), [])
     return found
+
+
+def test_the_agents_that_ship_are_listed_with_their_scores(call: Any) -> None:
+    lines = sections(call("list").out)["trained agents"]
+    assert [line.partition(":")[0] for line in lines] == [*shipped_agents()]
+    for line in lines:
+        assert re.fullmatch(
+            r"\S+: mean return \S+ \(95 % interval .*\), random play \S+; \S+ frames of training; MIT", line
+        )
 
 
 def test_every_environment_of_the_list_can_be_made_and_the_others_say_what_they_miss(call: Any) -> None:

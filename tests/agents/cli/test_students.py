@@ -66,4 +66,6 @@ def test_a_student_without_a_teacher_is_refused_in_a_sentence(call: Any) -> None
         call(*file)
     )
     missing = bound("RunnerWithTeacher.teacher_checkpoint_dir = 'nowhere'")
-    assert "a run's directory or one of its checkpoints, got nowhere" in refused(call(*file, *missing))
+    message = refused(call(*file, *missing))
+    assert "teacher_checkpoint_dir must be a run's directory or one of its checkpoints, a .safetensors file" in message
+    assert message.endswith(", got 'nowhere'") and "cartpole, " in message

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
+from async_wrappers.agents.experiment.agent_file import read_config, write_agent
 from async_wrappers.agents.experiment.config import ConfigError, code_named, find_gin_files, load_config
 from async_wrappers.agents.experiment.gin_text import DELAYS, SIMULATIONS, code_in, strangers
 from async_wrappers.agents.experiment.runner import Runner
@@ -91,6 +92,20 @@ def test_a_hostile_configuration_runs_nothing(evil: Path, call: Any, text: str) 
         refuse_as_unseen(evil)
     assert not (evil / "ran").exists()
     assert {path.name for path in (evil / "run").iterdir()} <= {"config.gin", "lock"}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_file_of_an_agent_runs_nothing(evil: Path, call: Any, text: str) -> None:
+    saved(evil, text)
+    write_agent(Path("a.safetensors"), read_config(evil / "run" / "config.gin"), ABOUT, {}, {})
+    message = refused(call("evaluate", "--agent", "a.safetensors", "--gin_bindings", "RealtimeDelay.delay = 2"))
+    assert message.startswith("a.safetensors ")
+    assert "--trust" in message
+    assert not (evil / "ran").exists()
+    assert not (evil / "results").exists()
+
+
+ABOUT = {"frames": 1, "agent": "an agent", "environment": "a game", "delay": "none"}
 
 
 def refuse_as_unseen(place: Path) -> None:

@@ -16,6 +16,8 @@ import torch
 from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
+from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.experiment.agent_file import shipped_agents
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.episode import Length
 from async_wrappers.agents.experiment.lock import DirectoryInUse
@@ -117,6 +119,44 @@ def test_labels_of_a_replay_are_of_stacks(tmp_path: Path) -> None:
     teacher = Teacher.of_run(path)
     labels = [label for demonstration in teacher.demonstrations() for _, label in demonstration.transitions()]
     np.testing.assert_allclose(labels, teacher.values(stacks), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["a name", "a file"])
+def test_a_student_learns_from_an_agent_that_ships(tmp_path: Path, kind: str) -> None:
+    named = "cartpole" if kind == "a name" else shutil.copy(shipped_agents()["cartpole"], tmp_path / "a.safetensors")
+    bindings = (
+        f"RunnerWithTeacher.teacher_checkpoint_dir = {str(named)!r}",
+        "RunnerWithTeacher.teacher_steps = 100",
+        "RunnerWithTeacher.num_pretraining_iterations = 1",
+        "RunnerWithTeacher.num_pretraining_steps = 5",
+        "create_gym_environment.environment_id = 'CartPole-v1'",
+        "Runner.num_iterations = 1",
+    )
+    load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin", bindings=[*QUICK, *bindings])
+    runner = create_runner(tmp_path / "student")
+    assert isinstance(runner, RunnerWithTeacher)
+    runner.run_experiment()
+    assert [line["phase"] for line in runner.history] == ["collect", "offline", "online"]
+    assert runner.teacher is not None and runner.teacher.identity()["agent"] == "DQNAgent"
+    teacher, _ = load_agent("cartpole")
+    weights: Any = teacher
+    shown = np.zeros((1, 1, 4), np.float32)
+    np.testing.assert_array_equal(runner.teacher.values(shown), weights.policy.q_values(shown).numpy())
+    again = create_runner(tmp_path / "student")
+    assert again.resume()
+    assert state(again)["frames"] == runner.frames
+
+
+def test_an_agent_that_ships_has_neither_replay_nor_target(tmp_path: Path) -> None:
+    teacher = Teacher.of_run("cartpole")
+    with pytest.raises(ValueError, match=r"cartpole.safetensors has no replay, which offline phases learn from: colle"):
+        list(teacher.demonstrations())
+    with pytest.raises(
+        ValueError, match=r"must be of a run's directory for its student to begin as it, target and all"
+    ):
+        teacher.state()
+    with pytest.raises(ValueError, match=r"must be of an agent of values, whose Q-values teach, got VTraceAgent"):
+        Teacher.of_run("minatar/breakout")
 
 
 # What the teacher sees.

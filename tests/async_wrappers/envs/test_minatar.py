@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.wrappers import HumanRendering
 
 from async_wrappers import AsyncRunner, MinAtarEnv, RealtimeDelay, create_minatar_environment
 from async_wrappers.envs.minatar import LONGEST_EPISODE, MINATAR_GAMES, find_minatar_game
@@ -169,6 +171,19 @@ def test_a_picture_shows_the_ball_and_the_paddle() -> None:
     np.testing.assert_array_equal(lit, cells.any(axis=0))
     colours = {tuple(pixels[16 * row + 8, 16 * column + 8]) for row, column in np.argwhere(lit)}
     assert len(colours) == 4
+
+
+def test_a_window_is_opened_by_gymnasiums_wrapper_without_a_word() -> None:
+    pytest.importorskip("pygame")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = create_minatar_environment("breakout", render_mode="human")
+    layer, kinds = env, []
+    while isinstance(layer, gym.Wrapper):
+        kinds.append(type(layer))
+        layer = layer.env
+    assert HumanRendering in kinds
+    assert env.unwrapped.render_mode == "rgb_array"
 
 
 def test_it_plays_live_on_the_virtual_clock() -> None:
