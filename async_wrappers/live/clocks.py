@@ -568,8 +568,8 @@ class VirtualClock(Clock):
 def _no_garbage_collection() -> Iterator[None]:
     """Collect no garbage in the block: a collection would delay a frame.
 
-    What `RealClock.rest` freezes is unfrozen at the end, unless the program had frozen objects of its own before: Python
-    unfreezes all or none.
+    What `RealClock.rest` freezes is unfrozen at the end, unless the program had frozen objects of its own before:
+    Python unfreezes all or none.
     """
     collects, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
