@@ -22,6 +22,7 @@ from async_wrappers.agents.schema import (
     Compute,
     Reader,
     each_array,
+    first_array,
 )
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
@@ -80,6 +81,15 @@ class RecurrentPolicy:
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
         remembered = self._tensors(state) if self.remembers else self._blank(len(rows))
         return self._chosen(*self._forward(self.network, stacks, remembered), rows, self.version)
+
+    def first_outputs(self, inputs: Any) -> Any:
+        """Return what the network gives [R, ...] for stacks [R, k, *shape] that begin episodes, or if it remembers not.
+
+        Of a policy with a value these are two.
+        """
+        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
+        outputs, _ = self._forward(self.network, stacks, self._blank(first_array(stacks).shape[1]))
+        return outputs
 
     @torch.inference_mode()
     def encode(self, inputs: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""A teacher: the value agent of a run, frozen; and its own view of an environment that shows its student another one.
+"""A teacher: the agent of a run, frozen; and its own view of an environment that shows its student another one.
 
 The two may read the same game in different ways: a teacher without delay reads frames, and its student under delay may
 read the actions in flight too. Their environments, as chains of wrappers, have their innermost part in common::
@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
-from async_wrappers.agents.actions import discrete_actions
+from async_wrappers.agents.actions import DiscreteActions, discrete_actions
+from async_wrappers.agents.actor_critic.actor_critic import ActorCritic
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
@@ -77,10 +78,13 @@ RANDOM_SCORES: Mapping[str, float] = {
 
 
 class Teacher:
-    """A frozen agent of values, greedy, and the environment that it was trained in.
+    """A frozen agent, greedy, and the environment that it was trained in.
+
+    An agent of a policy without memory, V-trace or PPO, teaches by its logits, in the place of Q-values: they order the
+    actions, and their softmax with a temperature of 1 is the policy.
 
     Args:
-        agent: A turn-based agent of values, which learns no more.
+        agent: A turn-based agent of values or of such a policy, which learns no more.
         environment: Its own.
         source: In messages, where it comes from.
         replay: Where its replay lies, and the iteration that wrote it; None for nowhere.
@@ -92,7 +96,7 @@ class Teacher:
         num_actions: A.
 
     Raises:
-        ValueError: The agent has no values.
+        ValueError: The agent has neither values nor the logits of single actions, or remembers.
     """
 
     def __init__(
@@ -104,18 +108,24 @@ class Teacher:
         checkpoint: Path | None = None,
     ) -> None:
         """See the class."""
-        policy = getattr(agent, "policy", None)
-        if not isinstance(agent, TurnBasedAgent) or not isinstance(policy, EpsilonGreedyPolicy):
+        policy: Any = getattr(agent, "policy", None)
+        of_values = isinstance(policy, EpsilonGreedyPolicy)
+        if not isinstance(agent, TurnBasedAgent) or not (of_values or _has_logits(agent.spec, policy)):
             name = agent.identity()["agent"]
-            raise ValueError(f"{source} must be of an agent of values, whose Q-values teach, got {name}")
+            raise ValueError(
+                f"{source} must be of an agent of values, whose Q-values teach, or of V-trace or PPO without memory "
+                f"and chunks, whose logits do, got {name}"
+            )
         agent.eval_mode = True
         policy.network.requires_grad_(False)
-        policy.epsilon = _never
+        if of_values:
+            policy.epsilon = _never
         self.spec: Any = agent.spec
         self.environment, self.source = environment, source
         actions = discrete_actions(environment.action_space, "teacher")
         self.first_action, self.num_actions = actions.first, actions.number
         self._agent, self._policy, self._replay, self._checkpoint = agent, policy, replay, checkpoint
+        self._labels = policy.q_values if of_values else lambda stacks: policy.first_outputs(stacks)[0]
 
     @classmethod
     def of_run(cls, path: str | Path, number: int | None = None) -> Teacher:
@@ -126,7 +136,7 @@ class Teacher:
             number: The checkpoint's number; None for the newest good one.
 
         Raises:
-            ValueError: There is no run or no such checkpoint, or its agent has no values.
+            ValueError: There is no run or no such checkpoint, or its agent cannot teach.
         """
         path = agent_path(path)
         if number is not None and path.is_dir():
@@ -188,8 +198,11 @@ class Teacher:
         return state
 
     def values(self, stacks: Any) -> npt.NDArray[np.float32]:
-        """Return the Q-values [R, A] of stacks of its observations [R, k, *shape]: without noise, a pure function."""
-        values: npt.NDArray[np.float32] = self._policy.q_values(stacks).float().cpu().numpy()
+        """Return the Q-values, or the logits, [R, A] of stacks of its observations [R, k, *shape]: a pure function.
+
+        They are without noise.
+        """
+        values: npt.NDArray[np.float32] = self._labels(stacks).float().cpu().numpy()
         return values
 
     def score(self, seed: int, length: Any, max_frames: int | None) -> list[float]:
@@ -316,6 +329,13 @@ def _numbers_of_replays(base_dir: Path) -> list[int]:
         re.fullmatch(r"index_(-?\d+)\.json", path.name) for path in (base_dir / CHECKPOINTS / "replay").glob("index_*")
     )
     return [int(each[1]) for each in found if each]
+
+
+def _has_logits(spec: Any, policy: Any) -> bool:
+    """Return whether a policy gives logits of single Discrete actions for an observation alone."""
+    actions = getattr(spec, "actions", None)
+    single = isinstance(actions, DiscreteActions) and actions.chunk is None
+    return isinstance(spec, ActorCritic) and single and not policy.remembers
 
 
 def _never(decision: Any) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
+from async_wrappers.agents.actor_critic.ppo import PPO
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.agent_file import shipped_agents
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -24,6 +27,7 @@ from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.load import load_agent
+from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.reincarnation import runner as runner_module
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher, train_teacher
 from async_wrappers.agents.reincarnation.student import VIEW
@@ -85,7 +89,9 @@ def test_what_is_no_run_is_refused(teacher_dir: Path, tmp_path: Path) -> None:
 
 def test_an_agent_without_values_is_refused(tmp_path: Path) -> None:
     path = teachers_run(tmp_path, "create_agent.agent_name = 'random'", "Runner.num_iterations = 1")
-    with pytest.raises(ValueError, match="must be of an agent of values, whose Q-values teach, got RandomAgent"):
+    with pytest.raises(
+        ValueError, match=r"must be of an agent of values, whose Q-values teach, or .*, got RandomAgent"
+    ):
         Teacher.of_run(path)
 
 
@@ -155,8 +161,50 @@ def test_an_agent_that_ships_has_neither_replay_nor_target(tmp_path: Path) -> No
         ValueError, match=r"must be of a run's directory for its student to begin as it, target and all"
     ):
         teacher.state()
-    with pytest.raises(ValueError, match=r"must be of an agent of values, whose Q-values teach, got VTraceAgent"):
-        Teacher.of_run("minatar/breakout")
+
+
+@pytest.mark.parametrize("agent", [VTrace, PPO])
+def test_a_policy_without_memory_teaches_by_its_logits(agent: Any) -> None:
+    environment = gym.make("CartPole-v1")
+    plain: dict[str, Any] = {"stack_size": 1}
+    if agent is VTrace:
+        plain["network"] = partial(create_actor_critic, torso="mlp", core=None, feed_previous=False)
+    trained = TurnBasedAgent.playing(agent, environment, seed=3, **plain)
+    teacher = Teacher(trained, environment)
+    rng = np.random.default_rng(0)
+    shown = rng.normal(size=(16, 1, 4)).astype(np.float32)
+    found = teacher.values(shown)
+    assert found.shape == (16, 2)
+    np.testing.assert_allclose(np.concatenate([teacher.values(each[None]) for each in shown]), found, rtol=1e-5)
+    for row in range(16):
+        assert trained.begin_episode(shown[row, 0]) == found[row].argmax()
+        trained.end_episode(0.0, True, shown[row, 0])
+
+
+def test_a_policy_that_remembers_does_not_teach() -> None:
+    environment = gym.make("CartPole-v1")
+    remembering = TurnBasedAgent.playing(VTrace, environment, network=partial(create_actor_critic, core="lstm"))
+    with pytest.raises(ValueError, match=r"or of V-trace or PPO without memory and chunks, .* got VTraceAgent"):
+        Teacher(remembering, environment)
+
+
+def test_a_student_learns_from_the_policy_of_an_agent_that_ships(tmp_path: Path) -> None:
+    bindings = (
+        "RunnerWithTeacher.teacher_checkpoint_dir = 'minatar/breakout'",
+        "RunnerWithTeacher.teacher_steps = 40",
+        "RunnerWithTeacher.num_pretraining_iterations = 1",
+        "RunnerWithTeacher.num_pretraining_steps = 3",
+        "create_agent.agent_name = 'qdagger_dqn'",
+        "create_runner.schedule = 'reincarnation'",
+        "create_minatar_environment.max_episode_steps = 20",
+        "DQNAgent.replay_capacity = 200",
+    )
+    load_gin("configs/minatar/dqn.gin", bindings=[*QUICK, *bindings])
+    runner = create_runner(tmp_path)
+    assert isinstance(runner, RunnerWithTeacher)
+    runner.run_experiment()
+    assert [line["phase"] for line in runner.history] == ["collect", "offline", "online", "online"]
+    assert runner.teacher is not None and runner.teacher.identity()["agent"] == "VTraceAgent"
 
 
 # What the teacher sees.
