@@ -18,6 +18,7 @@ from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.distributions import Categorical, Distribution, Gaussian
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import over_executed
+from async_wrappers.agents.losses.chain_rule import Minibatch, clipped_loss
 from async_wrappers.agents.losses.ppo import (
     approximate_kl,
     clipped_policy_loss,
@@ -26,7 +27,11 @@ from async_wrappers.agents.losses.ppo import (
     normalized,
 )
 from async_wrappers.agents.networks.normalizer import NormalizedNetwork
-from async_wrappers.agents.networks.policy_value import create_policy_value_network
+from async_wrappers.agents.networks.policy_value import (
+    LOG_STD_RANGE,
+    PolicyValueNetwork,
+    create_policy_value_network,
+)
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.optimizers import create_adam
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader, each_array, leaves, nest
@@ -147,6 +152,9 @@ class PPO(ActorCritic):
             batch: A minibatch that `passes` gives.
             rng: Not needed.
         """
+        if (given := self._in_plain_layers(networks, batch)) is not None:
+            loss, metrics = clipped_loss(given)
+            return LossOutput(loss, metrics=metrics)
         (parameters, values), _ = self._forward(networks, batch["read"], batch[STATE])
         parameters, values, batch = _decisions(parameters, values, batch)
         log_ratios = self._log_prob(parameters, batch) - batch["log_mu"]
@@ -157,6 +165,24 @@ class PPO(ActorCritic):
         if self.entropy_coefficient:
             loss = loss - self.entropy_coefficient * self._entropy(parameters, batch)
         return LossOutput(loss, metrics={"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Value": values})
+
+    def _in_plain_layers(self, networks: Networks, batch: Batch) -> Minibatch | None:
+        """Return what the loss is a function of, if its gradient may be computed by the chain rule.
+
+        That is on a CPU in float32, for the default network of vectors without a window of actions, and for single
+        real-valued actions whose deviations are parameters.
+        """
+        module: Any = networks.module
+        network = module.network if isinstance(module, NormalizedNetwork) else module
+        if type(network) is not PolicyValueNetwork or network.state_size or type(self.distribution) is not Gaussian:
+            return None
+        log_std, action = network.parameters_of.log_std, batch["action"]
+        if log_std is None or log_std.ndim > 1 or self.clip_critic_loss or self.compute.bf16 or not action.is_cpu:
+            return None
+        read = each_array(lambda rows: rows[0], batch["read"]["observation"])
+        rows = (batch[name][0] for name in ("action", "log_mu", "advantage", "target"))
+        weights = self.epsilon, self.vf_coefficient, self.entropy_coefficient
+        return Minibatch(network.layers, log_std, LOG_STD_RANGE, network.encode(read), *rows, *weights)
 
     @staticmethod
     def _forward(networks: Networks, read: Mapping[str, Any], state: Tensor) -> Any:

@@ -208,14 +208,20 @@ class PolicyValueNetwork(nn.Module):
             features, state = torch.cat([features, windows.flatten(0, 1)], dim=1), windows[-1]
         return self._outputs(features, first.shape), state
 
-    def _outputs(self, features: Tensor, rows: torch.Size) -> tuple[Tensor, Tensor]:
+    @property
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight `[2, in, out]` and bias `[2, 1, out]` of each layer of the two."""
         # Read from the dicts: a `ParameterList` looks each entry up by its name, which takes as long as a small layer.
-        biases, weights = (parameters._parameters.values() for parameters in (self.biases, self.weights))
-        layers: list[Any] = list(zip(biases, weights, strict=True))
+        weights, biases = (parameters._parameters.values() for parameters in (self.weights, self.biases))
+        layers: list[Any] = list(zip(weights, biases, strict=True))
+        return layers
+
+    def _outputs(self, features: Tensor, rows: torch.Size) -> tuple[Tensor, Tensor]:
+        layers = self.layers
         hidden = features.expand(2, *features.shape)
-        for bias, weight in layers[:-1]:
+        for weight, bias in layers[:-1]:
             hidden = torch.baddbmm(bias, hidden, weight).tanh()
-        bias, weight = layers[-1]
+        weight, bias = layers[-1]
         policy, value = torch.baddbmm(bias, hidden, weight).float().unbind()
         return self.parameters_of(policy, rows), value[:, 0].view(rows)
 

@@ -1,4 +1,4 @@
-"""The gradient of SAC's joint loss by the chain rule is autograd's, for perceptrons of any sizes."""
+"""The gradients of SAC's and PPO's losses by the chain rule are autograd's, for perceptrons of any sizes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from async_wrappers.agents.actor_critic.sac import SAC
-from async_wrappers.agents.distributions import SquashedGaussian
-from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
+from async_wrappers.agents.box_actions import BoxActions
+from async_wrappers.agents.distributions import Gaussian, SquashedGaussian
+from async_wrappers.agents.losses.chain_rule import Given, Minibatch, clipped_loss, joint_loss, perceptrons
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.losses.ppo import clipped_policy_loss, clipped_value_loss
 from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.networks.policy_value import LOG_STD_RANGE, PolicyValueNetwork
 
 SIZES = st.integers(1, 4)
 
@@ -144,3 +147,57 @@ def test_the_agents_loss_is_the_same_in_both_ways(arguments: dict[str, Any]) -> 
     (*hand, by_hand), (*auto, by_autograd) = both
     assert type(by_hand).__name__ == "_JointLossBackward" != type(by_autograd).__name__
     torch.testing.assert_close(hand, auto, rtol=1e-5, atol=1e-6)
+
+
+# PPO.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    SIZES,
+    SIZES,
+    SIZES,
+    st.lists(st.integers(1, 7), max_size=3),
+    st.sampled_from([-0.3, 0.0, 12.0, -12.0]),
+    st.sampled_from([0.0, 0.1]),
+    st.integers(0, 2**31),
+)
+def test_the_clipped_loss_and_its_gradient_are_those_of_autograd(
+    decisions: int, features: int, actions: int, hidden: list[int], log_std: float, of_entropy: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    rows: Any = {"dtype": torch.float64}
+    space = BoxActions(Box(-1, 1, (actions,), np.float32), "ppo")
+    network = PolicyValueNetwork((1, features), space, hidden).double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        of_network: Any = network.parameters_of.log_std
+        of_network.add_(log_std)  # 12 and -12 are beyond what deviations are held to
+    observation = torch.randn(decisions, features, **rows)
+    drawn = torch.randn(decisions, actions, **rows)
+    advantage, target = torch.randn(2, decisions, **rows)
+    policy, value = observation, observation
+    for number, (weight, bias) in enumerate(network.layers):
+        policy, value = (each @ weight[i] + bias[i] for i, each in enumerate((policy, value)))
+        if number < len(hidden):
+            policy, value = policy.tanh(), value.tanh()
+    log_stds = of_network.clamp(*LOG_STD_RANGE).expand_as(policy)
+    parameters, values = torch.cat([policy, log_stds], dim=1), value[:, 0]
+    distribution = Gaussian(actions)
+    log_prob = distribution.log_prob(parameters, drawn)
+    log_mu = log_prob.detach() + 0.3 * torch.randn(decisions, **rows)  # many ratios are clipped
+    epsilon, of_value = 0.2, 0.7
+
+    wanted = clipped_policy_loss(log_prob - log_mu, advantage, epsilon) + of_value * clipped_value_loss(values, target)
+    wanted = wanted - of_entropy * distribution.entropy(parameters)
+    weights = epsilon, of_value, of_entropy
+    given = Minibatch(
+        network.layers, of_network, LOG_STD_RANGE, observation, drawn, log_mu, advantage, target, *weights
+    )
+    found, numbers = clipped_loss(given)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(numbers["Value"], values)
+    slope, learnt = torch.randn(decisions, **rows), list(network.parameters())
+    gradients = [torch.autograd.grad(loss, learnt, slope) for loss in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
