@@ -42,7 +42,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--seeds", type=at_least(1), metavar="N", help=seeds)
     parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores)")
     parser.add_switch("retry_failed", "run trials again that failed before")
-    only = "axis of the grid: run the trials with these values, and leave the others to a later call; repeated"
+    only = "axis or arm of the grid: run the trials with these values, and leave the others to a later call; repeated"
     parser.add_argument("--only", action="append", default=[], metavar="AXIS", help=only)
     table = "results.csv of the same sweep on another machine, whose trials are not run again; repeated"
     parser.add_argument("--finished", action="append", default=[], type=Path, metavar="TABLE", help=table)

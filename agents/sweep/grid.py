@@ -113,17 +113,21 @@ def make_points(
 
 
 def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
-    """Return the points that have a listed value of every axis.
+    """Return the points of some arms that have a listed value of every axis.
 
     Args:
         points: Of a grid.
-        texts: Axes, such as ``["RealtimeDelay.delay = 0, 8"]``.
+        texts: Axes, such as ``"RealtimeDelay.delay = 0, 8"``, and names of arms; without any, points of all arms.
+
 
     Raises:
         ConfigError: An axis that cannot be read, or that no point has a value of, or no point has all of them.
     """
-    axes = [parse_axis(text) for text in texts]
-    for axis, text in zip(axes, texts, strict=True):
+    arms = {text for text in texts if text in {point.arm for point in points}}
+    points = [point for point in points if point.arm in arms] if arms else points
+    given = [text for text in texts if text not in arms]
+    axes = [parse_axis(text) for text in given]
+    for axis, text in zip(axes, given, strict=True):
         if not any(_has(point, axis) for point in points):
             values = {tuple(point.bindings.get(key) for key in axis.keys) for point in points}
             there = sorted(", ".join(map(str, each)) for each in values)

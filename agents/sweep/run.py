@@ -119,7 +119,7 @@ def run_sweep(
         jobs: Trials at a time; None, on a Ray cluster, is as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
         finished: Tables of the same sweep from other machines, whose trials are not run again.
-        only: Axes; trials of other points wait for a later call.
+        only: Axes and names of arms; trials of other points wait for a later call.
         engine: ``"local"`` or ``"ray"``.
         address: Address of a Ray cluster.
         check: Called before a new sweep writes anything; may raise.

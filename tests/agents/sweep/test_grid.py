@@ -169,6 +169,13 @@ class TestSomePoints:
     def test_are_those_with_a_listed_value_of_every_axis(self, axes: list[str], found: list[tuple[str, str]]) -> None:
         assert [(each.bindings[D], each.bindings[N]) for each in points_with(self.points, axes)] == found
 
+    def test_may_be_those_of_some_arms(self) -> None:
+        points = make_points([f"{D} = 0, 8"], {"one": [f"{N} = 0"], "two": [f"{N} = 1"], "three": [f"{N} = 2"]})
+        found = points_with(points, ["one", f"{D} = 8", "three"])
+        assert [(each.arm, each.bindings[D]) for each in found] == [("one", "8"), ("three", "8")]
+        with pytest.raises(ConfigError, match="an axis reads"):
+            points_with(points, ["four"])
+
     @pytest.mark.parametrize(
         ("axes", "reason"),
         [
