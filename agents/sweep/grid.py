@@ -119,7 +119,6 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
         points: Of a grid.
         texts: Axes, such as ``"RealtimeDelay.delay = 0, 8"``, and names of arms; without any, points of all arms.
 
-
     Raises:
         ConfigError: An axis that cannot be read, or that no point has a value of, or no point has all of them.
     """
