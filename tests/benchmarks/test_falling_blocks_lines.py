@@ -61,6 +61,34 @@ def test_a_recorded_decision_is_what_the_delayed_game_shows(name: str, delay: in
     assert [each.argmax() for each in told] == ([A, NOOP] if interaction.told else [])
 
 
+def test_unrolls_have_the_decisions_of_a_student_that_is_told_nothing_and_the_actions_before_them() -> None:
+    recording, delay = lines.record(0, 0), 3
+    found = recording.unrolls(delay)
+    plain = recording.decisions(lines.Interaction(lines.TOLD_NOTHING, delay))
+    for name in ("observations", "labels", "places"):
+        np.testing.assert_array_equal(getattr(found, name)[found.kept], getattr(plain, name))
+    effects = np.flatnonzero(recording.frame >= delay)
+    assert len(found.row) == len(effects) and (found.row == recording.frame[effects] - delay).all()
+    for row, effect in enumerate(effects[:300].tolist()):
+        assert found.previous[row] == (recording.pressed[effect - 1] if found.row[row] else NOOP)
+    observations, previous, labels, places, learnt = found.draw(np.random.default_rng(0), 5)
+    assert observations.shape[:2] == (lines.UNROLL, 5)
+    assert previous.shape == labels.shape == places.shape == learnt.shape
+    # A sequence begins with rows that only bring the core into its state, unless a game begins with it.
+    assert not learnt[: lines.BURN_IN].any() and learnt[lines.BURN_IN :].any()
+
+
+def test_a_core_decides_alike_step_by_step_and_in_a_sequence() -> None:
+    torch.manual_seed(0)
+    network, steps = lines.CoreNetwork(Landings.SIZE), 6
+    shown = np.random.default_rng(0).integers(0, 256, (steps, 2, Landings.SIZE)).astype(np.uint8)
+    acted = np.array([network.act(each, [4, 7]) for each in shown])
+    previous = np.vstack([np.full((1, 2), NOOP), acted[:-1]])
+    with torch.no_grad():
+        logits, _, _ = network(torch.from_numpy(shown), torch.from_numpy(previous))
+    np.testing.assert_array_equal(logits.argmax(dim=-1).numpy(), acted)
+
+
 def test_a_place_is_seen_from_the_frame_on_which_the_student_started() -> None:
     recording = lines.record(0, 0)
     rows = [row for row in range(200) if recording.seen[row].piece != NO_PIECE]
@@ -108,7 +136,7 @@ def test_a_trial_is_played_once_and_tabled(tmp_path: Path, capsys: Any, monkeypa
     monkeypatch.setattr("sys.argv", words)
     lines.main()
     played = {path.name: json.loads(path.read_text())["lines"] for path in tmp_path.glob("*.json")}
-    assert len(played) == 3 * 3 + 1
+    assert len(played) == 3 * 3 + 1 + 2  # and the students that are told nothing, or decide at their release
     assert all(len(each) == 2 for each in played.values())
     monkeypatch.setattr(lines.Trial, "run", None)  # nothing is played again
     capsys.readouterr()
