@@ -179,10 +179,20 @@ class PPO(ActorCritic):
         log_std, action = network.parameters_of.log_std, batch["action"]
         if log_std is None or log_std.ndim > 1 or self.clip_critic_loss or self.compute.bf16 or not action.is_cpu:
             return None
-        read = each_array(lambda rows: rows[0], batch["read"]["observation"])
-        rows = (batch[name][0] for name in ("action", "log_mu", "advantage", "target"))
-        weights = self.epsilon, self.vf_coefficient, self.entropy_coefficient
-        return Minibatch(network.layers, log_std, LOG_STD_RANGE, network.encode(read), *rows, *weights)
+        features = network.encode(each_array(lambda rows: rows[0], batch["read"]["observation"]))
+        return Minibatch(
+            network.layers,
+            log_std,
+            LOG_STD_RANGE,
+            features,
+            action[0],
+            batch["log_mu"][0],
+            batch["advantage"][0],
+            batch["target"][0],
+            self.epsilon,
+            self.vf_coefficient,
+            self.entropy_coefficient,
+        )
 
     @staticmethod
     def _forward(networks: Networks, read: Mapping[str, Any], state: Tensor) -> Any:
