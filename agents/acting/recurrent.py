@@ -83,9 +83,9 @@ class RecurrentPolicy:
         return self._chosen(*self._forward(self.network, stacks, remembered), rows, self.version)
 
     def first_outputs(self, inputs: Any) -> Any:
-        """Return what the network gives [R, ...] for stacks [R, k, *shape] that begin episodes, or if it remembers not.
+        """Return the network's outputs [R, ...] for stacks [R, k, *shape] at the beginning of episodes.
 
-        Of a policy with a value these are two.
+        A network of a policy and a value returns two.
         """
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
         outputs, _ = self._forward(self.network, stacks, self._blank(first_array(stacks).shape[1]))

@@ -170,11 +170,6 @@ class Unrolls(NamedTuple):
         learnt = kept & same & warm
         return [torch.from_numpy(each) for each in (observations, previous, labels, places, learnt)]
 
-    @classmethod
-    def of(cls, *games: Unrolls) -> Unrolls:
-        """Return several one after another."""
-        return cls(*(np.concatenate(each) for each in zip(*games, strict=True)))
-
 
 NO_PLACE = -100  # what cross-entropy ignores
 UNSEEN = -50.0  # logit of a landing that is not shown
