@@ -15,6 +15,13 @@ import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.experiment.agent_file import (
+    SUFFIX,
+    agent_path,
+    is_agent_file,
+    no_such_agent,
+    shipped_agents,
+)
 from async_wrappers.agents.experiment.config import (
     CONFIG,
     ConfigError,
@@ -28,13 +35,16 @@ from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.experiment.unread import LoadedConfig, Unread
 
 __all__ = [
+    "add_agent_flag",
     "add_run_flags",
+    "agent_file",
     "build_runner",
     "existing_run",
     "find_modules",
     "load_gin",
     "load_run",
     "new_or_existing_dir",
+    "place_of_agent",
     "refuse_unread",
     "refuse_without_display",
     "render_bindings",
@@ -176,6 +186,34 @@ def existing_run(options: Namespace, command: str) -> Path:
     if not options.base_dir or not os.path.isfile(os.path.join(options.base_dir, CONFIG)):
         raise UsageError(f"{command} needs --base_dir with a run in it (a {CONFIG}), got {options.base_dir!r}")
     return Path(options.base_dir)
+
+
+def add_agent_flag(parser: Parser) -> None:
+    """Add ``--agent``, which names an agent in the place of a run."""
+    named = f"in the place of a run: an agent that ships, such as minatar/breakout, or a {SUFFIX} file of an agent"
+    parser.add_argument("--agent", metavar="NAME_OR_FILE", help=named)
+
+
+def agent_file(options: Namespace) -> Path | None:
+    """Return the file of --agent, which takes the place of --base_dir; None where there is none."""
+    if not options.agent:
+        return None
+    if options.base_dir:
+        raise UsageError("--agent and --base_dir exclude each other: an agent of a file plays, or that of a run")
+    path = agent_path(options.agent)
+    if os.path.isfile(path / CONFIG):
+        raise UsageError(
+            f"--agent must be a {SUFFIX} file, or name an agent that ships, got a run: --base_dir {options.agent}"
+        )
+    if not os.path.isfile(path) or not is_agent_file(path):
+        raise UsageError(no_such_agent("--agent", options.agent))
+    return path
+
+
+def place_of_agent(name: str, path: Path) -> Path:
+    """Return where what an agent's file plays is written: never beside the file, which may be installed."""
+    named = Path(name) if name in shipped_agents() else Path(path.stem)
+    return Path("results") / "trained" / named
 
 
 def new_or_existing_dir(options: Namespace) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from argparse import Namespace
 from contextlib import suppress
@@ -11,25 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.cli.configuration import (
+    add_agent_flag,
     add_run_flags,
+    agent_file,
     build_runner,
     existing_run,
     find_modules,
+    place_of_agent,
     refuse_without_display,
     render_bindings,
 )
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
-from async_wrappers.agents.experiment.agent_file import (
-    SUFFIX,
-    agent_path,
-    is_agent_file,
-    no_such_agent,
-    read_about,
-    score_in_words,
-    shipped_agents,
-)
+from async_wrappers.agents.experiment.agent_file import read_about, score_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
-from async_wrappers.agents.experiment.config import CONFIG
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
@@ -45,8 +38,7 @@ _REST = 2.0  # seconds between two looks for a new checkpoint
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``evaluate``."""
     add_run_flags(parser, "directory of the run")
-    named = f"in the place of a run: an agent that ships, such as minatar/breakout, or a {SUFFIX} file of an agent"
-    parser.add_argument("--agent", metavar="NAME_OR_FILE", help=named)
+    add_agent_flag(parser)
     parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
     parser.add_switch("render", "show the game in a window")
     parser.add_switch("video", "record each episode, in base_dir/videos, or in results/trained/NAME/videos")
@@ -57,13 +49,11 @@ def add_flags(parser: Parser) -> None:
 
 def run(options: Namespace) -> None:
     """Evaluate, print the scores, and write ``evaluation.json``; or a line for each checkpoint of a run."""
-    if options.agent and options.base_dir:
-        raise UsageError("--agent and --base_dir exclude each other: an agent of a file plays, or that of a run")
     if options.agent and options.follow:
         raise UsageError("--agent and --follow exclude each other: an agent of a file is trained no more")
     find_modules(options)
-    agent_file = _agent_file(options.agent) if options.agent else None
-    base_dir = existing_run(options, "evaluate") if agent_file is None else _place_of(options.agent, agent_file)
+    file = agent_file(options)
+    base_dir = existing_run(options, "evaluate") if file is None else place_of_agent(options.agent, file)
     if options.render and options.video:
         raise UsageError("--render and --video exclude each other: a game is shown in a window or recorded")
     if options.follow and options.video:
@@ -72,23 +62,23 @@ def run(options: Namespace) -> None:
         refuse_without_display("--render", "record the episodes with --video, or leave --render out")
     mode = "human" if options.render else "rgb_array" if options.video else None
     bindings = render_bindings(mode) if mode else []
-    if agent_file is not None:
+    if file is not None:
         with usage_errors():
-            about = read_about(agent_file)
-    runner = build_runner(options, base_dir, bindings, agent_file)
+            about = read_about(file)
+    runner = build_runner(options, base_dir, bindings, file)
     if options.drawn:
         # An agent of the user's own has a name of its own in gin, which is known once it is made.
-        runner = build_runner(options, base_dir, [*bindings, f"{_drawing(runner)}.drawn_evaluation = True"], agent_file)
+        runner = build_runner(options, base_dir, [*bindings, f"{_drawing(runner)}.drawn_evaluation = True"], file)
     how = {"actions": "drawn"} if options.drawn else {}
     if options.follow:
         _follow(runner, base_dir, options.episodes, how)
         return
     videos = base_dir / "videos" if options.video else None
     with usage_errors():
-        agent = runner.trained_agent(agent_file)
+        agent = runner.trained_agent(file)
         if videos:
             runner.check_recordable()
-    if agent_file is not None:
+    if file is not None:
         print(_introduced(options.agent, about), flush=True)
         with suppress(OSError):  # reported below
             base_dir.mkdir(parents=True, exist_ok=True)
@@ -103,22 +93,6 @@ def run(options: Namespace) -> None:
         written = f"not written to {path} ({error.strerror})"
     print(f"{_in_words(facts)}; {written}{f', videos to {videos}' if videos else ''}")
     _tell_of_equal_ones(facts)
-
-
-def _agent_file(name: str) -> Path:
-    """Return the file of --agent."""
-    path = agent_path(name)
-    if os.path.isfile(path / CONFIG):
-        raise UsageError(f"--agent must be a {SUFFIX} file, or name an agent that ships, got a run: --base_dir {name}")
-    if not os.path.isfile(path) or not is_agent_file(path):
-        raise UsageError(no_such_agent("--agent", name))
-    return path
-
-
-def _place_of(name: str, path: Path) -> Path:
-    """Return where the evaluation of an agent's file is written: never beside the file, which may be installed."""
-    named = Path(name) if name in shipped_agents() else Path(path.stem)
-    return Path("results") / "trained" / named
 
 
 def _introduced(name: str, about: dict[str, Any]) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from argparse import Namespace
+from pathlib import Path
 
 import gin
 
 from async_wrappers.agents.cli.configuration import (
+    add_agent_flag,
     add_run_flags,
+    agent_file,
     build_runner,
     existing_run,
     find_modules,
     load_run,
+    place_of_agent,
     refuse_without_display,
     render_bindings,
 )
@@ -34,6 +38,7 @@ def add_flags(parser: Parser) -> None:
     fps = "frames per second for a person (the environment's)"
     parser.add_argument("--fps", type=at_least(1.0), metavar="FPS", help=fps)
     add_run_flags(parser, "directory of a run, whose agent plays")
+    add_agent_flag(parser)
 
 
 def run(options: Namespace) -> None:
@@ -41,10 +46,13 @@ def run(options: Namespace) -> None:
     find_modules(options, always=bool(options.player))
     if not options.dataset:
         raise UsageError("record needs --dataset: a new directory, or an id such as falling_blocks/human-v0")
-    if options.base_dir and options.player:
-        raise UsageError("--base_dir and --player exclude each other: a trained agent plays, or somebody else")
+    for flag in ("base_dir", "agent"):
+        if getattr(options, flag) and options.player:
+            raise UsageError(f"--{flag} and --player exclude each other: a trained agent plays, or somebody else")
+    file = agent_file(options)
     with usage_errors():
-        recording = _agents_recording(options) if options.base_dir else _players_recording(options)
+        trained = file or options.base_dir
+        recording = _agents_recording(options, file) if trained else _players_recording(options)
     try:
         written = recording()
     except KeyboardInterrupt:
@@ -52,10 +60,11 @@ def run(options: Namespace) -> None:
     print(dataset_summary(written, options.dataset))
 
 
-def _agents_recording(options: Namespace) -> Recording:
-    runner = build_runner(options, existing_run(options, "record"))
+def _agents_recording(options: Namespace, file: Path | None) -> Recording:
+    base_dir = existing_run(options, "record") if file is None else place_of_agent(options.agent, file)
+    runner = build_runner(options, base_dir, saved=file)
     length = {"episodes": options.episodes, "seed": runner.seed, "max_frames": runner.max_steps_per_episode}
-    return record_agent(runner.trained_agent(), runner.environment, options.dataset, **length)
+    return record_agent(runner.trained_agent(file), runner.environment, options.dataset, **length)
 
 
 def _players_recording(options: Namespace) -> Recording:

@@ -27,6 +27,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,13 +72,24 @@ class Journal:
         self.incarnations: Counter[int] = Counter()
         # With another number of hosts, one that belonged to another learner may be this one's.
         for each in sorted({path, *path.parent.glob("blocks*.jsonl")}):
-            text = each.read_text() if each.is_file() else ""
-            whole = text[: text.rfind("\n") + 1]
+            text = each.read_bytes() if each.is_file() else b""
+            whole = text[: text.rfind(b"\n") + 1]
             if each == path and whole != text:  # the last line was being written when the run was ended
-                os.truncate(path, len(whole.encode()))
+                os.truncate(path, len(whole))
+            damaged = 0
             for line in whole.splitlines():
-                facts = json.loads(line)
-                self.incarnations[facts["host"]] = max(self.incarnations[facts["host"]], facts["incarnation"] + 1)
+                try:
+                    facts = json.loads(line)
+                    self.incarnations[facts["host"]] = max(self.incarnations[facts["host"]], facts["incarnation"] + 1)
+                except (KeyError, TypeError, ValueError):
+                    damaged += 1
+            if damaged:
+                warnings.warn(
+                    f"{damaged} lines of {each} are damaged and left out: a host whose lines they are may play again "
+                    "with seeds that it has had",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         self._file = open(path, "a")  # noqa: SIM115  # closed by `close`
 
     def note(self, block: PlayedBlock, updates: int, learnt: bool) -> None:

@@ -80,6 +80,12 @@ class TestRecording:
         noop_frames = [*range(4), *range(5, len(shown), 2)]
         assert not shown.actions[noop_frames].any()  # it lives under its delay, and in between is the no-op
 
+    def test_an_agent_that_ships_is_recorded(self, call: Any, place: Path) -> None:
+        recorded = call("record", "--agent", "cartpole", "--dataset", "balanced", "--episodes", "1")
+        assert (recorded.code, recorded.out.splitlines()[0]) == (0, f"1 episodes, 500 frames in {place / 'balanced'}")
+        (shown,) = read_demonstrations("balanced")
+        assert shown.rewards.sum() == 500.0
+
     def test_the_same_seed_records_the_same(self, call: Any) -> None:
         for name in ("first", "second"):
             words = ("--player", "random", "--episodes", "1", "--seed", "7")
@@ -147,6 +153,12 @@ class TestRecording:
     [
         (["record", "--player", "random"], "record needs --dataset"),
         (["record", "--dataset", "x", "--player", "random", "--base_dir", "y"], "--base_dir and --player exclude"),
+        (["record", "--dataset", "x", "--player", "random", "--agent", "cartpole"], "--agent and --player exclude"),
+        (["record", "--dataset", "x", "--base_dir", "y", "--agent", "cartpole"], "--agent and --base_dir exclude"),
+        (
+            ["record", "--dataset", "x", "--agent", "cartpol"],
+            "--agent must be .*, got 'cartpol'; did you mean 'cartpole'",
+        ),
         (["record", "--gin_files", "mine.gin", "--dataset", "x", "--player", "man"], "player must be 'human'"),
         (["record", "--dataset", "x", "--base_dir", "no_run"], "record needs --base_dir with a run in it .*'no_run'"),
         (["import", "x.pkl"], "import needs --dataset"),

@@ -93,6 +93,18 @@ class TestResume:
             make(tmp_path, "dqn", "VectorRunner.num_envs = 8").run_experiment()
 
 
+def test_a_damaged_line_of_the_journal_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "metrics" / "blocks.jsonl"
+    path.parent.mkdir()
+    whole = [json.dumps({"host": host, "incarnation": 3}).encode() for host in (0, 1)]
+    path.write_bytes(b"\n".join([whole[0], b'{"host": 7', b"\xff\x00", b"[]", whole[1], b'{"host": 2, "incarn']))
+    with pytest.warns(RuntimeWarning, match=r"3 lines of .*blocks.jsonl are damaged and left out"):
+        opened = host_rounds.Journal(tmp_path)
+    opened.close()
+    assert opened.incarnations == {0: 4, 1: 4}
+    assert path.read_bytes().endswith(whole[1] + b"\n")  # the line that was being written is gone
+
+
 class TestFree:
     FREE = ("Hosts.mode = 'free'", "Hosts.block_length = 4")
 
