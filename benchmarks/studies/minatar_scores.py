@@ -7,6 +7,8 @@ trials without delay of the one in their closing tables. A game without such tri
 table has.
 
     python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE]
+
+Prints the tables of docs/results/minatar.md, one for each delay.
 """
 
 from __future__ import annotations
@@ -79,8 +81,27 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     return rows
 
 
+def tables_in_words(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return a table in Markdown for each delay: a row for each game, and a column for each way."""
+    blocks = []
+    for delay in sorted({int(str(row["delay"])) for row in rows if "way" in row}):
+        of = {(row["game"], row["way"]): row for row in rows if row.get("delay") == delay}
+        ways = [way for way in WAYS if any(key[1] == way for key in of)]
+        lines = [["delay " + str(delay), *ways], ["---"] * (len(ways) + 1)]
+        for game in MINATAR_GAMES:
+            cells = [_cell(of[game, way]) if (game, way) in of else "" for way in ways]
+            lines.append([f"`{game}`", *cells])
+        blocks.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(blocks)
+
+
+def _cell(row: Mapping[str, object]) -> str:
+    mean, low, high = (float(str(row[name])) for name in ("mean", "low", "high"))
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+
+
 def main() -> None:
-    """Write the table, and print how many of its rows there are."""
+    """Write the table, print how many of its rows there are, and the rows in words."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="results.csv of the sweep")
     parser.add_argument("--output", type=Path, default=TABLE, help="the table that comes with the package")
@@ -94,7 +115,8 @@ def main() -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text_atomically(arguments.output, text.getvalue())
-    print(f"{arguments.output}: {sum('way' in row for row in rows)} of 45 rows")
+    print(f"{arguments.output}: {sum('way' in row for row in rows)} of 45 rows\n")
+    print(tables_in_words(rows))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_the_table_has_the_means_that_plot_draws(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = tmp_path / "scores.csv"
     monkeypatch.setattr(sys, "argv", ["minatar_scores", str(results), "--output", str(made)])
@@ -63,6 +63,9 @@ def test_the_table_has_the_means_that_plot_draws(
     assert found.ours("breakout", "core at release", 2) is None
     assert found.random["breakout"] == 0.5  # of the trials without delay
     assert found.random["freeway"] == read_reference().random["freeway"]
+    printed = capsys.readouterr().out
+    assert "| delay 2 | sequential | asynchronous | chunks |\n| --- | --- | --- | --- |\n" in printed
+    assert "| `asterix` | 8.0 [7.0, 9.0] | " in printed
 
 
 def test_a_game_without_finished_trials_keeps_its_random_player(results: Path) -> None:
