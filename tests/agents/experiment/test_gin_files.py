@@ -169,7 +169,8 @@ def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     kind = "vtrace" if "minatar" in name else Path(name).parent.name
     few += ("Hosts.engine = 'local'",) if "hosts" in name else ()  # processes take seconds to start
     few += TINY.get(kind, ("VectorRunner.replay_ratio = 1.0",))
-    frames = 200 if "vtrace/cartpole" in name or "minatar" in name else 40  # a decision may span many
+    many = ("vtrace/cartpole", "vtrace/boxing", "minatar")
+    frames = 200 if any(each in name for each in many) else 40  # a decision may span many
     short = ("Runner.num_iterations = 1", f"Runner.training_steps = {frames}")
     small = ("DQNAgent.min_replay_history = 20", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     ends = ("Runner.evaluation_steps = 0", "Runner.report_episodes = 1", "Runner.max_steps_per_episode = 100")
