@@ -66,6 +66,7 @@ def test_an_agent_of_minatar_is_recorded_in_the_working_directory(place: Path, c
     assert (told.code, told.err) == (0, "")
     folder = place / "results" / "trained" / "minatar" / "breakout"
     assert told.out.endswith("evaluation.json, videos to results/trained/minatar/breakout/videos\n")
+    assert call("evaluate", "--agent", "./minatar/breakout/", *words).out.endswith("minatar/breakout/evaluation.json\n")
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "videos"]
     assert [path.name for path in (folder / "videos").iterdir()] == ["evaluation-episode-0.mp4"]
 
