@@ -121,7 +121,8 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
         texts: Axes, such as ``"RealtimeDelay.delay = 0, 8"``, and names of arms; without any, points of all arms.
 
     Raises:
-        ConfigError: An axis that cannot be read, or that no point has a value of, or no point has all of them.
+        ConfigError: A text that is no axis and no arm, a key that no point binds, an axis that no point has a value of,
+            or no point has all of them.
     """
     named = dict.fromkeys(filter(None, (point.arm for point in points)))
     arms = {text for text in texts if text in named}
@@ -136,8 +137,8 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
     axes = [parse_axis(text) for text in given]
     for axis, text in zip(axes, given, strict=True):
         if unknown := [key for key in axis.keys if key not in keys]:
-            there = f"{', '.join(keys)}{_closest(unknown[0], keys)}"
-            raise ConfigError(f"only {text!r}: no point of this grid binds {unknown[0]}, they bind {there}")
+            bound = f"{', '.join(keys)}{_closest(unknown[0], keys)}"
+            raise ConfigError(f"only {text!r}: no point of this grid binds {unknown[0]}, they bind {bound}")
         if not any(_has(point, axis) for point in points):
             values = {tuple(point.bindings.get(key) for key in axis.keys) for point in points}
             there = sorted(", ".join(map(str, each)) for each in values)
