@@ -31,7 +31,7 @@ from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
-from async_wrappers.printing import in_pipeline, let_all_be_printed
+from async_wrappers.printing import OwnCodeFailed, in_one_line, in_pipeline, let_all_be_printed, own_traceback
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
 SERVED_AT = "tcp://127.0.0.1:5555"
@@ -56,17 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 where `probe` cannot tell the delay, or 130 where Ctrl-C has ended `score`.
 
     Raises:
-        SystemExit: A usage error, with code 2 and one line on standard error.
+        SystemExit: A usage error, with code 2 and one line on standard error, below the traceback of an error that
+            the user's own code has raised.
     """
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
         for flag in ("json", "csv", "picture"):
-            _refuse_no_directory(f"--{flag}", getattr(options, flag, None))
+            _refuse_unwritable(f"--{flag}", getattr(options, flag, None))
         return COMMANDS[options.command](options) or 0
     except BrokenPipeError:  # the reader of the output has ended, which is no usage error
         raise
     except (ValueError, OSError, DependencyNotInstalled) as error:
+        if isinstance(error, OwnCodeFailed) and error.__cause__ is not None:
+            print(own_traceback(error.__cause__), end="", file=sys.stderr)
         parser.exit(2, f"{parser.prog} {options.command}: {error}\n")
 
 
@@ -421,12 +424,14 @@ def _score(options: argparse.Namespace) -> int:
         words = f"after {played[-1].game} at delay {played[-1].delay}" if played else "no game was played to its end"
         print(f"\ninterrupted: {words}", file=sys.stderr)
         return 130
-    if options.csv is not None:
-        found.to_csv(options.csv)
     facts = json.dumps({"policy": options.policy, **found.to_dict()}, indent=1, allow_nan=False)
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(facts + "\n", encoding="utf-8")
-    print(facts if options.json == "-" else found)
+    try:
+        if options.csv is not None:
+            found.to_csv(options.csv)
+        if options.json not in (None, "-"):
+            Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    finally:  # a full disk does not take the table too
+        print(facts if options.json == "-" else found)
     return 0
 
 
@@ -440,10 +445,17 @@ def _convert(options: argparse.Namespace) -> None:
     print(f"{done.episodes} episodes, {done.frames} frames: {done.path}")
 
 
-def _refuse_no_directory(flag: str, file: str | None) -> None:
+def _refuse_unwritable(flag: str, file: str | None) -> None:
     """Refuse a file that cannot be written, before what it is to hold takes its time."""
-    if file not in (None, "-") and not Path(str(file)).absolute().parent.is_dir():
+    if file in (None, "-"):
+        return
+    path = Path(str(file)).absolute()
+    if not path.parent.is_dir():
         raise ValueError(f"{flag} must be a file in a directory that exists, got {file!r}")
+    if path.is_dir():
+        raise ValueError(f"{flag} must be a file, got the directory {file!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{flag} must be a file that can be written, got {file!r}")
 
 
 def _doctor(options: argparse.Namespace) -> None:
@@ -493,15 +505,20 @@ def _function(flag: str, name: str, example: str) -> Callable[..., Any]:
     """Return the function that MODULE:FUNCTION names; modules of the working directory count."""
     module, _, attribute = name.partition(":")
     wanted = f"{flag} must name a function, such as {example}, got {name!r}"
-    if not module or not attribute:
+    if not module or module.startswith(".") or not attribute:
         raise ValueError(wanted)
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
         found: Any = import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise ValueError(f"{wanted}: {error}") from None
+        raise OwnCodeFailed(f"{wanted}, and importing {module} raised {in_one_line(error)}") from error
+    try:
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except AttributeError as error:
         raise ValueError(f"{wanted}: {error}") from None
     if not callable(found):
         raise ValueError(f"{wanted}: {found!r:.100}")

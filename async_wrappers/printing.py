@@ -1,17 +1,43 @@
-"""What a command prints: in any encoding, and into a pipe whose reader may go."""
+"""What a command prints: in any encoding, into a pipe whose reader may go, and of an error in the user's own code."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import TextIO
 
-__all__ = ["in_pipeline", "let_all_be_printed"]
+__all__ = ["OwnCodeFailed", "in_one_line", "in_pipeline", "let_all_be_printed", "own_traceback"]
+
+# Where the calls lie that lead to the user's code: this package, and Python's import.
+_HERE, _IMPORT = os.path.dirname(__file__), os.path.dirname(importlib.__file__)
+_LEADING = (os.path.join(_HERE, ""), os.path.join(_IMPORT, ""), "<frozen")
+
+
+class OwnCodeFailed(ValueError):
+    """Code of the user's own raised an error, which is the cause of this one."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return an error's kind and the first line of its message, without a full stop."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return an error's traceback from the first call that is the user's; empty if the user's code was not reached."""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_code.co_filename.startswith(_LEADING):
+        entry = entry.tb_next
+    if entry is None and not isinstance(error, SyntaxError):  # which names its file and line itself
+        return ""
+    return "".join(traceback.format_exception(type(error), error, entry))
 
 
 def let_all_be_printed() -> None:

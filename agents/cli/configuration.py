@@ -212,8 +212,8 @@ def agent_file(options: Namespace) -> Path | None:
 
 def place_of_agent(name: str, path: Path) -> Path:
     """Return where what an agent's file plays is written: never beside the file, which may be installed."""
-    named = Path(name) if name in shipped_agents() else Path(path.stem)
-    return Path("results") / "trained" / named
+    plain = Path(name).as_posix()
+    return Path("results") / "trained" / (plain if plain in shipped_agents() else path.stem)
 
 
 def new_or_existing_dir(options: Namespace) -> Path:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from argparse import Namespace
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,23 @@ def run(options: Namespace) -> None:
             runner.check_recordable()
     if file is not None:
         print(_introduced(options.agent, about), flush=True)
-        with suppress(OSError):  # reported below
-            base_dir.mkdir(parents=True, exist_ok=True)
+        if videos:
+            try:
+                base_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"--video writes to {videos}, and {error.filename} cannot be made ({error.strerror}): work in "
+                    "another directory, or leave --video out"
+                ) from None
     facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos)) | how
     path = base_dir / "evaluation.json"
     written = f"written to {path}"
     try:
+        if file is not None:
+            base_dir.mkdir(parents=True, exist_ok=True)
         write_text_atomically(path, json.dumps(facts, indent=1) + "\n")
     except OSError as error:
-        if error.errno not in NOT_WRITABLE:
+        if error.errno not in (*NOT_WRITABLE, errno.EEXIST, errno.ENOTDIR):
             raise
         written = f"not written to {path} ({error.strerror})"
     print(f"{_in_words(facts)}; {written}{f', videos to {videos}' if videos else ''}")

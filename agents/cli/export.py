@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from argparse import Namespace
@@ -57,6 +58,7 @@ def run(options: Namespace) -> None:
         raise UsageError(
             f"--{given[0]} must be left out for a file that ends in {output.suffix}, got {options.output!r}"
         )
+    _refuse_unwritable(output)
     if output.suffix == SUFFIX:
         _ship(options, base_dir, output)
         return
@@ -76,6 +78,15 @@ def run(options: Namespace) -> None:
         f"written to {' and '.join(map(str, found.files))}: the same actions as the agent's on {shown}{ties}, the "
         f"largest difference of a value is {found.difference:.1e}{rounded}"
     )
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Refuse a file that cannot be written, before episodes are played for it; missing directories are made."""
+    above = next(each for each in output.absolute().parents if os.path.lexists(each))
+    if not above.is_dir():
+        raise UsageError(f"--output must be a file in a directory, got {str(output)!r}: {above} is none")
+    if not os.access(above, os.W_OK):
+        raise UsageError(f"--output must be a file that can be written, got {str(output)!r}: {above} is read-only")
 
 
 def _ship(options: Namespace, base_dir: Path, output: Path) -> None:

@@ -21,7 +21,7 @@ from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, progra
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.experiment.gin_text import PACKAGE
-from async_wrappers.agents.experiment.unread import Unread
+from async_wrappers.agents.experiment.unread import Unread, given_in
 from async_wrappers.agents.sweep.grid import draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import run_sweep
@@ -97,6 +97,7 @@ def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:
     # The plan's own bindings and modules were named on this command line, and have to be named or trusted again.
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     words += [word for axis in options.only for word in ("--only", axis)]
+    words += ["--retry-failed"] if options.retry_failed else []
     words += ["--trust"] if options.trust or _names_code(plan) else []
     return f"{done} of {len(trials)} trials are done in {base_dir}; to go on: python train.py sweep {shlex.join(words)}"
 
@@ -163,12 +164,26 @@ def _settings(options: Namespace) -> Sweep:
     return settings
 
 
+def _refuse_outdone(options: Namespace, plan: SweepPlan) -> None:
+    """Refuse a binding of the command line that has no effect, as every point of the grid binds the same."""
+    everywhere = set.intersection(*({".".join(key.split(".")[-2:]) for key in each.bindings} for each in plan.points))
+    for text in options.gin_bindings:
+        for given in given_in(text, f"--gin_bindings {text!r}", from_file=False):
+            if given.name in everywhere and "/" not in text:
+                raise UsageError(
+                    f"{given.source}: every point of the grid binds {given.name}, and wins: leave it out, or name some "
+                    "points with --only (--allow_unread accepts it)"
+                )
+
+
 def _check_points(options: Namespace, plan: SweepPlan, *, new: bool) -> None:
     """Refuse a sweep that cannot run as intended, before anything runs.
 
     The experiments of some points, which together have every value, are built, so that a wrong value is refused at
     once. In a new sweep each binding must be read by one of the points at least.
     """
+    if new and not options.allow_unread:
+        _refuse_outdone(options, plan)
     built: set[tuple[str, str]] = set()
     read: set[str] = set()
     unread: dict[str, Unread] = {}

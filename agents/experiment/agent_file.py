@@ -124,8 +124,9 @@ def read_about(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is damaged, or no agent's file.
     """
+    text = _texts(path)["about"]
     with refuse_damage(path, _REMEDY):
-        about: dict[str, Any] = json.loads(_texts(path)["about"])
+        about: dict[str, Any] = json.loads(text)
         return about
 
 

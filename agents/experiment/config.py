@@ -350,7 +350,11 @@ def _one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[None]:
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:  # a module that a file imports raises what it likes
-        raise ConfigError(f"{_where(source, str(error))}: {_sentence(error, known)}") from None
+        sentence = _sentence(error, known)
+        # The sentence about an agent's file begins with its name.
+        raise ConfigError(
+            sentence if sentence.startswith(f"{source} ") else f"{_where(source, str(error))}: {sentence}"
+        ) from None
     finally:
         logging.disable(logging.NOTSET)
 

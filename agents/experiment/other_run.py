@@ -75,7 +75,9 @@ def trained_agent(
     trust: bool = False,
 ) -> tuple[Agent, gym.Env[Any, Any]]:
     """Return the agent of a run, in evaluation, and its environment; see `async_wrappers.agents.load.load_agent`."""
-    path = agent_path(path)
+    if isinstance(gin_bindings, str):
+        raise ValueError(f"gin_bindings must be a list, such as ['RealtimeDelay.delay = 4'], got {gin_bindings!r}")
+    given, path = path, agent_path(path)
     if not os.path.exists(path):
         raise ValueError(no_such_agent("base_dir", path, f"a run's directory (with a {CONFIG}) or checkpoint, "))
     base_dir, checkpoint = (path.parent.parent, path) if path.is_file() else (path, None)
@@ -83,7 +85,7 @@ def trained_agent(
     if is_agent_file(path) and path.is_file():  # which has both, and no directory
         base_dir, saved = path.with_suffix(""), path
     if not saved.is_file():
-        raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
+        raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(given)!r}")
     add_places(own_places(saved, [], gin_bindings, (), trust=trust))
     with other_run(base_dir, None, gin_bindings, saved=saved, trust=trust) as runner:
         agent: Agent = runner.trained_agent(checkpoint)

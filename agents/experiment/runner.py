@@ -8,6 +8,7 @@ environment, which are the agent's steps where nothing delays it.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from absl import logging
 from async_wrappers.agents.acting.effect import report_effect
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.experiment.agent_file import agent_path
+from async_wrappers.agents.experiment.agent_file import agent_path, no_such_agent
 from async_wrappers.agents.experiment.checkpoint import (
     Checkpointer,
     compute_of,
@@ -258,7 +259,11 @@ class Runner:
             return True
         checkpointer.check_beginning(refused)
         if self.initial_checkpoint is not None:
-            initial = newest_bundle(agent_path(self.initial_checkpoint))
+            path = agent_path(self.initial_checkpoint)
+            if not os.path.exists(path):
+                places = "a run's directory or one of its checkpoints, "
+                raise ValueError(no_such_agent("Runner.initial_checkpoint", self.initial_checkpoint, places))
+            initial = newest_bundle(path)
             load_policy(self.agent, *initial)
             if self.initial_optimizer:
                 load_optimizer(self.agent, *initial)

@@ -22,6 +22,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import accumulate, pairwise, product
 from typing import Any
 
@@ -120,13 +121,24 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
         texts: Axes, such as ``"RealtimeDelay.delay = 0, 8"``, and names of arms; without any, points of all arms.
 
     Raises:
-        ConfigError: An axis that cannot be read, or that no point has a value of, or no point has all of them.
+        ConfigError: A text that is no axis and no arm, a key that no point binds, an axis that no point has a value of,
+            or no point has all of them.
     """
-    arms = {text for text in texts if text in {point.arm for point in points}}
+    named = dict.fromkeys(filter(None, (point.arm for point in points)))
+    arms = {text for text in texts if text in named}
+    keys = dict.fromkeys(key for point in points for key in point.bindings)
     points = [point for point in points if point.arm in arms] if arms else points
     given = [text for text in texts if text not in arms]
+    for text in given:
+        if "=" not in text:
+            close = _closest(text.strip(), named)
+            arms_here = f" or the name of an arm ({', '.join(named)})" if named else ""
+            raise ConfigError(f"only {text!r}: it reads 'RealtimeDelay.delay = 1, 8'{arms_here}{close}")
     axes = [parse_axis(text) for text in given]
     for axis, text in zip(axes, given, strict=True):
+        if unknown := [key for key in axis.keys if key not in keys]:
+            bound = f"{', '.join(keys)}{_closest(unknown[0], keys)}"
+            raise ConfigError(f"only {text!r}: no point of this grid binds {unknown[0]}, they bind {bound}")
         if not any(_has(point, axis) for point in points):
             values = {tuple(point.bindings.get(key) for key in axis.keys) for point in points}
             there = sorted(", ".join(map(str, each)) for each in values)
@@ -135,6 +147,11 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
     if not chosen:
         raise ConfigError(f"only {' and '.join(map(repr, texts))}: no point of this grid has values of all of them")
     return chosen
+
+
+def _closest(word: str, words: Iterable[str]) -> str:
+    close = get_close_matches(word, list(words), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def parse_axis(text: str) -> Axis:

@@ -40,6 +40,7 @@ __all__ = [
     "read_rows",
     "read_subject",
     "results_in",
+    "seconds_of",
     "write_manifest",
     "write_results",
     "write_to_trackers",
@@ -69,6 +70,12 @@ def _metrics(directory: Path) -> dict[str, Any]:
     with refuse_damage(path, "remove it, and let the sweep run that trial again"):
         facts = json.loads(path.read_text(encoding="utf-8"))
         return {**facts["metrics"], "seconds": facts["seconds"]}
+
+
+def seconds_of(directory: Path) -> float:
+    """Return how long a finished trial took."""
+    seconds: float = _metrics(directory)["seconds"]
+    return seconds
 
 
 def _rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:

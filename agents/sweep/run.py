@@ -30,6 +30,7 @@ from async_wrappers.agents.sweep.results import (
     check_parquet,
     check_wandb,
     results_in,
+    seconds_of,
     write_manifest,
     write_results,
     write_to_trackers,
@@ -259,7 +260,7 @@ def forget_replay(base_dir: Path) -> None:
 
 def estimated_seconds(base_dir: Path, trials: int, jobs: int | None, trial_seconds: float | None) -> float | None:
     """Return how long `trials` more will take: by the trials that have finished, else by `trial_seconds`, if known."""
-    done = [json.loads(path.read_text())["seconds"] for path in (base_dir / "trials").glob(f"*/{RESULT}")]
+    done = [seconds_of(path.parent) for path in (base_dir / "trials").glob(f"*/{RESULT}")]
     each = sum(done) / len(done) if done else trial_seconds
     return None if each is None or jobs is None else each * trials / min(jobs, max(trials, 1))
 

@@ -37,6 +37,7 @@ from async_wrappers.analysis.regret import AGENT_METHODS, RESAMPLES, Estimate, a
 from async_wrappers.checks import choice, function, whole, whole_frames
 from async_wrappers.envs.minatar import MINATAR_GAMES, create_minatar_environment, find_minatar_game
 from async_wrappers.files import refuse_damage, write_text_atomically
+from async_wrappers.printing import OwnCodeFailed, in_one_line
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = [
@@ -299,20 +300,21 @@ def score_policy(
     Raises:
         ValueError: An argument is out of range; `make_policy` cannot be called with these names, fails, or returns no
             policy; a wrapper does not fit; or the policy raises an error or gives an action outside the action space.
+            An error of the user's code is the cause of this one.
         DependencyNotInstalled: The extra `minatar` is missing.
     """
     wanted = _wanted(make_policy)
-    if isinstance(games, str) or not games:
-        raise ValueError(f"games must be a list of one game or more, such as ['breakout'], got {games!r}")
-    if isinstance(delays, int) or not len(delays):
-        raise ValueError(f"delays must be a list of one number of frames or more, such as [0, 2, 8], got {delays!r}")
-    names = list(dict.fromkeys(map(find_minatar_game, games)))
-    frames = list(dict.fromkeys(whole_frames("delays", delay) for delay in delays))
+    names = list(dict.fromkeys(map(find_minatar_game, _several("games", games, "one game or more", "['breakout']"))))
+    given = _several("delays", delays, "one number of frames or more", "[0, 2, 8]")
+    frames = list(dict.fromkeys(whole_frames("delays", delay) for delay in given))
     choice("way", way, PLAYED)
     seed = whole("seed", seed, 0)
     seeds = episode_seeds(seed, whole("episodes", episodes, 1))
+    wrappers = _several("wrappers", wrappers, "functions", "[gymnasium.wrappers.FlattenObservation]", least=0)
     for wrapper in wrappers:
         function("wrappers", wrapper, "wraps the delayed environment")
+    if progress is not None:
+        function("progress", progress, "is called with each score")
     reference = read_reference()
     played: list[GameScore] = []
     made: dict[tuple[Any, ...], Any] = {}
@@ -335,6 +337,17 @@ def score_policy(
         if progress is not None:
             progress(played[-1])
     return MinAtarScores(way, default_action, seed, tuple(played), reference)
+
+
+def _several(name: str, values: Any, words: str, example: str, least: int = 1) -> list[Any]:
+    """Return the values of a list, a tuple or an array; a text or a single value is refused."""
+    try:
+        found = None if isinstance(values, str) else list(values)
+    except TypeError:
+        found = None
+    if found is None or len(found) < least:
+        raise ValueError(f"{name} must be a list of {words}, such as {example}, got {values!r}")
+    return found
 
 
 def interquartile_mean(values: Any) -> Any:
@@ -395,7 +408,7 @@ def _environment(
             if isinstance(env, gym.Env):
                 shows_realtime = "realtime" in env.reset(seed=0)[1]
         except Exception as error:
-            raise ValueError(f"{where}raised {_first_line(error)}") from error
+            raise OwnCodeFailed(f"{where}raised {in_one_line(error)}") from error
         if not isinstance(env, gym.Env):
             raise ValueError(f"{where}returned {_short(env)}, which is no gymnasium.Env")
         if not shows_realtime:
@@ -432,7 +445,7 @@ def _made(make_policy: Callable[..., Any], arguments: Mapping[str, Any], game: s
     try:
         policy = make_policy(**arguments)
     except Exception as error:
-        raise ValueError(f"{where}, and {_named(make_policy)!r} raised {_first_line(error)}") from error
+        raise OwnCodeFailed(f"{where}, and {_named(make_policy)!r} raised {in_one_line(error)}") from error
     # By a method of each kind that no text, array or dict has.
     plays = any(callable(getattr(policy, name, None)) for name in ("predict", "act", "release", AGENT_METHODS[0]))
     if isinstance(policy, type) or not (plays or callable(policy)):
@@ -507,9 +520,9 @@ class _Match:
         try:
             return method(*arguments)
         except Exception as error:
-            raise ValueError(
+            raise OwnCodeFailed(
                 f"the policy for {self.game} at delay {self.delay} must answer observations of "
-                f"{self._env.observation_space}, and raised {_first_line(error)}: wrap the environment as in training "
+                f"{self._env.observation_space}, and raised {in_one_line(error)}: wrap the environment as in training "
                 "(wrappers, or --wrapper), or make a policy for each game and delay"
             ) from error
 
@@ -573,11 +586,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows]
     return [lines[0], f"|{'|'.join('-' * (width + 2) for width in widths)}|", *lines[1:]]
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def _named(function: Any) -> str:

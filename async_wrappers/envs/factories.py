@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.checks import whole
+from async_wrappers.checks import flag, whole
 from async_wrappers.extras import needs_extra
 
 __all__ = [
@@ -155,9 +155,10 @@ def wrap(env: gym.Env[Any, Any], clip_rewards: bool, wrappers: Sequence[Wrapper]
     """Return `env` wrapped: reward clipping innermost, then `wrappers` in the order given, the first one innermost.
 
     Raises:
+        ValueError: `clip_rewards` is neither True nor False.
         TypeError: `wrappers` is not a list of callables (in gin: ``wrappers = [@AppliedActions, @RealtimeDelay]``).
     """
-    made: gym.Env[Any, Any] = wrapped(ClipReward(env) if clip_rewards else env, wrappers)
+    made: gym.Env[Any, Any] = wrapped(ClipReward(env) if flag("clip_rewards", clip_rewards) else env, wrappers)
     return made
 
 

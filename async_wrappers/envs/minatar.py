@@ -9,6 +9,7 @@ need; `MinAtarEnv` lists it.
 from __future__ import annotations
 
 import colorsys
+import operator
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete
 
-from async_wrappers.checks import number, whole
+from async_wrappers.checks import choice, flag, number, whole
 from async_wrappers.envs.factories import Wrapper, wrap
 from async_wrappers.extras import extra
 
@@ -78,7 +79,7 @@ class MinAtarEnv(gym.Env[Any, Any]):
             raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
         self._sticky = number("sticky_probability", sticky_probability, "a share from 0 to 1", lambda p: 0 <= p <= 1)
         self.render_mode = render_mode
-        self._game: Any = _game_module(name).Env(ramping=difficulty_ramping)
+        self._game: Any = _game_module(name).Env(ramping=flag("difficulty_ramping", difficulty_ramping))
         self._actions: list[int] = self._game.minimal_action_set()
         height, width, channels = self._game.state_shape()
         self.action_space = Discrete(len(self._actions))
@@ -105,10 +106,14 @@ class MinAtarEnv(gym.Env[Any, Any]):
         Raises:
             ValueError: No such action.
         """
-        if not 0 <= action < len(self._actions):
+        try:
+            place = operator.index(action)
+        except TypeError:  # 1.5 is no action, nor is an array of one
+            place = -1
+        if not 0 <= place < len(self._actions):
             raise ValueError(f"action must be in 0..{len(self._actions) - 1}, got {action!r}")
         if self._game.random.rand() >= self._sticky:
-            self._last_action = self._actions[int(action)]
+            self._last_action = self._actions[place]
         reward, terminated = self._game.act(self._last_action)
         return self._observed(), float(reward), bool(terminated), False, {}
 
@@ -155,6 +160,7 @@ def create_minatar_environment(
     name = find_minatar_game(game)
     if max_episode_steps is not None:
         whole("max_episode_steps", max_episode_steps, 1, unit="frames", or_none=True)
+    choice("render_mode", render_mode, ("rgb_array", "human", None))
     with warnings.catch_warnings():
         # Gymnasium warns that its wrapper shows the window, which is what is asked for here.
         warnings.filterwarnings("ignore", ".*'human' rendering")

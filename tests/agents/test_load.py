@@ -101,6 +101,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         load_agent(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"^base_dir must hold a run \(a config.gin\), got '.*'$"):
         load_agent(tmp_path)
+    (tmp_path / "no_agent.py").touch()
+    with pytest.raises(ValueError, match=r"^base_dir must hold a run \(a config.gin\), got '.*no_agent.py'$"):
+        load_agent(tmp_path / "no_agent.py")
 
 
 def test_a_run_without_a_good_checkpoint_is_refused(run: tuple[Path, list[Any]]) -> None:
@@ -136,3 +139,5 @@ def test_a_wrong_binding_is_refused_in_one_sentence(run: tuple[Path, list[Any]])
         ConfigError, match=r"^--gin_bindings 'RealtimeDelay.delays = 7': RealtimeDelay has no parameter"
     ):
         load_agent(run[0], ["RealtimeDelay.delays = 7"])
+    with pytest.raises(ValueError, match=r"^gin_bindings must be a list, .*, got 'RealtimeDelay.delay = 7'$"):
+        load_agent(run[0], "RealtimeDelay.delay = 7")

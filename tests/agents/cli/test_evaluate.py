@@ -66,8 +66,23 @@ def test_an_agent_of_minatar_is_recorded_in_the_working_directory(place: Path, c
     assert (told.code, told.err) == (0, "")
     folder = place / "results" / "trained" / "minatar" / "breakout"
     assert told.out.endswith("evaluation.json, videos to results/trained/minatar/breakout/videos\n")
+    assert call("evaluate", "--agent", "./minatar/breakout/", *words).out.endswith("minatar/breakout/evaluation.json\n")
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "videos"]
     assert [path.name for path in (folder / "videos").iterdir()] == ["evaluation-episode-0.mp4"]
+
+
+def test_an_agent_that_ships_plays_where_nothing_can_be_written(place: Path, call: Any) -> None:
+    (place / "results").touch()
+    words = ("evaluate", "--agent", "cartpole", "--episodes", "1", "--gin_bindings", "Runner.max_steps_per_episode = 9")
+    told = call(*words)
+    assert (told.code, told.err) == (0, "")
+    assert told.out.endswith("not written to results/trained/cartpole/evaluation.json (Not a directory)\n")
+    pytest.importorskip("moviepy")
+    assert re.fullmatch(
+        r"--video writes to results/trained/cartpole/videos, and results/trained\S* cannot be made \(Not a "
+        r"directory\): work in another directory, or leave --video out",
+        refused(call(*words, "--video")),
+    )
 
 
 def test_an_agent_of_a_file_is_evaluated_and_its_mistakes_are_told(place: Path, call: Any) -> None:

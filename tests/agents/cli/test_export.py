@@ -79,3 +79,8 @@ def test_a_trained_run_is_written_as_a_file_that_others_play(
     sentence = refused(call("export", "--base_dir", "other", "--trust", "--output", "a.safetensors"))
     assert sentence == "an agent that learns can be exported, got RandomAgent in other"
     assert not (place / "a.safetensors").exists()
+    for name in ("a.safetensors", "a.onnx"):
+        sentence = refused(call("export", "--base_dir", "other", "--trust", "--output", f"mine.gin/there/{name}"))
+        assert sentence == (
+            f"--output must be a file in a directory, got 'mine.gin/there/{name}': {place / 'mine.gin'} is none"
+        )

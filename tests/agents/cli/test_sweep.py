@@ -158,6 +158,8 @@ def test_an_interrupted_sweep_says_how_to_go_on(
     done = call("sweep", "--gin_files", short, "--base_dir", "s", "--jobs", "2")
     command = "python train.py sweep --base_dir s --jobs 2 --trust"
     assert (done.code, done.err) == (130, f"\ninterrupted: 0 of 3 trials are done in s; to go on: {command}\n")
+    done = call("sweep", "--base_dir", "s", "--retry-failed", "--jobs", "2", "--trust")
+    assert done.err.endswith("to go on: python train.py sweep --base_dir s --jobs 2 --retry-failed --trust\n")
 
 
 @pytest.mark.usefixtures("fork_trials")
@@ -233,6 +235,14 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
         (
             ["--grid", "RealtimeDelay.delay = 1, 2", "--gin_bindings", "C51Agent.vmax = 1.0"],
             "--gin_bindings 'C51Agent.vmax = 1.0': nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'",
+        ),
+        (
+            ["--grid", "RealtimeDelay.delay = 1, 2", "--gin_bindings", "RealtimeDelay.delay = 4"],
+            "--gin_bindings 'RealtimeDelay.delay = 4': every point of the grid binds RealtimeDelay.delay, and wins: ",
+        ),
+        (
+            ["--grid", "RealtimeDelay.delay = 1, 2", "--only", "RealtimeDelay.dely = 1"],
+            "no point of this grid binds RealtimeDelay.dely, they bind RealtimeDelay.delay; did you mean 'RealtimeD",
         ),
         (["--gin_bindings", "Sweep.grd = 1"], "Sweep has no parameter 'grd'; did you mean Sweep.grid"),
         (["--gin_bindings", "Sweep.seeds = 0"], "Sweep.seeds must be a whole number >= 1, got 0"),

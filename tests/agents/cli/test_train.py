@@ -379,7 +379,7 @@ class TestExitCodes:
             (["create_runner.schedule = 'train'"], "create_runner.schedule must be one of"),
             (["Runner.training_steps = 0"], "Runner.training_steps must be >= 1 frame, got 0"),
             (["Runner.create_environment_fn = %gin.REQUIRED"], "create_environment_fn"),
-            (["Runner.initial_checkpoint = 'nowhere'"], "nowhere"),
+            (["Runner.initial_checkpoint = 'cartpol'"], "got 'cartpol'; did you mean 'cartpole'?"),
             (["Runner.initial_checkpoint = 'mine.gin'"], "mine.gin"),
             (["DQNAgent.stack_size = 0"], "stack_size must be >= 1"),
             (["DQNAgent.stack_size = 'four'"], "stack_size|DQNAgent"),

@@ -241,7 +241,20 @@ def test_a_file_that_is_none_is_refused_in_one_sentence(file: Path, tmp_path: Pa
     damage(path)
     with pytest.raises(ValueError, match=message) as caught:
         load_agent(path)
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value) and str(caught.value).count(str(path)) == 1
+
+
+@pytest.mark.parametrize("kind", ["empty", "a text too few", "another format", "others' weights", "a text file"])
+def test_what_a_file_tells_is_refused_in_the_same_sentence(file: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "agent.safetensors"
+    path.write_bytes(file.read_bytes())
+    damage, message = DAMAGE[kind]
+    damage(path)
+    with pytest.raises(ValueError, match=message) as of_the_agent:
+        read_agent(path)
+    with pytest.raises(ValueError, match=message) as of_its_texts:
+        read_about(path)
+    assert str(of_its_texts.value) == str(of_the_agent.value)
 
 
 def test_a_file_of_another_network_is_refused_with_what_differs(file: Path) -> None:

@@ -248,6 +248,11 @@ class TestRefusals:
         refuses("delays must be >= 0 frames, got -1", make, delays=[0, -1])
         refuses("delays must be a whole number of frames .*, got 1.5", make, delays=[1.5])
         refuses(r"delays must be a list of one number of frames or more, .*, got 2", make, delays=2)
+        refuses(r"delays must be a list of one number of frames or more, .*, got 2.0", make, delays=2.0)
+        refuses("delays must be a list of one number of frames or more, .*, got None", make, delays=None)
+        refuses("games must be a list of one game or more, such as .*, got 5", make, games=5)
+        refuses("wrappers must be a list of functions, such as .*Flatten", make, wrappers=FlattenObservation)
+        refuses("progress must be a function that is called with each score, got 3", make, progress=3)
         refuses("way must be 'asynchronous' or 'sequential', got 'chunks'", make, way="chunks")
         refuses("episodes must be a whole number >= 1, got 0", make, episodes=0)
         refuses("seed must be a whole number >= 0, got -1", make, seed=-1)
@@ -364,6 +369,9 @@ def flat(env):
     assert env.observation_space.shape == (400,)
     return lambda observation: 0
 
+def raising():
+    return lambda observation: [][3]
+
 thing = 3
 """
 
@@ -414,6 +422,51 @@ class TestCommand:
         assert out == "" and err.splitlines()[-1] == "interrupted: after breakout at delay 0"
 
     @pytest.mark.parametrize(
+        ("name", "line", "message"),
+        [
+            ("scored_policy:flat", "assert env.observation_space", "and 'flat' raised AssertionError"),
+            ("scored_policy:raising", "[][3]", "and raised IndexError: list index out of range"),
+            ("without_numpy:make", "import no_numpy", "importing without_numpy raised ModuleNotFoundError: No"),
+            ("without_value:make", 'int("x")', "importing without_value raised ValueError: invalid literal"),
+            ("unwritten:make", "def make(:", "importing unwritten raised SyntaxError: invalid syntax"),
+        ],
+    )
+    def test_an_error_in_the_users_code_shows_its_line_and_none_of_ours(
+        self, name: str, line: str, message: str, place: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for module, text in (
+            ("without_numpy", "import no_numpy"),
+            ("without_value", 'int("x")'),
+            ("unwritten", "def make(:"),
+        ):
+            (place / f"{module}.py").write_text(f"{text}\n")
+        with pytest.raises(SystemExit) as raised:
+            self.score("--policy", name)
+        *traceback, sentence = capsys.readouterr().err.splitlines()
+        assert raised.value.code == 2 and message in sentence
+        assert f"{name.partition(':')[0]}.py" in "".join(traceback) and line in "".join(traceback)
+        assert not [each for each in traceback if "async_wrappers" in each and "File" in each]
+
+    def test_an_error_that_reaches_no_code_of_the_users_has_no_traceback(
+        self, place: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (place / "two_arguments.py").write_text("def make(): return lambda observation, reward: 0\n")
+        with pytest.raises(SystemExit):
+            self.score("--policy", "two_arguments:make")
+        assert capsys.readouterr().err.count("\n") == 1
+
+    def test_a_file_that_cannot_be_written_does_not_take_the_table(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(MinAtarScores, "to_csv", full)
+        with pytest.raises(SystemExit) as raised:
+            self.score("--policy", "scored_policy:make_policy", "--delays", "0", "--csv", "scores.csv")
+        assert raised.value.code == 2 and "| breakout" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
         ("words", "message"),
         [
             ((), "the following arguments are required: --policy"),
@@ -424,10 +477,6 @@ class TestCommand:
             (("--policy", "no_such:make"), "got 'no_such:make': No module named 'no_such'"),
             (("--policy", "scored_policy:mkae"), "has no attribute 'mkae'"),
             (("--policy", "scored_policy:thing"), "got 'scored_policy:thing': 3"),
-            (
-                ("--policy", "scored_policy:flat"),
-                "must return a policy for breakout at delay 0, and 'flat' raised Asser",
-            ),
             (
                 ("--policy", "scored_policy:flat", "--wrapper", "flat"),
                 "--wrapper must name a function, such as gymnasium",
@@ -446,6 +495,9 @@ class TestCommand:
                 ("--policy", "scored_policy:make_policy", "--csv", "no/where"),
                 "--csv must be a file in a directory that",
             ),
+            (("--policy", "scored_policy:make_policy", "--csv", "."), "--csv must be a file, got the directory '.'"),
+            (("--policy", "scored_policy:make_policy", "--json", ""), "--json must be a file, got the directory ''"),
+            (("--policy", "..:make_policy"), "--policy must name a function, such as my_policy:make_policy, got '..:"),
         ],
         ids=str,
     )

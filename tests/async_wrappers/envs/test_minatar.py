@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -222,18 +223,23 @@ def test_a_game_has_several_spellings(spelling: str) -> None:
         ({"game": 3}, r"^game must be one of MinAtar's .*, got 3$"),
         ({"game": "breakout", "sticky_probability": 1.5}, r"^sticky_probability must be a share from 0 to 1, got 1.5$"),
         ({"game": "breakout", "max_episode_steps": 0}, r"^max_episode_steps must be .* >= 1.*got 0"),
+        ({"game": "breakout", "render_mode": "humna"}, r"^render_mode must be one of .*'human', None, got 'humna'$"),
+        ({"game": "breakout", "difficulty_ramping": "False"}, r"^difficulty_ramping must be True or False, got 'Fal"),
+        ({"game": "breakout", "clip_rewards": "False"}, r"^clip_rewards must be True or False, got 'False'$"),
     ],
 )
 def test_a_wrong_argument_is_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+    with warnings.catch_warnings(), pytest.raises(ValueError, match=sentence):
+        warnings.simplefilter("error")
         create_minatar_environment(**arguments)
 
 
-def test_no_such_action_is_refused() -> None:
+@pytest.mark.parametrize("action", [3, -1, 1.5, 1.0, float("nan"), None, "1", np.array([1]), np.float32(1)])
+def test_no_such_action_is_refused(action: Any) -> None:
     env = MinAtarEnv("breakout")
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"^action must be in 0..2, got 3$"):
-        env.step(3)
+    with pytest.raises(ValueError, match=rf"^action must be in 0..2, got {re.escape(repr(action))}$"):
+        env.step(action)
 
 
 def test_a_seed_may_be_as_long_as_gymnasiums() -> None:
