@@ -301,11 +301,12 @@ class HostRounds(LearnerShare):
             return
         if not self._dropping[host]:
             self._dropping[host] = True
-            phase.cut_frames += self.agent.end_running(self._envs_of(host))
+            self.agent.end_running(self._envs_of(host))  # their frames are counted where they end, or are cut
             self._order(host, cut=True)
         self._waiting[host] = 0
         self._note(block, learnt=False)
-        phase.take(block.ended, int(block.steps[:, 3].sum()), block.cut)
+        ended = self.agent.stamped(block.ended, self.agent.rows.frames_of_all * phase.learners)
+        phase.take(ended, int(block.steps[:, 3].sum()), block.cut)
         if block.decisions:
             self.dropped += 1
             self._stale[host] += 1

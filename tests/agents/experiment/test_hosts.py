@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from async_wrappers.agents.experiment import host_rounds
 from async_wrappers.agents.experiment.hosts import Hosts
+from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost
@@ -125,6 +127,12 @@ class TestFree:
         assert 0 < len(dropped) < len(lines) / 2
         assert run.dropped == len(dropped)
         assert all(line["updates"] - line["version"] <= 3 + 6 for line in lines if line["learnt"])
+        # Each frame is of one episode: one that ended, one that was cut, or one that runs.
+        iterations = read_iterations(tmp_path)
+        ended = sum(sum(each["train_episode_lengths"]) for each in iterations)
+        assert ended + run.cut_frames + sum(run.agent.rows.state_dict()["cut"]) == run.frames
+        frames = [int(row["frames"]) for row in csv.DictReader((tmp_path / "episodes.csv").open())]
+        assert min(frames) > 0 and max(frames) <= run.frames
 
     def test_a_limit_that_no_block_keeps_ends_the_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(host_rounds, "_DROPPED", 2)
