@@ -204,10 +204,9 @@ class HostRounds(LearnerShare):
         return self._trained(phase)
 
     def _trained(self, phase: _Phase, amid: bool = False) -> Trained:
-        cut = phase.cut_frames
+        cut, frames = phase.cut_frames + self._lost_frames, self.agent.rows.frames_of_all
         if not amid:
-            cut, self._lost_frames = cut + self._lost_frames, 0
-        frames, cut = self.agent.rows.frames_of_all, 0 if amid else cut
+            self._lost_frames = 0
         return Trained(phase.over, phase.actions, cut, frames, phase.meters, self.restarts, self.dropped)
 
     def _save_if_due(self, phase: _Phase) -> None:

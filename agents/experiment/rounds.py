@@ -204,7 +204,7 @@ class Share(LearnerShare):
                     break
                 if number_of_all and save is not None:
                     agent.finish_update()  # the next update would begin with the same call
-                    save(int(number_of_all), Trained(over, actions, 0, agent.rows.frames_of_all, meters))
+                    save(int(number_of_all), Trained(over, actions, self._lost, agent.rows.frames_of_all, meters))
                 while wanting == learners:
                     agent.update()
                     wants = agent.owes_update(len(shown.env_ids))
