@@ -156,6 +156,7 @@ class HostRounds(LearnerShare):
         self._replaced = dict.fromkeys(hosts, False)  # whether an incarnation has not begun its episodes yet
         self._postponed = 0  # decisions that were learnt after the phase was over, whose updates are still to be made
         self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
+        self._learning: tuple[PlayedBlock, int] | None = None  # the block that is being learnt, and how many steps were
         self.restarts = self.dropped = 0
         self.timings: defaultdict[str, float] = defaultdict(float)
 
@@ -215,9 +216,20 @@ class HostRounds(LearnerShare):
             self._save(phase, number)
 
     def _save(self, phase: _Phase, number: int) -> None:
-        if phase.save is not None:
-            self._journal.flush()
+        """Write a checkpoint; the rest of a block that is being learnt counts as played, and is not played again."""
+        if phase.save is None:
+            return
+        self._journal.flush()
+        if self._learning is None:
             phase.save(number, self._trained(phase, amid=True))
+            return
+        (block, steps), rows = self._learning, self.agent.rows
+        counts, ended = rows.counts(), block.ended[int(block.steps[:steps, 5].sum()) :]
+        rows.take_counts(block.rows, self._first_env(block.host))
+        trained = self._trained(phase, amid=True)
+        over = [*trained.over, *self.agent.stamped(ended, trained.frames * phase.learners)]
+        phase.save(number, trained._replace(over=over, actions=trained.actions + int(block.steps[steps:, 3].sum())))
+        rows.take_counts(counts, 0)
 
     def _is_over(self, phase: _Phase) -> bool:
         """Return whether the phase is over; several learners know it only where they meet."""
@@ -404,7 +416,8 @@ class HostRounds(LearnerShare):
         elsewhere = agent.rows.frames_of_all - int(played[self._envs_of(host)].sum())
         phase.meters.lag += (agent.updates - block.version) * block.decisions
         steps, waiting = block.pass_to(agent), 0
-        for _ in block.steps:
+        for number in range(len(block.steps)):
+            self._learning = block, number
             if not self._settle(waiting, phase):
                 self._postponed += waiting
             begin = time.perf_counter()
@@ -413,6 +426,7 @@ class HostRounds(LearnerShare):
             frames = (elsewhere + step.frames) * phase.learners
             phase.take(agent.stamped(ended, frames), step.applied, block.cut)
             waiting = step.waiting
+        self._learning = None
         self._waiting[host] = waiting  # the updates before these decisions are made when they are ordered
         self._note(block, learnt=True)
         if block.decisions:
