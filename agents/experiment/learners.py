@@ -373,11 +373,12 @@ class OtherLearners:
     def _failure(self, number: int, answer: Any) -> Exception:
         other = self._others[number - 1]
         if answer is not None:
-            _, name, sentence, trace = answer
+            _, name, words, trace = answer
             if name == "DivergedError":
-                return DivergedError(f"learner {number} of {self._learners}: {sentence}")
-            if name == "LearnerFailed":
-                return LearnerFailed(f"learner {number} of {self._learners}: {sentence}")
+                return DivergedError(f"learner {number} of {self._learners}: {words}")
+            if name in ("HostsFailed", "LearnerFailed"):
+                return LearnerFailed(f"learner {number} of {self._learners}: {words}")
+            sentence = words.splitlines()[0]
             return LearnerFailed(f"learner {number} of {self._learners} raised {name}: {sentence}\n\n{trace}")
         return LearnerFailed(
             f"learner {number} of {self._learners} ({other.place}) {other.how_it_ended()}, and the others cannot go on "
@@ -474,8 +475,8 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
             first.send(("answer", getattr(share, what)(*arguments)))
     except BaseException as error:
         with suppress(OSError):
-            sentence = (str(error).strip() or "no message").splitlines()[0]
-            first.send(("failed", type(error).__name__, sentence, traceback.format_exc()))
+            words = str(error).strip() or "no message"
+            first.send(("failed", type(error).__name__, words, traceback.format_exc()))
         os._exit(1)
 
 
