@@ -46,6 +46,7 @@ __all__ = [
     "Processes",
     "check_sign",
     "learn",
+    "open_meeting_place",
     "sign_directory",
 ]
 
@@ -75,21 +76,28 @@ class Group:
         address: This machine's, where the others reach it; None where all are on this machine.
 
     Raises:
-        LearnerFailed: No network interface has the address.
+        LearnerFailed: No network interface has the address, or the learners do not reach one another.
     """
 
     def __init__(self, number: int, learners: int, meeting_place: str, address: str | None = None) -> None:
         """Wait until all are there."""
         self.number, self.learners = number, learners
         by_file = "://" not in meeting_place
-        with _on_interface(_loopback() if address is None else _interface_of(address)):
-            dist.init_process_group(
-                "gloo",
-                init_method=f"file://{meeting_place}" if by_file else meeting_place,
-                rank=number,
-                world_size=learners,
-                timeout=timedelta(seconds=_PATIENCE),
-            )
+        with _on_interface(_interface_of(address)):
+            try:
+                dist.init_process_group(
+                    "gloo",
+                    init_method=f"file://{meeting_place}" if by_file else meeting_place,
+                    rank=number,
+                    world_size=learners,
+                    timeout=timedelta(seconds=_PATIENCE),
+                )
+            except RuntimeError as error:
+                raise LearnerFailed(
+                    f"learner {number} of {learners} has not met the others at {meeting_place} "
+                    f"({str(error).partition(chr(10))[0]}): let their machines reach one another on any port, or name "
+                    "another network interface in GLOO_SOCKET_IFNAME"
+                ) from None
 
     def sum(self, *numbers: float) -> list[float]:
         """Return the sums over all learners of the arguments."""
@@ -121,9 +129,15 @@ def _loopback() -> str:
     return "lo" if sys.platform.startswith("linux") else "lo0"
 
 
-def _interface_of(address: str) -> str:
-    """Return the name of the network interface that has an IPv4 address."""
-    if address.startswith("127."):
+def open_meeting_place(address: str) -> tuple[str, Any]:
+    """Return a place for `Group` on a free port of this machine's address, and what holds the port while it lives."""
+    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    return f"tcp://{address}:{store.port}", store
+
+
+def _interface_of(address: str | None) -> str:
+    """Return the name of the network interface that has an IPv4 address; None is this machine's own."""
+    if address is None or address.startswith("127."):
         return _loopback()
     import fcntl  # not on every system, nor needed there
 
@@ -466,6 +480,7 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
         for module in job.modules:
             import_module(module)
         make_share = cloudpickle.loads(job.make_share)
+        _interface_of(address)  # one that is refused is refused here, where nobody waits for this learner yet
         first.send(("answer", None))
         share = make_share(Group(job.number, job.learners, job.meeting_place, address))
         while (command := _next_command(first)) is not None:

@@ -1,19 +1,21 @@
-"""What another learner says when it fails, as the first one passes it on."""
+"""What the user reads where a learner fails, or learners do not meet."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import learners
-from async_wrappers.agents.experiment.learners import Job, LearnerFailed, OtherLearners
+from async_wrappers.agents.experiment.learners import Group, Job, LearnerFailed, OtherLearners
 from async_wrappers.agents.hosts.engine import HostsFailed
 
 
@@ -42,12 +44,16 @@ class Here:
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a process that fails go on, and learners meet nobody."""
     monkeypatch.setattr(os, "_exit", lambda code: None)
-    monkeypatch.setattr(learners, "Group", lambda *arguments: closing(open(os.devnull)))
+    monkeypatch.setattr(learners, "Group", lambda *arguments: nullcontext())
 
 
 def start(make_share: Callable[[Any], Any], of_others: str | None = None) -> OtherLearners:
     elsewhere: Any = Here(of_others)
     return OtherLearners(make_share, 2, threads=torch.get_num_threads(), elsewhere=elsewhere)
+
+
+def fail(error: Exception, group: Any) -> None:
+    raise error
 
 
 @pytest.mark.usefixtures("stubs")
@@ -62,10 +68,24 @@ def start(make_share: Callable[[Any], Any], of_others: str | None = None) -> Oth
 def test_an_error_in_words_is_passed_on_without_a_traceback(
     error: Exception, kind: type[Exception], message: str
 ) -> None:
-    def fail(group: Any) -> None:
-        raise error
-
-    others = start(fail)
+    others = start(partial(fail, error))
     with pytest.raises(kind) as caught:
         others.answers()
     assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("stubs")
+def test_an_address_that_no_interface_has_is_refused_before_the_first_learner_waits() -> None:
+    with pytest.raises(LearnerFailed, match=r"^learner 1 of 2: learners cannot meet at 203\.0\.113\.7: no network"):
+        start(partial(fail, RuntimeError("they wait for it")), "203.0.113.7")
+
+
+def test_learners_that_do_not_meet_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*arguments: Any, **named: Any) -> None:
+        raise dist.DistStoreError("Timed out after 601 seconds waiting for clients. 1/2 clients joined.\nframe #0")
+
+    monkeypatch.setattr(dist, "init_process_group", late)
+    with pytest.raises(LearnerFailed) as caught:
+        Group(0, 2, "tcp://127.0.0.1:1", "127.0.0.1")
+    assert str(caught.value).startswith("learner 0 of 2 has not met the others at tcp://127.0.0.1:1 (Timed out after")
+    assert "\n" not in str(caught.value)
