@@ -85,8 +85,8 @@ class Journal:
                     damaged += 1
             if damaged:
                 warnings.warn(
-                    f"{damaged} lines of {each} are damaged and left out: a host whose lines they are may play again "
-                    "with seeds that it has had",
+                    f"{damaged} lines of {each} are damaged and left out: a host whose lines they are may number its "
+                    "blocks as an earlier incarnation did",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -324,7 +324,7 @@ class HostRounds(LearnerShare):
         if self._stale[host] >= _DROPPED:
             raise HostsFailed(
                 f"Hosts.max_version_lag must be larger than {self._most_behind} updates: {_DROPPED} blocks of host "
-                f"{host} one after another were older, the last one by {behind}"
+                f"{host} one after another were dropped, the last one {behind} updates old"
             )
 
     # Both.
