@@ -6,8 +6,10 @@ import csv
 import json
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from async_wrappers.agents.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.hosts.processes import ProcessHosts
+from async_wrappers.batched import hosted
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical
 
@@ -197,9 +200,32 @@ def test_a_host_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: py
             return super().collect(timeout)
 
     monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Silent(plan))
-    run = make(tmp_path, "dqn", "Hosts.host_timeout = 0.5")
+    run = make(tmp_path, "dqn", "Hosts.host_timeout = 0.5", "Hosts.engine = 'processes'")
     run.run_experiment()
     assert run.restarts == 1
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [("Hosts.mode = 'free'",), ("Hosts.inference = 'learner'", "VectorRunner.double_buffered = True")],
+)
+def test_a_host_in_this_process_is_not_late_after_a_long_evaluation(
+    tmp_path: Path, bindings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr(host_rounds, "time", clock)
+    monkeypatch.setattr(hosted, "time", clock)
+    run = make(tmp_path, "dqn", *bindings)
+    train = run._train
+
+    def train_later(length: Any) -> Any:
+        now[0] += 1_000.0
+        return train(length)
+
+    run._train = train_later
+    run.run_experiment()
+    assert now[0] > run.host_timeout and run.restarts == 0
 
 
 def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
