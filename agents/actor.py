@@ -90,6 +90,7 @@ class Ended(NamedTuple):
         training_frames: Frames of training when it was over; with several learners, this one's times their number.
         updates: Updates when it was over.
         when: When that was, in seconds since 1970.
+        lost: Whether it was cut because its environment was lost with a process or a host.
     """
 
     env_id: int
@@ -101,6 +102,7 @@ class Ended(NamedTuple):
     training_frames: int = 0
     updates: int = 0
     when: float = 0.0
+    lost: bool = False
 
 
 # A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
@@ -250,10 +252,9 @@ class Rows:
                 continue  # a life is lost; where no other one begins, the game is cut
             score = float(info.get("episode_return", self._score[i]))
             won, terminal = info.get("won"), bool(shown.terminal[row]) and game_over
-            actions = int(self._actions[i])
-            ended.append(
-                Ended(i, score, int(self._game_frames[i]), actions, None if won is None else bool(won), terminal)
-            )
+            actions, lost = int(self._actions[i]), bool(info.get("lost"))
+            won = None if won is None else bool(won)
+            ended.append(Ended(i, score, int(self._game_frames[i]), actions, won, terminal, lost=lost))
             self._score[i], self._actions[i], self._game_frames[i] = 0.0, 0, 0
         # An episode that was cut before it had a decision is begun anew.
         self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1

@@ -38,7 +38,7 @@ from absl import logging
 
 from async_wrappers.agents.actor import Ended
 from async_wrappers.agents.experiment.learners import Group
-from async_wrappers.agents.experiment.rounds import Due, LearnerShare, Save, Show, Trained
+from async_wrappers.agents.experiment.rounds import Due, LearnerShare, Save, Show, Trained, counted
 from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.timing import Meters
@@ -227,8 +227,9 @@ class HostRounds(LearnerShare):
         counts, ended = rows.counts(), block.ended[int(block.steps[:steps, 5].sum()) :]
         rows.take_counts(block.rows, self._first_env(block.host))
         trained = self._trained(phase, amid=True)
-        over = [*trained.over, *self.agent.stamped(ended, trained.frames * phase.learners)]
-        phase.save(number, trained._replace(over=over, actions=trained.actions + int(block.steps[steps:, 3].sum())))
+        over, cut = counted(self.agent.stamped(ended, trained.frames * phase.learners))
+        rest = {"over": [*trained.over, *over], "cut_frames": trained.cut_frames + cut}
+        phase.save(number, trained._replace(**rest, actions=trained.actions + int(block.steps[steps:, 3].sum())))
         rows.take_counts(counts, 0)
 
     def _is_over(self, phase: _Phase) -> bool:
@@ -518,8 +519,9 @@ class _Phase:
     def take(self, ended: Sequence[Ended], applied: int, cut: bool) -> None:
         """Count episodes that are over; of those that are cut, the ones alone that had ended by themselves."""
         self.actions += applied
-        self.over += [episode for episode in ended if episode.terminal or not cut]
-        self.cut_frames += sum(episode.frames for episode in ended if cut and not episode.terminal)
+        over, cut_frames = counted(ended, cut)
+        self.over += over
+        self.cut_frames += cut_frames
 
     def tell(self) -> None:
         """Show the progress from time to time."""

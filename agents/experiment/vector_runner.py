@@ -456,7 +456,7 @@ class VectorRunner(Runner):
             shown = envs.recv()
             for episode in rows.note(shown):
                 digest, digests[episode.env_id] = digests[episode.env_id], 0
-                if episode.env_id in running:
+                if episode.env_id in running and not episode.lost:
                     seen[episode.env_id].append(digest)
                     over[episode.env_id].append(episode)
                     if is_done(episode.env_id):
