@@ -336,11 +336,11 @@ class Rows:
             getattr(self, name)[first : first + len(counts[name])] = counts[name]
 
     def end(self, env_ids: npt.NDArray[np.int64]) -> int:
-        """Count the running episodes of some environments as cut; return their frames."""
-        cut = int(self.frame[env_ids[self._running[env_ids]]].sum())
+        """Count the running episodes of some environments as cut; return their frames, of lives those of the game."""
+        cut = int((self.frame + self._game_frames)[env_ids[self._running[env_ids]]].sum())
         self.episode[env_ids[self._running[env_ids] & ~self._acted[env_ids]]] -= 1  # begun anew
         self.frames[env_ids] += np.where(self._running[env_ids], self.frame[env_ids], 0)
-        self.frame[env_ids] = 0
+        self.frame[env_ids] = self._game_frames[env_ids] = 0
         self._running[env_ids] = self._acted[env_ids] = False
         return cut
 
@@ -349,13 +349,14 @@ class Rows:
 
         Returns:
             "episodes": the number of the next one of each environment, `[N]`, which is that of the running one where it
-            has had no decision; "frames": of all, the running ones included; "cut": frames of these alone.
+            has had no decision; "frames": of all, the running ones included; "cut": frames of these alone, or of their
+            games.
         """
         frame = np.where(self._running, self.frame, 0)
         return {
             "episodes": (self.episode + 1 - (self._running & ~self._acted)).tolist(),
             "frames": (self.frames + frame).tolist(),
-            "cut": frame.tolist(),
+            "cut": np.where(self._running, self.frame + self._game_frames, 0).tolist(),
         }
 
     def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
@@ -367,7 +368,7 @@ class Rows:
         self._acted.fill(False)
 
 
-_COUNTS = ("episode", "frames", "frame", "_running", "_acted")
+_COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted")
 
 
 def _place(env_ids: npt.NDArray[np.int64]) -> Any:

@@ -23,8 +23,10 @@ from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.envs import EpisodicLife
 from tests.contracts.hosts_contract import HOSTS, SHARE, make_envs, plan_of
 from tests.worlds.agents import hyperparameters
+from tests.worlds.lives_env import LivesEnv
 from tests.worlds.seeded_env import SeededEnv
 
 
@@ -45,26 +47,31 @@ class Dying(LocalHosts):
         return found
 
 
-def plan_and_agent(block_length: int) -> tuple[Plan, VectorAgent]:
-    env = SeededEnv()
+def game_of_lives() -> EpisodicLife:
+    return EpisodicLife(LivesEnv())
+
+
+def plan_and_agent(block_length: int, lives: bool) -> tuple[Plan, VectorAgent]:
+    kind = game_of_lives if lives else partial(SeededEnv, longest=12)
+    env: Any = kind()
     spec = DQN(env.observation_space, env.action_space, **hyperparameters(DQN, update_period=4))
-    made = partial(make_envs, partial(SeededEnv, longest=12))
-    plan = replace(plan_of(), spec=spec, make_envs=made, block_length=block_length)
+    plan = replace(plan_of(), spec=spec, make_envs=partial(make_envs, kind), block_length=block_length)
     return plan, VectorAgent(spec, HOSTS * SHARE)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=20)
 @given(
     free=st.booleans(),
+    lives=st.booleans(),
     lag=st.none() | st.integers(2, 6),
     block_length=st.integers(1, 9),
     phases=st.lists(st.integers(1, 150), min_size=1, max_size=3),
     deaths=st.sets(st.integers(1, 30), max_size=2),
 )
 def test_frames_and_episodes_add_up_at_the_end_of_a_phase_and_at_a_checkpoint_during_it(
-    free: bool, lag: int | None, block_length: int, phases: list[int], deaths: set[int]
+    free: bool, lives: bool, lag: int | None, block_length: int, phases: list[int], deaths: set[int]
 ) -> None:
-    plan, agent = plan_and_agent(block_length)
+    plan, agent = plan_and_agent(block_length, lives)
     over: list[Ended] = []
     cut = 0
 
