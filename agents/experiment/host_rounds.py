@@ -228,8 +228,9 @@ class HostRounds(LearnerShare):
         rows.take_counts(block.rows, self._first_env(block.host))
         trained = self._trained(phase, amid=True)
         over, cut = counted(self.agent.stamped(ended, trained.frames * phase.learners))
-        rest = {"over": [*trained.over, *over], "cut_frames": trained.cut_frames + cut}
-        phase.save(number, trained._replace(**rest, actions=trained.actions + int(block.steps[steps:, 3].sum())))
+        actions = trained.actions + int(block.steps[steps:, 3].sum())
+        cut += trained.cut_frames
+        phase.save(number, trained._replace(over=[*trained.over, *over], actions=actions, cut_frames=cut))
         rows.take_counts(counts, 0)
 
     def _is_over(self, phase: _Phase) -> bool:

@@ -131,7 +131,9 @@ def _loopback() -> str:
 
 def open_meeting_place(address: str) -> tuple[str, Any]:
     """Return a place for `Group` on a free port of this machine's address, and what holds the port while it lives."""
-    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, 0, is_master=True, wait_for_workers=False, multi_tenant=True
+    )
     return f"tcp://{address}:{store.port}", store
 
 
