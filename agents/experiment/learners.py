@@ -479,9 +479,15 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
     """
     try:
         torch.set_num_threads(job.threads)
-        for module in job.modules:
-            import_module(module)
-        make_share = cloudpickle.loads(job.make_share)
+        try:
+            for module in job.modules:
+                import_module(module)
+            make_share = cloudpickle.loads(job.make_share)
+        except ModuleNotFoundError as error:
+            raise LearnerFailed(
+                f"{socket.gethostname()} cannot import {error.name!r}: install the module there, or put it under the "
+                "same path as here"
+            ) from None
         _interface_of(address)  # one that is refused is refused here, where nobody waits for this learner yet
         first.send(("answer", None))
         share = make_share(Group(job.number, job.learners, job.meeting_place, address))

@@ -47,9 +47,9 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners, "Group", lambda *arguments: nullcontext())
 
 
-def start(make_share: Callable[[Any], Any], of_others: str | None = None) -> OtherLearners:
+def start(make_share: Callable[[Any], Any], of_others: str | None = None, modules: Sequence[str] = ()) -> OtherLearners:
     elsewhere: Any = Here(of_others)
-    return OtherLearners(make_share, 2, threads=torch.get_num_threads(), elsewhere=elsewhere)
+    return OtherLearners(make_share, 2, modules, torch.get_num_threads(), elsewhere)
 
 
 def fail(error: Exception, group: Any) -> None:
@@ -72,6 +72,12 @@ def test_an_error_in_words_is_passed_on_without_a_traceback(
     with pytest.raises(kind) as caught:
         others.answers()
     assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("stubs")
+def test_a_module_that_the_machine_of_a_learner_lacks_is_named() -> None:
+    with pytest.raises(LearnerFailed, match=r"^learner 1 of 2: .* cannot import 'a_game_of_my_own': install [^\n]*$"):
+        start(partial(fail, RuntimeError("it was made")), modules=["a_game_of_my_own"])
 
 
 @pytest.mark.usefixtures("stubs")
