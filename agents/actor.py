@@ -90,6 +90,7 @@ class Ended(NamedTuple):
         training_frames: Frames of training when it was over; with several learners, this one's times their number.
         updates: Updates when it was over.
         when: When that was, in seconds since 1970.
+        lost: Whether it was cut because its environment was lost with a process or a host.
     """
 
     env_id: int
@@ -101,6 +102,7 @@ class Ended(NamedTuple):
     training_frames: int = 0
     updates: int = 0
     when: float = 0.0
+    lost: bool = False
 
 
 # A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
@@ -250,10 +252,9 @@ class Rows:
                 continue  # a life is lost; where no other one begins, the game is cut
             score = float(info.get("episode_return", self._score[i]))
             won, terminal = info.get("won"), bool(shown.terminal[row]) and game_over
-            actions = int(self._actions[i])
-            ended.append(
-                Ended(i, score, int(self._game_frames[i]), actions, None if won is None else bool(won), terminal)
-            )
+            actions, lost = int(self._actions[i]), bool(info.get("lost"))
+            won = None if won is None else bool(won)
+            ended.append(Ended(i, score, int(self._game_frames[i]), actions, won, terminal, lost=lost))
             self._score[i], self._actions[i], self._game_frames[i] = 0.0, 0, 0
         # An episode that was cut before it had a decision is begun anew.
         self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1
@@ -335,11 +336,11 @@ class Rows:
             getattr(self, name)[first : first + len(counts[name])] = counts[name]
 
     def end(self, env_ids: npt.NDArray[np.int64]) -> int:
-        """Count the running episodes of some environments as cut; return their frames."""
-        cut = int(self.frame[env_ids[self._running[env_ids]]].sum())
+        """Count the running episodes of some environments as cut; return their frames, of lives those of the game."""
+        cut = int((self.frame + self._game_frames)[env_ids[self._running[env_ids]]].sum())
         self.episode[env_ids[self._running[env_ids] & ~self._acted[env_ids]]] -= 1  # begun anew
         self.frames[env_ids] += np.where(self._running[env_ids], self.frame[env_ids], 0)
-        self.frame[env_ids] = 0
+        self.frame[env_ids] = self._game_frames[env_ids] = 0
         self._running[env_ids] = self._acted[env_ids] = False
         return cut
 
@@ -348,13 +349,14 @@ class Rows:
 
         Returns:
             "episodes": the number of the next one of each environment, `[N]`, which is that of the running one where it
-            has had no decision; "frames": of all, the running ones included; "cut": frames of these alone.
+            has had no decision; "frames": of all, the running ones included; "cut": frames of these alone, or of their
+            games.
         """
         frame = np.where(self._running, self.frame, 0)
         return {
             "episodes": (self.episode + 1 - (self._running & ~self._acted)).tolist(),
             "frames": (self.frames + frame).tolist(),
-            "cut": frame.tolist(),
+            "cut": np.where(self._running, self.frame + self._game_frames, 0).tolist(),
         }
 
     def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
@@ -366,7 +368,7 @@ class Rows:
         self._acted.fill(False)
 
 
-_COUNTS = ("episode", "frames", "frame", "_running", "_acted")
+_COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted")
 
 
 def _place(env_ids: npt.NDArray[np.int64]) -> Any:

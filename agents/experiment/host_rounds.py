@@ -38,7 +38,7 @@ from absl import logging
 
 from async_wrappers.agents.actor import Ended
 from async_wrappers.agents.experiment.learners import Group
-from async_wrappers.agents.experiment.rounds import Due, LearnerShare, Save, Show, Trained
+from async_wrappers.agents.experiment.rounds import Due, LearnerShare, Save, Show, Trained, counted
 from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.timing import Meters
@@ -85,8 +85,8 @@ class Journal:
                     damaged += 1
             if damaged:
                 warnings.warn(
-                    f"{damaged} lines of {each} are damaged and left out: a host whose lines they are may play again "
-                    "with seeds that it has had",
+                    f"{damaged} lines of {each} are damaged and left out: a host whose lines they are may number its "
+                    "blocks as an earlier incarnation did",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -156,6 +156,7 @@ class HostRounds(LearnerShare):
         self._replaced = dict.fromkeys(hosts, False)  # whether an incarnation has not begun its episodes yet
         self._postponed = 0  # decisions that were learnt after the phase was over, whose updates are still to be made
         self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
+        self._learning: tuple[PlayedBlock, int] | None = None  # the block that is being learnt, and how many steps were
         self.restarts = self.dropped = 0
         self.timings: defaultdict[str, float] = defaultdict(float)
 
@@ -204,10 +205,9 @@ class HostRounds(LearnerShare):
         return self._trained(phase)
 
     def _trained(self, phase: _Phase, amid: bool = False) -> Trained:
-        cut = phase.cut_frames
+        cut, frames = phase.cut_frames + self._lost_frames, self.agent.rows.frames_of_all
         if not amid:
-            cut, self._lost_frames = cut + self._lost_frames, 0
-        frames, cut = self.agent.rows.frames_of_all, 0 if amid else cut
+            self._lost_frames = 0
         return Trained(phase.over, phase.actions, cut, frames, phase.meters, self.restarts, self.dropped)
 
     def _save_if_due(self, phase: _Phase) -> None:
@@ -216,9 +216,22 @@ class HostRounds(LearnerShare):
             self._save(phase, number)
 
     def _save(self, phase: _Phase, number: int) -> None:
-        if phase.save is not None:
-            self._journal.flush()
+        """Write a checkpoint; the rest of a block that is being learnt counts as played, and is not played again."""
+        if phase.save is None:
+            return
+        self._journal.flush()
+        if self._learning is None:
             phase.save(number, self._trained(phase, amid=True))
+            return
+        (block, steps), rows = self._learning, self.agent.rows
+        counts, ended = rows.counts(), block.ended[int(block.steps[:steps, 5].sum()) :]
+        rows.take_counts(block.rows, self._first_env(block.host))
+        trained = self._trained(phase, amid=True)
+        over, cut = counted(self.agent.stamped(ended, trained.frames * phase.learners))
+        actions = trained.actions + int(block.steps[steps:, 3].sum())
+        cut += trained.cut_frames
+        phase.save(number, trained._replace(over=[*trained.over, *over], actions=actions, cut_frames=cut))
+        rows.take_counts(counts, 0)
 
     def _is_over(self, phase: _Phase) -> bool:
         """Return whether the phase is over; several learners know it only where they meet."""
@@ -301,18 +314,19 @@ class HostRounds(LearnerShare):
             return
         if not self._dropping[host]:
             self._dropping[host] = True
-            phase.cut_frames += self.agent.end_running(self._envs_of(host))
+            self.agent.end_running(self._envs_of(host))  # their frames are counted where they end, or are cut
             self._order(host, cut=True)
         self._waiting[host] = 0
         self._note(block, learnt=False)
-        phase.take(block.ended, int(block.steps[:, 3].sum()), block.cut)
+        ended = self.agent.stamped(block.ended, self.agent.rows.frames_of_all * phase.learners)
+        phase.take(ended, int(block.steps[:, 3].sum()), block.cut)
         if block.decisions:
             self.dropped += 1
             self._stale[host] += 1
         if self._stale[host] >= _DROPPED:
             raise HostsFailed(
                 f"Hosts.max_version_lag must be larger than {self._most_behind} updates: {_DROPPED} blocks of host "
-                f"{host} one after another were older, the last one by {behind}"
+                f"{host} one after another were dropped, the last one {behind} updates old"
             )
 
     # Both.
@@ -404,7 +418,8 @@ class HostRounds(LearnerShare):
         elsewhere = agent.rows.frames_of_all - int(played[self._envs_of(host)].sum())
         phase.meters.lag += (agent.updates - block.version) * block.decisions
         steps, waiting = block.pass_to(agent), 0
-        for _ in block.steps:
+        for number in range(len(block.steps)):
+            self._learning = block, number
             if not self._settle(waiting, phase):
                 self._postponed += waiting
             begin = time.perf_counter()
@@ -413,6 +428,7 @@ class HostRounds(LearnerShare):
             frames = (elsewhere + step.frames) * phase.learners
             phase.take(agent.stamped(ended, frames), step.applied, block.cut)
             waiting = step.waiting
+        self._learning = None
         self._waiting[host] = waiting  # the updates before these decisions are made when they are ordered
         self._note(block, learnt=True)
         if block.decisions:
@@ -504,8 +520,9 @@ class _Phase:
     def take(self, ended: Sequence[Ended], applied: int, cut: bool) -> None:
         """Count episodes that are over; of those that are cut, the ones alone that had ended by themselves."""
         self.actions += applied
-        self.over += [episode for episode in ended if episode.terminal or not cut]
-        self.cut_frames += sum(episode.frames for episode in ended if cut and not episode.terminal)
+        over, cut_frames = counted(ended, cut)
+        self.over += over
+        self.cut_frames += cut_frames
 
     def tell(self) -> None:
         """Show the progress from time to time."""

@@ -111,7 +111,7 @@ class Hosts(VectorRunner):
     )
     host_timeout: float | None = number(
         300.0,
-        "Seconds that a host is waited for: then it is ended, and replaced.",
+        "Seconds that a host is waited for: then it is ended, and replaced. A host in this process is never late.",
         POSITIVE_FINITE,
         none="no limit",
     )
@@ -202,6 +202,11 @@ class Hosts(VectorRunner):
         )
 
     @property
+    def _patience(self) -> float | None:
+        """Seconds that a host is waited for; one in this process plays while the learner waits, and is never late."""
+        return None if self.engine == "local" else self.host_timeout
+
+    @property
     def _block_length(self) -> int:
         if self.block_length is not None:
             return self.block_length
@@ -228,7 +233,7 @@ class Hosts(VectorRunner):
             self.num_hosts,
             free=self.mode == "free",
             double_buffered=self.double_buffered,
-            timeout=self.host_timeout,
+            timeout=self._patience,
         )
         self._stepped = stack.enter_context(closing(envs))
         seeds = Seeds(self.seed, Phase.TRAIN, self.create_vector_fn is not None, 0, self.num_envs)
@@ -254,7 +259,7 @@ class Hosts(VectorRunner):
             self._block_length,
             ("cuda" if self.gpus_per_host else "cpu") if hasattr(self.agent.spec, "on_device") else None,
         )
-        free, lag, timeout = self.mode == "free", self.max_version_lag, self.host_timeout
+        free, lag, timeout = self.mode == "free", self.max_version_lag, self._patience
         return _Hosting(plan, self.learners, self.base_dir.absolute(), free, lag, timeout)
 
     def _share_elsewhere(self) -> tuple[Callable[[Group], LearnerShare], LearnersElsewhere | None]:

@@ -46,6 +46,7 @@ __all__ = [
     "Processes",
     "check_sign",
     "learn",
+    "open_meeting_place",
     "sign_directory",
 ]
 
@@ -75,21 +76,28 @@ class Group:
         address: This machine's, where the others reach it; None where all are on this machine.
 
     Raises:
-        LearnerFailed: No network interface has the address.
+        LearnerFailed: No network interface has the address, or the learners do not reach one another.
     """
 
     def __init__(self, number: int, learners: int, meeting_place: str, address: str | None = None) -> None:
         """Wait until all are there."""
         self.number, self.learners = number, learners
         by_file = "://" not in meeting_place
-        with _on_interface(_loopback() if address is None else _interface_of(address)):
-            dist.init_process_group(
-                "gloo",
-                init_method=f"file://{meeting_place}" if by_file else meeting_place,
-                rank=number,
-                world_size=learners,
-                timeout=timedelta(seconds=_PATIENCE),
-            )
+        with _on_interface(_interface_of(address)):
+            try:
+                dist.init_process_group(
+                    "gloo",
+                    init_method=f"file://{meeting_place}" if by_file else meeting_place,
+                    rank=number,
+                    world_size=learners,
+                    timeout=timedelta(seconds=_PATIENCE),
+                )
+            except RuntimeError as error:
+                raise LearnerFailed(
+                    f"learner {number} of {learners} has not met the others at {meeting_place} "
+                    f"({str(error).partition(chr(10))[0]}): let their machines reach one another on any port, or name "
+                    "another network interface in GLOO_SOCKET_IFNAME"
+                ) from None
 
     def sum(self, *numbers: float) -> list[float]:
         """Return the sums over all learners of the arguments."""
@@ -121,9 +129,17 @@ def _loopback() -> str:
     return "lo" if sys.platform.startswith("linux") else "lo0"
 
 
-def _interface_of(address: str) -> str:
-    """Return the name of the network interface that has an IPv4 address."""
-    if address.startswith("127."):
+def open_meeting_place(address: str) -> tuple[str, Any]:
+    """Return a place for `Group` on a free port of this machine's address, and what holds the port while it lives."""
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, 0, is_master=True, wait_for_workers=False, multi_tenant=True
+    )
+    return f"tcp://{address}:{store.port}", store
+
+
+def _interface_of(address: str | None) -> str:
+    """Return the name of the network interface that has an IPv4 address; None is this machine's own."""
+    if address is None or address.startswith("127."):
         return _loopback()
     import fcntl  # not on every system, nor needed there
 
@@ -373,11 +389,12 @@ class OtherLearners:
     def _failure(self, number: int, answer: Any) -> Exception:
         other = self._others[number - 1]
         if answer is not None:
-            _, name, sentence, trace = answer
+            _, name, words, trace = answer
             if name == "DivergedError":
-                return DivergedError(f"learner {number} of {self._learners}: {sentence}")
-            if name == "LearnerFailed":
-                return LearnerFailed(f"learner {number} of {self._learners}: {sentence}")
+                return DivergedError(f"learner {number} of {self._learners}: {words}")
+            if name in ("HostsFailed", "LearnerFailed"):
+                return LearnerFailed(f"learner {number} of {self._learners}: {words}")
+            sentence = words.splitlines()[0]
             return LearnerFailed(f"learner {number} of {self._learners} raised {name}: {sentence}\n\n{trace}")
         return LearnerFailed(
             f"learner {number} of {self._learners} ({other.place}) {other.how_it_ended()}, and the others cannot go on "
@@ -462,9 +479,16 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
     """
     try:
         torch.set_num_threads(job.threads)
-        for module in job.modules:
-            import_module(module)
-        make_share = cloudpickle.loads(job.make_share)
+        try:
+            for module in job.modules:
+                import_module(module)
+            make_share = cloudpickle.loads(job.make_share)
+        except ModuleNotFoundError as error:
+            raise LearnerFailed(
+                f"{socket.gethostname()} cannot import {error.name!r}: install the module there, or put it under the "
+                "same path as here"
+            ) from None
+        _interface_of(address)  # one that is refused is refused here, where nobody waits for this learner yet
         first.send(("answer", None))
         share = make_share(Group(job.number, job.learners, job.meeting_place, address))
         while (command := _next_command(first)) is not None:
@@ -474,8 +498,8 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
             first.send(("answer", getattr(share, what)(*arguments)))
     except BaseException as error:
         with suppress(OSError):
-            sentence = (str(error).strip() or "no message").splitlines()[0]
-            first.send(("failed", type(error).__name__, sentence, traceback.format_exc()))
+            words = str(error).strip() or "no message"
+            first.send(("failed", type(error).__name__, words, traceback.format_exc()))
         os._exit(1)
 
 

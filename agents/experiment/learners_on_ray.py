@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from multiprocessing import connection
@@ -17,7 +16,7 @@ from typing import Any
 import ray
 from ray import exceptions
 
-from async_wrappers.agents.experiment.learners import Job, LearnerFailed, OtherLearner, learn
+from async_wrappers.agents.experiment.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
 from async_wrappers.agents.hosts.engine import HostsFailed
 from async_wrappers.agents.hosts.on_ray import NodeVersions, compare_versions, in_short, node_versions
 
@@ -42,10 +41,9 @@ class LearnersOnRay:
     def __init__(self, cpus: int, gpus: float, cpus_of_hosts: int) -> None:
         """See the class."""
         self._cpus, self._gpus, self._cpus_of_hosts = cpus, gpus, cpus_of_hosts
-        self.address: str | None = ray.util.get_node_ip_address()
-        # It is free until the first learner takes it, a few seconds later, unless another program is quicker.
-        with closing(socket.create_server((self.address, 0))) as end:
-            self.meeting_place = f"tcp://{self.address}:{end.getsockname()[1]}"
+        address = ray.util.get_node_ip_address()
+        self.address: str | None = address
+        self.meeting_place, self._holds_port = open_meeting_place(address)
 
     def start(self, jobs: Sequence[Job]) -> Sequence[OtherLearner]:
         """See `LearnersElsewhere`."""
@@ -91,10 +89,18 @@ class LearnersOnRay:
         except HostsFailed as error:
             raise LearnerFailed(str(error)) from None
         running = actor.learn.remote(job)
-        return _Learner(actor, running, connection.Client(address, authkey=key), f"process {process} on {node}")
+        try:
+            pipe = connection.Client(address, authkey=key)
+        except OSError as error:
+            raise LearnerFailed(
+                f"{who} ({node}) cannot be reached at {address[0]}:{address[1]} ({error}): let the machines reach one "
+                "another on any port"
+            ) from None
+        return _Learner(actor, running, pipe, f"process {process} on {node}")
 
     def close(self) -> None:
-        """See `LearnersElsewhere`: nothing is left."""
+        """See `LearnersElsewhere`."""
+        self._holds_port = None
 
 
 class _Learner:

@@ -30,7 +30,7 @@ from async_wrappers.agents.experiment.learners import Group
 from async_wrappers.agents.timing import Meters
 from async_wrappers.agents.vector_agent import VectorAgent
 
-__all__ = ["COUNTED", "Due", "LearnerShare", "Save", "Share", "Show", "SoFar", "Trained"]
+__all__ = ["COUNTED", "Due", "LearnerShare", "Save", "Share", "Show", "SoFar", "Trained", "counted"]
 
 Show = Callable[[Sequence[Ended], int, Meters], None]
 Due = Callable[[bool], int]
@@ -61,6 +61,17 @@ class Trained(NamedTuple):
 
 
 Save = Callable[[int, Trained], None]
+
+
+def counted(ended: Sequence[Ended], all_cut: bool = False) -> tuple[list[Ended], int]:
+    """Return the episodes that ended by themselves, whose returns count, and the frames of those that were cut.
+
+    Args:
+        ended: Episodes that are over.
+        all_cut: Whether those that have not terminated were cut; otherwise only those that were lost.
+    """
+    over = [episode for episode in ended if episode.terminal or not (all_cut or episode.lost)]
+    return over, sum(episode.frames for episode in ended) - sum(episode.frames for episode in over)
 
 
 class LearnerShare(ABC):
@@ -193,7 +204,9 @@ class Share(LearnerShare):
                 begin = time.perf_counter()
                 shown = self._shown = envs.recv()
                 agent.times.add("Step", begin)
-                over += agent.observe(shown)
+                ended, cut = counted(agent.observe(shown))
+                over += ended
+                cut_frames += cut
                 actions += int(shown.realtime["applied"].sum())
             played = agent.rows.frames_of_all - before
             wants = agent.owes_update(len(shown.env_ids))
@@ -204,7 +217,10 @@ class Share(LearnerShare):
                     break
                 if number_of_all and save is not None:
                     agent.finish_update()  # the next update would begin with the same call
-                    save(int(number_of_all), Trained(over, actions, 0, agent.rows.frames_of_all, meters))
+                    save(
+                        int(number_of_all),
+                        Trained(over, actions, cut_frames + self._lost, agent.rows.frames_of_all, meters),
+                    )
                 while wanting == learners:
                     agent.update()
                     wants = agent.owes_update(len(shown.env_ids))
@@ -219,10 +235,11 @@ class Share(LearnerShare):
                 envs.send(shown.env_ids, action)
                 agent.times.add("Step", begin)
         if cuts:
-            ended, applied = self._cut()
+            last, applied = self._cut()
             actions += applied
-            over += [episode for episode in ended if episode.terminal]
-            cut_frames = sum(episode.frames for episode in ended if not episode.terminal)
+            ended, cut = counted(last, all_cut=True)
+            over += ended
+            cut_frames += cut
         agent.finish_update()
         agent.copy_weights()  # evaluation plays the newest
         cut_frames, self._lost = cut_frames + self._lost, 0

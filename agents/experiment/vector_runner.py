@@ -395,6 +395,7 @@ class VectorRunner(Runner):
         frames_done = self.frames - so_far.frames_before
         episodes_left = None if length.episodes is None else length.episodes - len(so_far.over)
         terms = length.frames - frames_done, episodes_left, self._writes and self.exact_resume
+        cut_before = self.cut_frames
 
         def show(over: Sequence[Ended], frames: int, meters: Meters) -> None:
             self._show(Phase.TRAIN, [*so_far.over, *over], frames_done + frames, meters)
@@ -402,6 +403,7 @@ class VectorRunner(Runner):
         def count(trained: Sequence[Trained]) -> SoFar:
             """Return the phase's results, and add them to the run's counts."""
             self.frames = sum(each.frames for each in trained)
+            self.cut_frames = cut_before + sum(each.cut_frames for each in trained)
             now = so_far.and_then(trained)
             self.episodes[Phase.TRAIN] = episodes_before + len(now.over)
             return now
@@ -423,7 +425,6 @@ class VectorRunner(Runner):
             trained = [self._share.train(*terms, show, due, save)]
         trained += others.answers() if others is not None else []
         self._trained = trained
-        self.cut_frames += sum(each.cut_frames for each in trained)
         now = count(trained)
         for name in COUNTED:
             setattr(agent.meters, name, getattr(now, name))
@@ -455,7 +456,7 @@ class VectorRunner(Runner):
             shown = envs.recv()
             for episode in rows.note(shown):
                 digest, digests[episode.env_id] = digests[episode.env_id], 0
-                if episode.env_id in running:
+                if episode.env_id in running and not episode.lost:
                     seen[episode.env_id].append(digest)
                     over[episode.env_id].append(episode)
                     if is_done(episode.env_id):

@@ -204,16 +204,8 @@ class _RemoteHost:
     def process_id(self) -> int:
         return os.getpid()
 
-    def start(
-        self,
-        payload: bytes,
-        modules: Sequence[str],
-        threads: int,
-        number: int,
-        incarnation: int,
-        rows: Mapping[str, Sequence[int]],
-    ) -> None:
-        self._host = make_host(payload, modules, threads, number, incarnation, rows)
+    def start(self, *of_host: Any) -> None:
+        self._host = make_host(*of_host)
 
     def play(self, weights: Mapping[str, Any] | None, version: int, order: Any) -> Answer:
         assert self._host is not None

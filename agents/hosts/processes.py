@@ -66,8 +66,8 @@ class ProcessHosts:
         """See `HostEngine`."""
         if (old := self._processes.pop(host, None)) is not None:
             old.close()
-        arguments = self._payload, self._modules, self._threads, host, incarnation, rows
-        self._processes[host] = _Process(host, incarnation, arguments, self._news)
+        of_host = self._payload, self._modules, self._threads, host, incarnation, rows
+        self._processes[host] = _Process(host, incarnation, of_host, self._news)
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""
@@ -109,12 +109,12 @@ class ProcessHosts:
 class _Process:
     """A host's process, as the learner sees it."""
 
-    def __init__(self, host: int, incarnation: int, arguments: Sequence[Any], news: Any) -> None:
+    def __init__(self, host: int, incarnation: int, of_host: Sequence[Any], news: Any) -> None:
         self.host, self.incarnation, self.why = host, incarnation, ""
         self._version: int | None = None  # of the weights that it has
         context = _fork_server()
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_play, args=(*arguments, theirs), name=f"host {host}")
+        self.process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")
         with signals_blocked():
             self.process.start()
         theirs.close()
@@ -259,16 +259,8 @@ class _Sender:
 # In a host's process.
 
 
-def _play(
-    payload: bytes,
-    modules: Sequence[str],
-    threads: int,
-    number: int,
-    incarnation: int,
-    rows: Mapping[str, Sequence[int]],
-    pipe: Any,
-) -> None:
-    """Carry out orders until the pipe closes."""
+def _play(number: int, pipe: Any, *of_host: Any) -> None:
+    """Make a host from the arguments of `make_host`, and carry out orders until the pipe closes."""
     become_child()
     orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     ending = threading.Event()
@@ -276,7 +268,7 @@ def _play(
     answers = _Sender(pipe, _SHORT_ANSWER)
     code, host = 0, None
     try:
-        host = make_host(payload, modules, threads, number, incarnation, rows)
+        host = make_host(*of_host)
         while True:
             kind, what = orders.get()
             if ending.is_set():

@@ -350,7 +350,7 @@ class HostedEnvs:
             shown, at = last
             (final[i],) = finals(shown.observation, np.array([at])).values()
             times = {name: int(shown.realtime[name][at]) for name in ("start", "frame")}
-            info[i] = {"realtime": {**times, "interval": 0, "applied": False}}
+            info[i] = {"lost": True, "realtime": {**times, "interval": 0, "applied": False}}
             host.lost.discard(i + host.envs.start)
         return part._replace(truncated=truncated, final=final, info=info)
 

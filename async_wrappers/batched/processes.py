@@ -111,7 +111,7 @@ class ProcessEnvs(VectorEnvs):
         if i in self._processes.lost:  # the step was not taken: the end is where the row was shown last
             start, frame = self._shown_at
             times = {"start": int(start[i]), "frame": int(frame[i]), "interval": 0, "applied": False}
-            return {"realtime": times}
+            return {"lost": True, "realtime": times}
         return self._processes.final_infos.get(i, {})
 
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:

@@ -38,7 +38,8 @@ class Shown(NamedTuple):
             delay it is the one that the next decision would have read.
         info: The last info of each of these episodes, by environment, as a single environment gives it.
             ``info[env_id]["realtime"]`` has ``frame``, how many frames the episode had, and ``start``, the frame of the
-            final observation, with delay or without.
+            final observation, with delay or without. ``info[env_id]["lost"]`` is True where the episode was cut because
+            its environment was lost, with a process or a host.
         realtime: Arrays [R], as `RealtimeDelay` gives them. ``start``: frame of the observation in its episode.
             ``frame``: frames of that episode played so far. ``interval``: frames from the effect of the action that was
             sent to the next one's effect, or to the end of its episode; 1 without delay, 0 if it was not applied.

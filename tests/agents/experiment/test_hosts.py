@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from async_wrappers.agents.experiment import host_rounds
 from async_wrappers.agents.experiment.hosts import Hosts
+from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.hosts.processes import ProcessHosts
+from async_wrappers.batched import hosted
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical
 
@@ -125,6 +130,12 @@ class TestFree:
         assert 0 < len(dropped) < len(lines) / 2
         assert run.dropped == len(dropped)
         assert all(line["updates"] - line["version"] <= 3 + 6 for line in lines if line["learnt"])
+        # Each frame is of one episode: one that ended, one that was cut, or one that runs.
+        iterations = read_iterations(tmp_path)
+        ended = sum(sum(each["train_episode_lengths"]) for each in iterations)
+        assert ended + run.cut_frames + sum(run.agent.rows.state_dict()["cut"]) == run.frames
+        frames = [int(row["frames"]) for row in csv.DictReader((tmp_path / "episodes.csv").open())]
+        assert min(frames) > 0 and max(frames) <= run.frames
 
     def test_a_limit_that_no_block_keeps_ends_the_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(host_rounds, "_DROPPED", 2)
@@ -189,9 +200,32 @@ def test_a_host_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: py
             return super().collect(timeout)
 
     monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Silent(plan))
-    run = make(tmp_path, "dqn", "Hosts.host_timeout = 0.5")
+    run = make(tmp_path, "dqn", "Hosts.host_timeout = 0.5", "Hosts.engine = 'processes'")
     run.run_experiment()
     assert run.restarts == 1
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [("Hosts.mode = 'free'",), ("Hosts.inference = 'learner'", "VectorRunner.double_buffered = True")],
+)
+def test_a_host_in_this_process_is_not_late_after_a_long_evaluation(
+    tmp_path: Path, bindings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr(host_rounds, "time", clock)
+    monkeypatch.setattr(hosted, "time", clock)
+    run = make(tmp_path, "dqn", *bindings)
+    train = run._train
+
+    def train_later(length: Any) -> Any:
+        now[0] += 1_000.0
+        return train(length)
+
+    run._train = train_later
+    run.run_experiment()
+    assert now[0] > run.host_timeout and run.restarts == 0
 
 
 def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from async_wrappers.agents.experiment.episode import Phase
 from async_wrappers.agents.experiment.hosts import Hosts
+from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.hosts.engine import HostPlan
 from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.hosts.processes import ProcessHosts
+from async_wrappers.batched.hosted import HostedEnvs
+from async_wrappers.batched.local import LocalEnvs
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical
 
@@ -131,6 +136,40 @@ def test_a_host_that_dies_is_replaced_and_its_games_are_cut(
     run.run_experiment()
     assert run.restarts == 1
     assert run.agent.updates > 3
+    # Those of the two lost games are counted as cut, and no return is theirs.
+    ended = sum(sum(line["train_episode_lengths"]) for line in read_iterations(tmp_path))
+    rows = run.agent.rows.state_dict()
+    assert run.cut_frames > 0 and ended + run.cut_frames + sum(rows["cut"]) == run.frames
+
+
+@pytest.mark.filterwarnings("ignore:host 1 was ended")
+def test_an_episode_of_an_evaluation_that_is_lost_counts_for_nothing_and_another_one_is_played(tmp_path: Path) -> None:
+    class Dying(LocalHosts):
+        orders = 0
+
+        def submit(self, host: int, order: Any = False) -> None:
+            super().submit(host, order)
+            self.orders += 1
+            if self.orders == 16:
+                self.kill(1, "was ended by the test")
+
+    ended = ["Runner.evaluation_steps = 1", "Runner.evaluation_episodes = 8", "Runner.num_iterations = 1"]
+    run = make(tmp_path, "dqn", HERE, "VectorRunner.evaluation_envs = 4", *ended)
+    made: list[HostedEnvs] = []
+    make_envs = run._make_envs
+
+    def on_hosts(phase: Phase, count: int, **other: Any) -> Any:
+        if phase != Phase.EVAL:
+            return make_envs(phase, count, **other)
+        make_single = run._of_envs(phase)["make_env"]
+        made.append(HostedEnvs(Dying, partial(LocalEnvs, make_single), count, 2))
+        return made[0]
+
+    run._make_envs = on_hosts
+    run.run_experiment()
+    [line] = read_iterations(tmp_path)
+    assert made[0].lost_episodes == 2
+    assert len(line["eval_episode_lengths"]) == 8 and min(line["eval_episode_lengths"]) > 7
 
 
 @pytest.mark.parametrize(

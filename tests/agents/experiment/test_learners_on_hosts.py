@@ -14,6 +14,7 @@ import pytest
 
 from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.learners import LearnerFailed, check_sign, sign_directory
+from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import Lost
@@ -122,8 +123,12 @@ def test_a_run_goes_on_with_another_number_of_hosts_and_not_of_learners(tmp_path
 
 @pytest.mark.usefixtures("learners_in_threads")
 @pytest.mark.parametrize("agent", ["dqn", "vtrace"])
-def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_did(tmp_path: Path, agent: str) -> None:
-    stopped = make(tmp_path, agent, BLOCKS)
+@pytest.mark.parametrize("length", [4, 40])  # decisions of a block, of which some take the whole phase
+def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_did(
+    tmp_path: Path, agent: str, length: int
+) -> None:
+    blocks = f"Hosts.block_length = {length}"
+    stopped = make(tmp_path, agent, blocks)
 
     def due() -> bool:
         stopped._ending.asked = stopped.agent.updates >= 3
@@ -132,10 +137,15 @@ def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_di
     stopped._is_due = due
     with pytest.raises(KeyboardInterrupt):
         stopped.run_experiment()
-    resumed = make(tmp_path, agent, BLOCKS)
+    resumed = make(tmp_path, agent, blocks)
     assert resumed.resume() and resumed.agent.updates == stopped.agent.updates >= 3
+    assert resumed.frames == stopped.frames > 0
     resumed.run_experiment()
     assert resumed.frames >= 300
+    # Each frame is of one episode: one that ended, one that was cut, or one that runs.
+    ended = sum(sum(line["train_episode_lengths"]) for line in read_iterations(tmp_path))
+    rows = [resumed.agent.rows.state_dict(), *(share["rows"] for share in resumed._shares)]
+    assert ended + resumed.cut_frames + sum(sum(each["cut"]) for each in rows) == resumed.frames
     assert all(line["learnt"] for each in journals(resumed) for line in each)
 
 

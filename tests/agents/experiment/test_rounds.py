@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.episode import Phase
-from async_wrappers.agents.experiment.learners import Group, LearnerFailed
+from async_wrappers.agents.experiment.learners import Group, LearnerFailed, open_meeting_place
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.rounds import Share, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment
@@ -307,12 +308,17 @@ def _of_group(number: int, place: str, answers: Any) -> None:
 
 
 @pytest.mark.usefixtures("children_of_a_server")
-def test_gradients_are_averaged_by_what_their_losses_are_means_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_a_port", [False, True])
+def test_gradients_are_averaged_by_what_their_losses_are_means_over(tmp_path: Path, on_a_port: bool) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
-    other = context.Process(target=_of_group, args=(1, str(tmp_path / "store"), answers))
+    place, _held = open_meeting_place("127.0.0.1") if on_a_port else (str(tmp_path / "store"), None)
+    if on_a_port:
+        with pytest.raises(OSError, match="in use"), socket.create_server(("127.0.0.1", int(place.split(":")[-1]))):
+            pass
+    other = context.Process(target=_of_group, args=(1, place, answers))
     other.start()
-    _of_group(0, str(tmp_path / "store"), answers)
+    _of_group(0, place, answers)
     other.join(60)
     expected = {"a": [[0.75] * 3] * 2, "b": [1.75, 17.5]}  # weights 1 and 3
     assert sorted([answers.get(), answers.get()]) == [(0, [2.0, 1.0], expected), (1, [2.0, 1.0], expected)]
