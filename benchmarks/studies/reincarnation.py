@@ -262,10 +262,10 @@ def print_delay_5(found: Mapping[str, Mapping[int, Finished]]) -> None:
     print(f"label at effect, median {median:.1f} >= 400: {_held(median >= 400)}")
 
 
-def sweep_delays(runs: Runs, seeds: int) -> dict[str, dict[int, list[float]]]:
+def sweep_delays(runs: Runs, seeds: int, jobs: int) -> dict[str, dict[int, list[float]]]:
     """Sweep the delays that `play_delay_5` does not play; return the final scores by arm and delay."""
     directory = runs.base_dir / "delays"
-    words = ["sweep", "--base_dir", str(directory), "--jobs", "1", "--seeds", str(seeds)]
+    words = ["sweep", "--base_dir", str(directory), "--jobs", str(jobs), "--seeds", str(seeds)]
     words += ["--gin_files", "configs/sweeps/reincarnation_cartpole.gin"]
     words += ["--grid", "RealtimeDelay.delay = 4, 6, 2, 0, 1, 3, 7, 8"]
     for binding in _teacher(runs):
@@ -375,6 +375,7 @@ def main() -> None:
     parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sweep-seeds", type=int, default=3, help="seeds of the delays other than 5")
+    parser.add_argument("--jobs", type=int, default=1, help="trials of these delays at a time")
     parser.add_argument("--show", action="store_true", help="play nothing")
     parser.add_argument("--draw", action="store_true", help="draw the figures of docs/")
     options = parser.parse_args()
@@ -391,7 +392,7 @@ def main() -> None:
     if "main_job" in options.only:
         play_main_job(runs, options.seeds)
     if "delays" in options.only:
-        scores = sweep_delays(runs, options.sweep_seeds)
+        scores = sweep_delays(runs, options.sweep_seeds, options.jobs)
         for arm, of in of_5.items():
             scores[arm][5] = [run.trained for run in of.values()]
         print_delays(scores)
