@@ -16,7 +16,8 @@ Students act on every frame but for the sequential one, which acts on every (d +
 between. They differ by what they know of the d actions on their way:
 
     asynchronous      all of them are part of its observation (``CommittedActions(known=False)``: a delay of transport)
-    core at release   its core, an LSTM, runs when the action lands, and has read the action of each frame before
+    core at release   its core, an LSTM, runs when the action lands, and has read the action of each frame before; it is
+                      taught how far the piece has moved since the frame that it sees
     told nothing      nothing
     sequential        there are none
 
@@ -77,6 +78,7 @@ RATE, LAST_RATE = 2e-3, 1e-4  # of Adam, falling linearly
 HIDDEN, JUDGE = (128, 128), 16
 CORE, UNROLL, UNROLLS = 128, 64, 8  # units of an LSTM, rows of a sequence, and sequences of an update
 BURN_IN = 24  # rows of a sequence that only bring the core into its state, if it does not begin a game
+REACH = 6  # columns that a core may believe the piece to have moved, to each side
 
 ASYNCHRONOUS, SEQUENTIAL, TOLD_NOTHING, AT_RELEASE = "asynchronous", "sequential", "told nothing", "core at release"
 
@@ -149,6 +151,7 @@ class Unrolls(NamedTuple):
         previous: The action of the frame before the one on which the decision's action lands [D].
         labels: As in `Decisions`; of rows that are not kept 0.
         places: As in `Decisions`; of rows that are not kept `NO_PLACE`.
+        moves: How the piece moves from the decision to its effect, `moved` [D].
         kept: Whether a row is learnt from [D].
         row: Counted from the beginning of the game [D].
     """
@@ -157,18 +160,23 @@ class Unrolls(NamedTuple):
     previous: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
+    moves: npt.NDArray[np.int64]
     kept: npt.NDArray[np.bool_]
     row: npt.NDArray[np.int64]
 
     def draw(self, random: np.random.Generator, rows: int) -> list[Tensor]:
-        """Return `rows` sequences [UNROLL, rows, ...] of each, learnt from up to where they leave their game."""
+        """Return `rows` sequences [UNROLL, rows, ...] of each, learnt from up to where they leave their game.
+
+        The last one says which rows are learnt from. Moves are learnt of the others too, where they are no `NO_PLACE`.
+        """
         first = random.integers(len(self.labels) - UNROLL + 1, size=rows)
         chosen = first + np.arange(UNROLL)[:, None]
         same = self.row[chosen] - self.row[first] == np.arange(UNROLL)[:, None]
         warm = (np.arange(UNROLL)[:, None] >= BURN_IN) | (self.row[first] == 0)
-        observations, previous, labels, places, kept, _ = (each[chosen] for each in self)
-        learnt = kept & same & warm
-        return [torch.from_numpy(each) for each in (observations, previous, labels, places, learnt)]
+        observations, previous, labels, places, moves, kept, _ = (each[chosen] for each in self)
+        counts = same & warm
+        moves[~counts] = NO_PLACE
+        return [torch.from_numpy(each) for each in (observations, previous, labels, places, moves, kept & counts)]
 
 
 NO_PLACE = -100  # what cross-entropy ignores
@@ -181,8 +189,7 @@ def taught(started: Seen, landed: Seen) -> tuple[int, int]:
     The teacher says what it would do on the frame on which the action lands; but for a piece, or a field, that the
     student could not see when it decided: wait.
     """
-    if started.piece == NO_PIECE:
-        started = started._replace(piece=started.preview, turn=0, position=ENTRY)  # what `Landings` shows
+    started = _at_entry(started)
     if (started.field, started.piece) != (landed.field, landed.piece):
         return NOOP, NO_PLACE
     place = best_place(*landed[:4])
@@ -191,6 +198,23 @@ def taught(started: Seen, landed: Seen) -> tuple[int, int]:
     _, columns, _ = Landings.SHAPE
     turn, column = (place[0] - started.turn) % 4, place[1] - started.position % STRIDE + columns // 2
     return press(landed, drops=False), turn * columns + column
+
+
+def moved(started: Seen, landed: Seen) -> int:
+    """Return the quarter turns and columns by which the piece moves until an action lands, as one number.
+
+    It is `NO_PLACE` where another piece is there by then.
+    """
+    started = _at_entry(started)
+    if (started.field, started.piece) != (landed.field, landed.piece):
+        return NO_PLACE
+    columns = landed.position % STRIDE - started.position % STRIDE
+    return (landed.turn - started.turn) % 4 * (2 * REACH + 1) + min(max(columns, -REACH), REACH) + REACH
+
+
+def _at_entry(seen: Seen) -> Seen:
+    """Return the next piece where there is none, which is what `Landings` shows."""
+    return seen._replace(piece=seen.preview, turn=0, position=ENTRY) if seen.piece == NO_PIECE else seen
 
 
 # The teacher's games.
@@ -229,9 +253,10 @@ class Recording(NamedTuple):
         labels, places = np.zeros(len(effects), np.int64), np.full(len(effects), NO_PLACE)
         taught_there = [taught(self.seen[effect - delay], self.seen[effect]) for effect in effects[kept]]
         labels[kept], places[kept] = np.array(taught_there).T
+        moves = np.array([moved(self.seen[effect - delay], self.seen[effect]) for effect in effects])
         row = self.frame[effects] - delay
         previous = np.where(row > 0, self.pressed[effects - 1], NOOP)
-        return Unrolls(self.observations[effects - delay], previous, labels, places, kept, row)
+        return Unrolls(self.observations[effects - delay], previous, labels, places, moves, kept, row)
 
 
 # A row of `CommittedActions` for each action: one-hot, and a column for actions that are not known yet.
@@ -323,31 +348,53 @@ class StudentNetwork(nn.Module):
 class CoreNetwork(nn.Module):
     """A student in two halves: landings are judged as by `StudentNetwork`, and an LSTM decides when the action lands.
 
-    The LSTM reads the softmax of the judgements, the other numbers, and the action of the frame before. What its own
-    presses have done since the frame that it sees it has to remember.
+    The LSTM reads the numbers beside the landings, and the action of the frame before. So what its own presses have
+    done since the frame that it sees it has to remember. It believes how far the piece has moved, which it is taught,
+    and the judgements are moved by that belief. A multilayer perceptron reads them, the numbers, and what the LSTM
+    remembers.
     """
 
     def __init__(self, width: int) -> None:
         """See the class."""
         super().__init__()
-        *places, numbers = Landings.SHAPE
+        *self._places, numbers = Landings.SHAPE
         self.judge = nn.Sequential(nn.Linear(numbers - 1, JUDGE), nn.ReLU(), nn.Linear(JUDGE, 1))
         others = width - Landings.SIZE + Vector.SIZE - Vector.FORM
-        self.core = nn.LSTM(math.prod(places) + others + len(ACTIONS), CORE)
-        self.head = nn.Sequential(nn.Linear(CORE, CORE), nn.ReLU(), nn.Linear(CORE, len(ACTIONS)))
+        self.core = nn.LSTM(others + len(ACTIONS), CORE)
+        self.believe = nn.Linear(CORE, 4 * (2 * REACH + 1))
+        self.torso = MLPTorso((math.prod(self._places) + others + CORE,), hidden=HIDDEN)
+        self.head = nn.Linear(self.torso.output_size, len(ACTIONS))
         self.states: dict[int, tuple[int, Tensor, Tensor]] = {}  # of games: their last action, and the LSTM's state
 
     def forward(
         self, numbers: Tensor, previous: Tensor, state: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Return logits [T, B, A], judgements [T, B, 84] and the state after sequences [T, B, N] and actions [T, B]."""
-        landings = numbers[..., Vector.SIZE : Landings.SIZE].unflatten(-1, (-1, Landings.SHAPE[-1])).float()
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Return what follows sequences [T, B, N] and actions [T, B].
+
+        Returns:
+            The logits of actions [T, B, A], of the landings that are aimed at [T, B, 84], and of moves `_move`
+            [T, B, M]; and the LSTM's state.
+        """
+        landings = numbers[..., Vector.SIZE : Landings.SIZE].reshape(*previous.shape, -1, Landings.SHAPE[-1]).float()
         judged = 4 * self.judge(landings[..., :-1] / 16).squeeze(-1)
         judged = judged.masked_fill(landings[..., -1] == 0, UNSEEN)
         others = numbers[..., Vector.FORM : Vector.SIZE].float() / 255
         sent = functional.one_hot(previous, len(ACTIONS)).float()
-        hidden, state = self.core(torch.cat([judged.softmax(dim=-1), others, sent], dim=-1), state)
-        return self.head(hidden), judged, state
+        hidden, state = self.core(torch.cat([others, sent], dim=-1), state)
+        moves = self.believe(hidden)
+        aimed = self._from_there(judged.softmax(dim=-1), moves.softmax(dim=-1))
+        read = torch.cat([aimed, others, hidden], dim=-1)
+        actions = self.head(self.torso(read.flatten(0, 1))).reshape(*previous.shape, -1)
+        return actions, judged, moves, state
+
+    def _from_there(self, aimed: Tensor, moves: Tensor) -> Tensor:
+        """Return landings [T, B, 84] as seen from where the piece is, the mean over moves of these probabilities."""
+        turns, columns = self._places
+        lead = aimed.shape[:-1]
+        wide = functional.pad(aimed.reshape(*lead, turns, columns), (REACH, REACH)).unfold(-1, columns, 1)
+        turned = torch.stack([wide.roll(-turn, dims=-3) for turn in range(turns)], dim=-4)  # [T, B, turn, 4, move, 21]
+        moved = (turned * moves.reshape(*lead, turns, 1, -1, 1)).sum(dim=(-4, -2))
+        return moved.flatten(-2)
 
     @torch.no_grad()
     def act(self, observations: Numbers, numbers: Sequence[int]) -> Sequence[int]:
@@ -355,7 +402,7 @@ class CoreNetwork(nn.Module):
         none = NOOP, torch.zeros(CORE), torch.zeros(CORE)
         last, hidden, cells = zip(*(self.states.get(number, none) for number in numbers), strict=True)
         state = torch.stack(hidden)[None], torch.stack(cells)[None]
-        logits, _, (after, kept) = self(torch.from_numpy(observations)[None], torch.tensor([last]), state)
+        logits, _, _, (after, kept) = self(torch.from_numpy(observations)[None], torch.tensor([last]), state)
         actions: list[int] = logits[0].argmax(dim=1).tolist()
         for place, (number, action) in enumerate(zip(numbers, actions, strict=True)):
             self.states[number] = action, after[0, place], kept[0, place]
@@ -396,15 +443,19 @@ def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetw
             optimizer.param_groups[0]["lr"] = RATE + (LAST_RATE - RATE) * done / updates
             drawn = [source.draw(random, batch // len(sources)) for source in sources]
             if remembers:
-                read, previous, labels, places, learnt = (torch.cat(each, dim=1) for each in zip(*drawn, strict=True))
-                actions, judged, _ = network(read, previous)
+                columns = (torch.cat(each, dim=1) for each in zip(*drawn, strict=True))
+                read, previous, labels, places, moves, learnt = columns
+                *found, _ = network(read, previous)
+                actions, judged, believed = found
+                belief = functional.cross_entropy(believed.flatten(0, 1), moves.flatten())
                 actions, judged, labels, places = (each[learnt] for each in (actions, judged, labels, places))
             else:
+                belief = torch.zeros(())
                 read, labels, places = (torch.cat(each) for each in zip(*drawn, strict=True))
                 actions, judged = network(read)
             # A landing that is not to be seen from the entry cannot be aimed at.
             places[(judged.gather(1, places.clamp(min=0)[:, None]) <= UNSEEN)[:, 0]] = NO_PLACE
-            loss = functional.cross_entropy(actions, labels) + functional.cross_entropy(judged, places)
+            loss = functional.cross_entropy(actions, labels) + functional.cross_entropy(judged, places) + belief
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -425,12 +476,13 @@ def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetw
                 realtime = info["realtime"]
                 if realtime["applied"]:
                     seen = Vector.read(realtime["effect_observation"][: Vector.SIZE])
-                    label, place = taught(Vector.read(read[number][: Vector.SIZE]), seen)
+                    started = Vector.read(read[number][: Vector.SIZE])
+                    label, place = taught(started, seen)
                     same, count = same + (label == action), count + 1
                     kept = random.random() < KEPT[_kind(seen, label)]
                     if remembers:
-                        taught_there = (label, place) if kept else (NOOP, NO_PLACE)
-                        own[number].append((read[number], last[number], *taught_there, kept, row[number]))
+                        there = (*((label, place) if kept else (NOOP, NO_PLACE)), moved(started, seen))
+                        own[number].append((read[number], last[number], *there, kept, row[number]))
                     elif kept:
                         own[number].append((read[number], label, place))
                 last[number], row[number] = action, row[number] + 1

@@ -71,9 +71,9 @@ def test_unrolls_have_the_decisions_of_a_student_that_is_told_nothing_and_the_ac
     assert len(found.row) == len(effects) and (found.row == recording.frame[effects] - delay).all()
     for row, effect in enumerate(effects[:300].tolist()):
         assert found.previous[row] == (recording.pressed[effect - 1] if found.row[row] else NOOP)
-    observations, previous, labels, places, learnt = found.draw(np.random.default_rng(0), 5)
+    observations, previous, labels, places, moves, learnt = found.draw(np.random.default_rng(0), 5)
     assert observations.shape[:2] == (lines.UNROLL, 5)
-    assert previous.shape == labels.shape == places.shape == learnt.shape
+    assert previous.shape == labels.shape == places.shape == moves.shape == learnt.shape
     # A sequence begins with rows that only bring the core into its state, unless a game begins with it.
     assert not learnt[: lines.BURN_IN].any() and learnt[lines.BURN_IN :].any()
 
@@ -85,7 +85,7 @@ def test_a_core_decides_alike_step_by_step_and_in_a_sequence() -> None:
     acted = np.array([network.act(each, [4, 7]) for each in shown])
     previous = np.vstack([np.full((1, 2), NOOP), acted[:-1]])
     with torch.no_grad():
-        logits, _, _ = network(torch.from_numpy(shown), torch.from_numpy(previous))
+        logits, *_ = network(torch.from_numpy(shown), torch.from_numpy(previous))
     np.testing.assert_array_equal(logits.argmax(dim=-1).numpy(), acted)
 
 
@@ -96,6 +96,7 @@ def test_a_place_is_seen_from_the_frame_on_which_the_student_started() -> None:
         seen = recording.seen[row]
         place = lines.best_place(*seen[:4])
         action, index = lines.taught(seen, seen)
+        assert lines.moved(seen, seen) == lines.REACH
         assert place is not None
         assert action == lines.press(seen, drops=False)
         shown = recording.observations[row][Vector.SIZE :].reshape(-1, 5)[index]
@@ -104,6 +105,7 @@ def test_a_place_is_seen_from_the_frame_on_which_the_student_started() -> None:
         assert ((seen.turn + turn) % 4, seen.position % 12 + column - 10) == place
     other = next(seen for seen in recording.seen if seen.piece not in (recording.seen[0].piece, NO_PIECE))
     assert lines.taught(recording.seen[0], other) == (NOOP, lines.NO_PLACE)  # a piece that it could not see
+    assert lines.moved(recording.seen[0], other) == lines.NO_PLACE
     entering = recording.seen[0]._replace(piece=NO_PIECE, preview=other.piece, held=LEFT)
     entered = entering._replace(piece=other.piece, turn=0, position=lines.ENTRY, held=NOOP)
     assert lines.taught(entering, entered) == lines.taught(entered, entered)
@@ -129,6 +131,23 @@ def test_landings_are_moved_by_the_presses_on_their_way(held: int, told: list[in
     aimed = torch.zeros(1, 84)
     aimed[0, 1 * 21 + 8] = 1.0  # a turn to the right, and two columns to the left
     assert network._from_there(aimed, numbers).nonzero().tolist() == [[0, there[0] * 21 + there[1]]]
+
+
+def test_landings_are_moved_by_what_a_core_believes() -> None:
+    recording, delay = lines.record(0, 0), 6
+    network = lines.CoreNetwork(Landings.SIZE)
+    told, moves, theirs = 0, set(), 4 * (2 * lines.REACH + 1)
+    for effect in range(delay, len(recording.seen)):
+        started, landed = recording.seen[effect - delay], recording.seen[effect]
+        (_, place), move = lines.taught(started, landed), lines.moved(started, landed)
+        if recording.frame[effect] < delay or place == lines.NO_PLACE or started.piece == NO_PIECE:
+            continue
+        _, there = lines.taught(landed, landed)  # the same landing, as seen from where the piece is then
+        aimed, believed = torch.zeros(1, 1, 84), torch.zeros(1, 1, theirs)
+        aimed[..., place] = believed[..., move] = 1.0
+        assert network._from_there(aimed, believed).nonzero().tolist() == [[0, 0, there]]
+        told, moves = told + 1, moves | {move}
+    assert told > 100 and len(moves) > 5
 
 
 def test_a_trial_is_played_once_and_tabled(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
