@@ -597,7 +597,7 @@ def draw(lines: Lines) -> None:
         (STUDENT, SEQUENTIAL, "#D55E00", "-", "s"),
         (TEACHER, ASYNCHRONOUS, "#56B4E9", ":", "^"),
         (TEACHER, SEQUENTIAL, "#E69F00", ":", "v"),
-        (AT_ONCE, SEQUENTIAL, "#009E73", ":", "D"),
+        (AT_ONCE, SEQUENTIAL, "#000000", ":", "D"),
         (RANDOM, ASYNCHRONOUS, "#999999", "--", "x"),
     ]
     for number, (player, name, colour, line, marker) in enumerate(looks):

@@ -286,7 +286,7 @@ def _trials(directory: Path) -> Iterator[Any]:
 
 
 def print_delays(scores: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
-    """Print the scores of each arm under each delay."""
+    """Print the mean score of each arm under each delay, with its 95 % bootstrap interval over seeds."""
     delays = sorted({delay for of in scores.values() for delay in of})
     heads = ["delay, frames", *map(str, delays)]
     print(f"\n{_row(heads)}\n{_row(['---'] * len(heads))}")
@@ -360,7 +360,8 @@ def _row(cells: Sequence[str]) -> str:
 def _cell(scores: Sequence[float]) -> str:
     if not scores:
         return ""
-    return f"{statistics.fmean(scores):.0f} ({', '.join(f'{score:.0f}' for score in sorted(scores))})"
+    low, high = bootstrap_interval(scores)
+    return f"{statistics.fmean(scores):.0f} [{low:.0f}, {high:.0f}]"
 
 
 PARTS = ("methods", "delay_5", "delays", "main_job")
