@@ -169,7 +169,8 @@ def _refuse_outdone(options: Namespace, plan: SweepPlan) -> None:
     everywhere = set.intersection(*({".".join(key.split(".")[-2:]) for key in each.bindings} for each in plan.points))
     for text in options.gin_bindings:
         for given in given_in(text, f"--gin_bindings {text!r}", from_file=False):
-            if given.name in everywhere and "/" not in text:
+            # With a scope it is for some uses of the configurable, which the grid may leave alone.
+            if given.name in everywhere and "/" not in text.partition("=")[0]:
                 raise UsageError(
                     f"{given.source}: every point of the grid binds {given.name}, and wins: leave it out, or name some "
                     "points with --only (--allow_unread accepts it)"

@@ -241,6 +241,10 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
             "--gin_bindings 'RealtimeDelay.delay = 4': every point of the grid binds RealtimeDelay.delay, and wins: ",
         ),
         (
+            ["--grid", "create_network.torso = 'mlp'", "--gin_bindings", "create_network.torso = 'my/mlp'"],
+            "--gin_bindings \"create_network.torso = 'my/mlp'\": every point of the grid binds create_network.torso",
+        ),
+        (
             ["--grid", "RealtimeDelay.delay = 1, 2", "--only", "RealtimeDelay.dely = 1"],
             "no point of this grid binds RealtimeDelay.dely, they bind RealtimeDelay.delay; did you mean 'RealtimeD",
         ),

@@ -233,12 +233,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_file_that_is_none_is_refused_in_one_sentence(file: Path, tmp_path: Path, kind: str) -> None:
+def damaged(file: Path, tmp_path: Path, kind: str) -> tuple[Path, str]:
+    """Return a damaged copy of a file, and the sentence that refuses it."""
     path = tmp_path / "agent.safetensors"
     path.write_bytes(file.read_bytes())
     damage, message = DAMAGE[kind]
     damage(path)
+    return path, message
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_file_that_is_none_is_refused_in_one_sentence(file: Path, tmp_path: Path, kind: str) -> None:
+    path, message = damaged(file, tmp_path, kind)
     with pytest.raises(ValueError, match=message) as caught:
         load_agent(path)
     assert "\n" not in str(caught.value) and str(caught.value).count(str(path)) == 1
@@ -246,10 +252,7 @@ def test_a_file_that_is_none_is_refused_in_one_sentence(file: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["empty", "a text too few", "another format", "others' weights", "a text file"])
 def test_what_a_file_tells_is_refused_in_the_same_sentence(file: Path, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "agent.safetensors"
-    path.write_bytes(file.read_bytes())
-    damage, message = DAMAGE[kind]
-    damage(path)
+    path, message = damaged(file, tmp_path, kind)
     with pytest.raises(ValueError, match=message) as of_the_agent:
         read_agent(path)
     with pytest.raises(ValueError, match=message) as of_its_texts:
