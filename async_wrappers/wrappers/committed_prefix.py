@@ -8,7 +8,7 @@ Execution of Action Chunking Flow Policies", arXiv 2506.07339); without chunks `
 No row depends on an inference that is running at ``s_j``. If one of these, newer than all known ones, may have landed
 by a frame, that frame's action is *pending*.
 
-* `CommittedPrefix`, `VectorCommittedPrefix`: around a `RealtimeDelay` or a `VectorRealtimeDelay`.
+* `CommittedPrefix`: around a `RealtimeDelay`.
 * `PrefixRows`: the rows of both, and of the runner with ``committed_prefix=``.
 """
 
