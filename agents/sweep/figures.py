@@ -100,8 +100,8 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
 def draw_runs(curves: Mapping[str, Sequence[Run]], metrics: Sequence[str], statistic: str) -> Figure:
     """Draw metrics of runs against training frames, a panel per metric and a curve per name.
 
-    Of one run the returns of single episodes are drawn too; of several, which are a curve, the statistic with its
-    95 % bootstrap interval over the runs.
+    Of one run the returns of single episodes are drawn too. Several runs of a name are a curve of the statistic, with
+    its 95 % bootstrap interval over the runs, and a thin line for each of them.
     """
     figure, places = _make_panels(len(metrics), "training frames", "")
     styles = _styles(curves)
@@ -113,9 +113,12 @@ def draw_runs(curves: Mapping[str, Sequence[Run]], metrics: Sequence[str], stati
                 _draw_episodes(axes, runs[0], metric.partition("_")[0])
             curve: _Curve = defaultdict(list)
             for run in runs:
-                for line in run.lines:
-                    if metric in line:
-                        curve[line["iteration"]].append((line["frames"], line[metric]))
+                lines = [line for line in run.lines if metric in line]
+                for line in lines:
+                    curve[line["iteration"]].append((line["frames"], line[metric]))
+                if len(runs) > 1:
+                    single = [line["frames"] for line in lines], [line[metric] for line in lines]
+                    axes.plot(*single, color=styles[name]["color"], linewidth=0.6, alpha=0.6, label="_")
             if curve:
                 label = "mean of an iteration" if alone else name or f"{len(runs)} runs"
                 _draw_band(
@@ -123,9 +126,8 @@ def draw_runs(curves: Mapping[str, Sequence[Run]], metrics: Sequence[str], stati
                 )
         axes.margins(x=0.02)
     most = max(map(len, curves.values()))
-    runs_in_words = (
-        f"{'interquartile ' * (statistic == 'iqm')}mean of up to {most} runs, bands: 95 % bootstrap interval"
-    )
+    mean = "interquartile mean" if statistic == "iqm" else "mean"
+    runs_in_words = f"{mean} of up to {most} runs, bands: 95 % bootstrap interval, thin: each run"
     _put_legend(figure, places, "" if alone else "a run for each curve" if most == 1 else runs_in_words)
     return figure
 

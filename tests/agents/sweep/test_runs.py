@@ -70,7 +70,9 @@ def test_runs_that_differ_in_their_seed_alone_make_one_curve_of_their_means(call
     assert [Path(each) for each in written] == [place / "figures" / f"learning_curve.{kind}" for kind in ("png", "svg")]
     runs = find_runs([place])
     [axes] = draw_runs(curves_of(runs), metrics_of(runs, None, False), "mean").axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [[4, 14, 24]]
+    *single, mean = (list(line.get_ydata()) for line in axes.lines)
+    assert mean == [4, 14, 24]
+    assert sorted(single) == [[1, 11, 21], [4, 14, 24], [7, 17, 27]]
     low, high = (
         axes.collections[0].get_paths()[0].vertices[:, 1].min(),
         axes.collections[0].get_paths()[0].vertices[:, 1].max(),
@@ -111,7 +113,7 @@ def test_wins_are_drawn_by_a_flag(call: Any, place: Path) -> None:
     ]
     runs = find_runs([place / "0", place / "1"])
     [axes] = draw_runs(curves_of(runs), metrics_of(runs, None, True), "mean").axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0.5, 1]]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0.5, 1]] * 3
 
 
 def test_any_number_of_an_iteration_is_drawn_by_its_name(call: Any, place: Path) -> None:
