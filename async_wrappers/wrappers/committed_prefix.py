@@ -9,7 +9,7 @@ No row depends on an inference that is running at ``s_j``. If one of these, newe
 by a frame, that frame's action is *pending*.
 
 * `CommittedPrefix`: around a `RealtimeDelay`.
-* `PrefixRows`: the rows of both, and of the runner with ``committed_prefix=``.
+* `PrefixRows`: its rows, and those of the runner with ``committed_prefix=``.
 """
 
 from __future__ import annotations
