@@ -167,10 +167,12 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     """
     # Takes a third of a second to import.
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     iterations = read_iterations(base_dir)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot(xlabel="training frames", ylabel="return of an episode")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 400k and 2M
     axes.set_title(_title(read_facts(base_dir)) or Path(base_dir).name, fontsize="medium", wrap=True)
     begin = 0
     for index, line in enumerate(iterations):

@@ -193,9 +193,10 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def _make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `panels` panels, and the panels."""
+    """Return a figure with `panels` panels, and the panels; training frames are written as 400k and 2M."""
     # Takes a third of a second to import.
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     columns = min(panels, 3)
     lines = math.ceil(panels / columns)
@@ -208,6 +209,8 @@ def _make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
+        if x_label == "training frames":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     for axes in places[max(0, panels - columns) : panels]:
         axes.set_xlabel(x_label)
     figure.supylabel(y_label, fontsize="medium")
