@@ -76,6 +76,7 @@ class Clock:
         record: The measurements of the phase that goes on.
         begin: When the running episode's first frame began.
         lateness: By how many nanoseconds the frame that goes on began late.
+        is_up: Whether the workers have come up (`bring_up`).
     """
 
     simulated: bool
@@ -109,6 +110,7 @@ class Clock:
         self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
         self.begin = self.lateness = 0
+        self.is_up = False
 
     # A phase and its episodes.
 
@@ -140,6 +142,8 @@ class Clock:
 
     def bring_up(self, shown: Any, episode: int) -> Any:
         """Let the workers come up, before the first frame of all; return an answer of the policy's, if there is one.
+
+        A run that is stopped meanwhile, or in which none comes up, leaves it to the next one.
 
         Args:
             shown: Observation of the first frame, as policies read it.
@@ -181,11 +185,6 @@ class Clock:
         self._dispatcher.reopen(self._now() - self.begin)
 
     # A frame.
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a frame was ever published."""
-        return self._number >= 0
 
     def deadline(self, frame: int) -> int:
         """Return when a frame of the running episode is to begin."""
@@ -358,12 +357,19 @@ class RealClock(Clock):
 
     def bring_up(self, shown: Any, episode: int) -> Any:
         """Let each worker infer once, and measure how long it takes; see `Clock.bring_up`."""
-        self.publish(shown)
+        number = self.publish(shown)
         # in evaluation mode, as exploring may need no inference
-        infer = partial(self.pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
+        infer = partial(self.pool.start, ticket=Ticket(0, number, episode, start=0, frame=0, eval_mode=True))
         config = self._config
         calibration_time = config.calibration_time if config.latency is None else 0.0
-        return self.pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+        answer = self.pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+        self.is_up = not self._stops()
+        if self.is_up and calibration_time > 0 and not self.pool.responses:
+            self._warns(
+                f"the policy gave no action in calibration_time={calibration_time:g} s, so the first episode is "
+                "planned as if actions took no time: give a longer calibration_time, or a latency"
+            )
+        return answer
 
     def end_episode(self, frames: int, played: int) -> None:
         """See `Clock.end_episode`."""
@@ -489,6 +495,7 @@ class VirtualClock(Clock):
     def bring_up(self, shown: Any, episode: int) -> None:
         """Mark all workers as ready; nothing is measured."""
         self.pool.collect(0)
+        self.is_up = True
 
     def end_episode(self, frames: int, played: int) -> None:
         """See `Clock.end_episode`; inferences in flight are cut off, and their time so far counts."""

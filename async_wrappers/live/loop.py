@@ -111,6 +111,7 @@ class _Episode:
         self.transitions = Transitions(journal)
         self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
         self.last_action: Any = None
+        self.default_action: Any = None  # received on the newest frame without an action
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
@@ -319,9 +320,8 @@ class EnvironmentLoop:
             self._record.limited, self._record.unsent = self._guard.limited, [*self._guard.unsent]
         if self._halves.reads_late:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
-            missed = episode.missed if episode.paused is None else frame - episode.paused
             leave = self._halves.send if self._guard is None else self._guard.leave
-            leave(self._safe_action(observation, episode.last_action, missed + 1))
+            leave(self._safe_action_of(episode, observation, frame))
         self._recorder.end_episode(observation, frame)
         self.clock.end_episode(frame, played)
         timing = EpisodeTiming(episode.score, frame, episode.number, self.clock.begin, info.get("won"))
@@ -333,7 +333,11 @@ class EnvironmentLoop:
 
     def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:
         """Note that the frame's action is not the one that was to be sent."""
-        if episode.paused is None and not episode.missed:
+        if episode.paused is not None:
+            return
+        if episode.missed:
+            episode.default_action = deepcopy(sent)
+        else:
             episode.last_action = deepcopy(sent)
             if self._config.learns_from == "sent":
                 episode.transitions.sent(sent, frame)
@@ -413,7 +417,7 @@ class EnvironmentLoop:
         inference = self.clock.choose(frame)
         chosen = None if inference is None else self._action_made(inference, episode.transitions.paid)
         if episode.paused is not None:
-            return self._safe_action(observation, episode.last_action, frame - episode.paused + 1)
+            return self._safe_action_of(episode, observation, frame)
         action: Any = None
         is_fresh = chosen is not None
         if inference is not None and chosen is not None:
@@ -436,10 +440,28 @@ class EnvironmentLoop:
             is_fresh = action is not None
         if not is_fresh:
             episode.missed += 1
-            return self._default_action(observation, episode.last_action, episode.missed)
+            action = self._default_action(observation, episode.last_action, episode.missed)
+            if self._safe_action is not self._default_action:
+                episode.default_action = deepcopy(action)
+            return action
         episode.missed = 0
         episode.last_action = deepcopy(action)  # an environment may write into its action
         return action
+
+    def _safe_action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
+        """Return the action on a frame of a pause, or after the last frame. It goes on from what was sent before.
+
+        The default action counts frames without an action from before a pause on. A `pause_action` begins with the
+        pause, and the last action to it is the one of the frame before, a decision's or the default one. So neither
+        sets in motion what is at rest.
+        """
+        missed = 1 if episode.paused is None else frame - episode.paused + 1
+        last_action = episode.last_action
+        if self._safe_action is self._default_action:
+            missed += episode.missed
+        elif episode.missed:
+            last_action = episode.default_action
+        return self._safe_action(observation, last_action, missed)
 
     def _following(self, observation: Any, frame: int) -> Any:
         """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
@@ -461,7 +483,7 @@ class EnvironmentLoop:
             self._safe_action.reset(seed)
         if self._guard is not None:
             self._guard.begin_episode()
-        if not self.clock.has_begun:
+        if not self.clock.is_up:
             first = observation if self._prefix is None else self._prefix.join(observation, [])
             answer = self.clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
             if self._release is not None and answer is not None:

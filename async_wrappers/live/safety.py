@@ -127,7 +127,8 @@ class Deadman:
         self._source, self._timeout, self._now, self._warns = source, timeout, now, warns
         self._is_path, self._warned = not callable(source), False
         self._touched: int | None = None  # when the file says that it was touched last
-        self._seen = -timeout - 1  # when that was noticed, on our clock: the file's may be set, and jump
+        self._touch = -timeout - 1  # when that was at the earliest, on our clock
+        self._looked = 0  # when the file was looked at last, on our clock
 
     def held(self) -> bool:
         """Return whether it is held now; what cannot be told counts as let go."""
@@ -142,16 +143,22 @@ class Deadman:
             return False
 
     def _is_touched(self) -> bool:
+        now, before = self._now(), self._looked
+        self._looked = now
         try:
             touched = os.stat(self._source).st_mtime_ns
         except OSError:
             return False
-        now = self._now()
         if touched != self._touched:
-            # The first look cannot see a change, and asks the file how old its touch is.
-            age = time.time_ns() - touched if self._touched is None else 0
-            self._touched, self._seen = touched, now - max(0, age)
-        return now - self._seen <= self._timeout
+            # The file says how old its touch is, by a clock that may be set, and jump. But the touch came after the
+            # look before this one, which saw none. The first look sees no change, and has to believe the file.
+            age = time.time_ns() - touched
+            if self._touched is None:
+                self._touch = now - max(0, age)
+            else:
+                self._touch = now - age if 0 <= age <= now - before else before
+            self._touched = touched
+        return now - self._touch <= self._timeout
 
 
 def deadman_of(config: LoopConfig, now: Callable[[], int], warns: Callable[[str], None]) -> Deadman | None:

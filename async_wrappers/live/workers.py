@@ -263,14 +263,16 @@ class WorkerPool:
     def _calibrate(
         self, infer: Callable[[int], None], calibration_time: float, timeout: float, stops: Callable[[], bool]
     ) -> None:
-        begin, done = self._now(), 0
+        begin, ended, done = self._now(), 0, 0
         while done < _INFERENCES and not stops():
-            if self._now() - begin >= nanoseconds(calibration_time if done >= _LEAST else calibration_time + timeout):
+            if self._now() - begin >= nanoseconds(calibration_time if ended >= _LEAST else calibration_time + timeout):
                 return
             for worker in self.free:
                 infer(worker)
             for event, _ in self.collect(self._now() + _LOOK):
-                done += isinstance(event, Finished) and event.fate != Fate.LOST
+                ended += isinstance(event, Finished) and event.fate != Fate.LOST
+                # Another fate says nothing of how long an action takes: a policy's server may still be away.
+                done += isinstance(event, Finished) and event.fate == Fate.DONE
 
     def _name_missing(self, warm: set[int], start_timeout: float) -> None:
         absent = set(range(self._workers)) - warm

@@ -425,9 +425,47 @@ def test_the_warm_up_ends_when_it_is_told_to() -> None:
 def test_a_calibration_without_a_single_action_ends_too(fate: Fate) -> None:
     stage = Stage(latencies=[2 * MS], workers=2, calibration_time=1.0)
     stage.transport.fates = dict.fromkeys(range(10_000), fate)
-    record = stage.play(frames=6)
+    with pytest.warns(
+        RuntimeWarning, match=r"^the policy gave no action in calibration_time=1 s, so the first episode"
+    ):
+        record = stage.play(frames=6)
     assert stage.begin - BEGIN <= 1100 * MS
     assert record.effects == [[]]
+
+
+def test_answers_that_are_refused_are_not_among_those_that_are_measured() -> None:
+    """The server of a policy is away for the first half of the warm-up."""
+    stage = Stage(latencies=[5 * MS], workers=2, calibration_time=1.0, stagger=Tickets("p99"))
+    stage.transport.fates = dict.fromkeys(range(200), Fate.REFUSED)
+    record = stage.play(frames=20)
+    assert record.playout == 5
+    assert record.late == 0
+
+
+def test_a_warm_up_that_was_stopped_is_made_up_for_by_the_next_run() -> None:
+    stop = [True]
+    stage = Stage(
+        latencies=[5 * MS],
+        workers=2,
+        ready=[200 * MS, 200 * MS],
+        calibration_time=1.0,
+        stagger=Tickets("p99"),
+        stops=lambda: stop[0] and stage.transport.time > BEGIN + 10 * MS,
+    )
+    assert stage.play(frames=6).stopped and stage.env.steps == []
+    stop[0] = False
+    record = stage.play(frames=20)
+    assert record.playout == 5
+    assert record.late == 0
+
+
+def test_a_warm_up_without_any_worker_is_made_up_for_by_the_next_run() -> None:
+    stage = Stage(latencies=[5 * MS], workers=1, ready=[300 * MS], start_timeout=0.25)
+    with pytest.raises(NoWorkers):
+        stage.play(frames=6)
+    record = stage.play(frames=20)
+    assert record.begin >= BEGIN + 305 * MS
+    assert record.effects[0][0] == (0, 5)
 
 
 def test_a_calibration_ends_though_a_worker_never_does() -> None:

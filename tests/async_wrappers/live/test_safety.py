@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, LimitAction, Limits, RampDown, RealtimeDelay
 from async_wrappers.live.safety import Deadman
+from async_wrappers.policy import NoAction
 from async_wrappers.testing.played import MS
 from tests.worlds.machines import Halved, Turning
 from tests.worlds.recording_env import RecordingEnv
@@ -179,6 +180,41 @@ def test_the_safe_action_is_sent_on_the_frame_after_a_deadman_is_let_go_and_only
     assert report.frames["paused"] == 8
 
 
+class Silent(Wavering):
+    """It asks for full speed on three frames, and for nothing after them."""
+
+    def act(self, observation: Any, decision: Any = None) -> Any:
+        if decision.start >= 3:
+            raise NoAction("the server is gone")
+        return FULL
+
+
+@pytest.mark.parametrize("pause_action", [None, RampDown(4, hold=1), "repeat"])
+@pytest.mark.parametrize("default_action", ["noop", RampDown(4, hold=1)])
+def test_a_pause_does_not_move_what_the_default_action_has_brought_to_rest(
+    default_action: Any, pause_action: Any
+) -> None:
+    def on_frame(status: Any) -> None:
+        if status.frame == 12:
+            status.pause()
+
+    env = world()
+    run(env, Silent, on_frame=on_frame, default_action=default_action, pause_action=pause_action)
+    down = [1, 0.75, 0.5, 0.25] if isinstance(default_action, RampDown) else []
+    assert numbers(env.actions) == [0, 1, 1, 1, *down, *[0] * (16 - len(down))]
+
+
+def test_a_pause_amid_a_ramp_goes_on_with_it() -> None:
+    def on_frame(status: Any) -> None:
+        if status.frame == 6:
+            status.pause()
+
+    for pause_action, way in ((None, [0.25, 0, 0, 0, 0]), (RampDown(5), [0.4, 0.3, 0.2, 0.1, 0])):
+        env = world()
+        run(env, Silent, 11, on_frame=on_frame, default_action=RampDown(4), pause_action=pause_action)
+        assert numbers(env.actions) == [0, 1, 1, 1, 0.75, 0.5, *way]
+
+
 def test_a_deadman_that_raises_counts_as_let_go_and_says_so_once() -> None:
     def broken() -> bool:
         raise OSError("no joystick")
@@ -204,6 +240,22 @@ def test_a_file_has_to_be_touched_again_and_again(tmp_path: Path) -> None:
     assert not deadman.held()
     path.unlink()
     assert not deadman.held()
+
+
+@pytest.mark.parametrize("ahead", [0, 60_000, -60_000])
+def test_a_touch_that_is_seen_late_counts_from_when_it_was_made(tmp_path: Path, ahead: int) -> None:
+    """In a pause, and between two runs, nobody looks; the file's clock may be wrong (`ahead`, in milliseconds)."""
+    path, clock = tmp_path / "held", [0]
+    path.touch()
+    deadman = Deadman(path, 200 * MS, lambda: clock[0])
+    assert deadman.held()
+    clock[0] += 3_000 * MS  # the touch is 2 s old when somebody looks again
+    touched = time.time_ns() + (ahead - 2_000) * MS
+    os.utime(path, ns=(touched, touched))
+    assert not deadman.held()
+    clock[0] += 20 * MS
+    os.utime(path, ns=(touched + 1, touched + 1))
+    assert deadman.held()
 
 
 def test_a_file_from_an_earlier_run_is_not_held(tmp_path: Path) -> None:
