@@ -265,7 +265,8 @@ class Clock:
         """
         self.listen(0)  # inferences that end as the frame begins are known
         is_certain, playout = keeps_playout(self._stagger), self._stagger.playout or 0
-        pending = [(start, max(start + playout if is_certain else 0, frame + 1)) for start in self._running()]
+        running = [start for start in self._running() if start > self._dispatcher.applied]  # the others are ruled out
+        pending = [(start, max(start + playout if is_certain else 0, frame + 1)) for start in running]
         coming = []
         for due, start, worker in self._dispatcher.coming(self._now() - self.begin):
             if due > frame and not is_certain:

@@ -231,9 +231,13 @@ class EnvironmentLoop:
         record.phase_state = plain_data("the environment's phase_state", phase_state_of(self._env))
         return record
 
-    def stop(self) -> None:
-        """End the phase that goes on before its next frame; from any thread."""
-        self._asked_to_stop = True
+    def stop(self, stopped: bool = True) -> None:
+        """End the phase that goes on before its next frame; from any thread. Or forget that it was asked to."""
+        self._asked_to_stop = stopped
+
+    def abandon(self) -> None:
+        """Bring a machine to rest after an error elsewhere, between two phases."""
+        self._halves.abandon()
 
     def pause(self, paused: bool) -> None:
         """Pause from the next frame on, or go on; from any thread."""
@@ -341,8 +345,8 @@ class EnvironmentLoop:
             episode.last_action = deepcopy(sent)
             if self._config.learns_from == "sent":
                 episode.transitions.sent(sent, frame)
-                if self._release is not None:
-                    self._release.sent(sent)
+                if self._release is not None and episode.decision is not None:
+                    self._release.sent(sent, None if self._chunks is None else frame - episode.decision[0])
 
     def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
         """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
@@ -353,6 +357,8 @@ class EnvironmentLoop:
         self.clock.close(frame - 1)
         if self._chunks is not None:
             self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
         if self._release is not None:
             self._release.begin_episode()
         if episode.paused is None:

@@ -96,9 +96,13 @@ class Release:
             raise
         return None
 
-    def sent(self, action: Any) -> None:
-        """Remember that another action was sent than that of the decision applied last."""
-        self._memory = self._memory._replace(previous_action=deepcopy(action))
+    def sent(self, action: Any, entry: int | None = None) -> None:
+        """Remember that another action was sent than that of the decision applied last, or that entry of its chunk."""
+        previous = deepcopy(action)
+        if entry is not None:
+            previous = self._memory.previous_action
+            previous[entry] = action
+        self._memory = self._memory._replace(previous_action=previous)
 
     def _released(self, features: Any, memory: Memory, decision: Decision) -> tuple[Any, int]:
         """Return the policy's answer, None if learners rewrote its weights meanwhile, and their version."""

@@ -195,6 +195,8 @@ class AsyncRunner:
             on_frame=on_frame,
         )
         self._refuse_without_learners()
+        if self._runs:
+            raise RuntimeError("run() must end before the next one: wait for it, or make an AsyncRunner for each")
         self._runs, self._asked_to_stop = True, False
         try:
             backend = self._open()
@@ -203,7 +205,9 @@ class AsyncRunner:
             record = backend.play(what)
             if self._asked_to_stop and record.stopped:
                 record.reason = record.reason or "stop() was called"
-            if record.refusal is not None and not record.accepted:
+            if record.fates["refused"] and not record.accepted:
+                if (abandon := getattr(backend, "abandon", None)) is not None:
+                    abandon()
                 raise RunFailed(f"no action was ever accepted: {record.refusal}")
             report = record.report()
         except BaseException:
@@ -359,9 +363,9 @@ class AsyncRunner:
 
     def close(self) -> None:
         """End all parts; a later run starts them anew."""
-        if self._backend is not None:
-            self._backend.close()
-            self._backend = None
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close()
 
     def __enter__(self) -> AsyncRunner:
         """Keep the parts up from run to run."""

@@ -356,6 +356,11 @@ class Dispatcher:
             frame += 1
         return None
 
+    @property
+    def applied(self) -> int:
+        """Start of the newest action applied: one that is no newer never is. -1 before the first."""
+        return self._applied
+
     def close(self, after: int) -> None:
         """Start no more inferences, and apply none that started on frame `after` or before."""
         self._closed = True

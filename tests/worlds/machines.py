@@ -72,14 +72,15 @@ class Turning:
     Args:
         fails: Name of the method that raises at its third call, if any.
         notes: A file where it writes what happens, if any.
+        rests: Seconds that it takes to come to rest.
     """
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float64)
     action_space = Box(-1.0, 1.0, (1,), np.float32)
     fps = 50
 
-    def __init__(self, fails: str | None = None, notes: Path | None = None) -> None:
-        self._fails, self._notes = fails, notes
+    def __init__(self, fails: str | None = None, notes: Path | None = None, rests: float = 0.0) -> None:
+        self._fails, self._notes, self._rests = fails, notes, rests
         self._calls = {"send": 0, "observe": 0}
         self.angle = self.speed = 0.0
         self.closes = 0
@@ -114,6 +115,7 @@ class Turning:
         self.speed = 0.0
         self._over.set()
         self._thread.join(5)
+        time.sleep(self._rests)
         if self._notes is not None:
             with self._notes.open("a") as file:
                 print(f"closed after {self._calls['send']} sends", file=file)

@@ -32,6 +32,7 @@ from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.release import Release
 
 __all__ = [
+    "CLOSING",
     "as_child",
     "ignore_signals",
     "one_thread",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 
+CLOSING = 60.0  # seconds that an environment's `close` may take, which may have to bring a robot to rest
 _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 
 
@@ -59,8 +61,14 @@ def run_environment(
 
     The light half of a policy with memory runs here too, and with ``workers=0`` all of the policy; so does its library.
     """
-    gone = threading.Event()
-    with as_child(supervisor, gone.set):
+    gone, closes = threading.Event(), threading.Event()
+
+    def end() -> None:
+        gone.set()
+        if closes.wait(_GRACE):
+            time.sleep(CLOSING)
+
+    with as_child(supervisor, end):
         make_env, config, place = cloudpickle.loads(payload)
         env = made_environment(make_env)
         remote: DistantTransport | None = None
@@ -96,6 +104,9 @@ def run_environment(
             recorder = None if rows is None or recording is None else recording.recorder(rows)
             loop = EnvironmentLoop(*at_once, warns=warns, release=release, recorder=recorder, clock=clock)
             while (order := supervisor.recv()) is not None:
+                if order[1] is None:
+                    loop.abandon()
+                    continue
                 number, phase = order[0], cloudpickle.loads(order[1])
                 record = loop.play(phase)
                 if remote is not None:
@@ -104,6 +115,9 @@ def run_environment(
         finally:
             if remote is not None:
                 remote.close()
+            closes.set()
+            with suppress(OSError):
+                supervisor.send(("closes",))
             env.close()
 
 

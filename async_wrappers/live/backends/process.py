@@ -4,10 +4,11 @@ The supervisor is the calling process. It starts the others, restarts those that
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
 server that has torch loaded, so that they start in a moment and share its pages.
 
-Messages: to the environment ``(number, pickled phase)`` or None, from it ``("record", number, record)`` and
-``("warning", number, sentence)``; to a learner ``(number, command, *arguments)``, where the command is a method of
-`LearnerLoop` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the
-answer is recognised by its number when it comes, and dropped.
+Messages: to the environment ``(number, pickled phase)``, ``(number, None)`` after an error, or None; from it
+``("record", number, record)``, ``("warning", number, sentence)`` and ``("closes",)``; to a learner
+``(number, command, *arguments)``, where the command is a method of `LearnerLoop` or "close", from it
+``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is recognised by its number when it
+comes, and dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.live.backends.children import run_environment, run_learner, run_recorder, run_worker
+from async_wrappers.live.backends.children import CLOSING, run_environment, run_learner, run_recorder, run_worker
 from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.live.backends.supervised import Child, enough_descriptors
 from async_wrappers.live.learning.learner_state import NotRestored
@@ -117,7 +118,7 @@ class ProcessBackend:
         environment = self._environment
         assert environment is not None
         message = pickled("on_frame" if phase.on_frame is not None else "phase_state", phase)
-        with self._interruptible():
+        with self._interruptible(), self._stoppable():
             self._controls.learning = not phase.eval_mode
             updates = int(self._controls.updates.sum())
             if phase.eval_mode:
@@ -129,13 +130,15 @@ class ProcessBackend:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
                     environment.pipe.send((self._phase, message))
                 record = self._await_record(environment)
-            except BaseException:
+            except BaseException as error:
                 self._controls.stop = self._phase
                 with suppress(OSError):
                     environment.pipe.poll(1)  # its record, which the next phase drops
+                if isinstance(error, Exception):
+                    self.abandon()
                 raise
             finally:
-                self._asked_to_stop = self._controls.learning = False
+                self._controls.learning = False
             if self._learners:
                 record.updates = int(self._controls.updates.sum()) - updates
                 record.note_learning([self._ask(number, "statistics") for number in range(len(self._learners))])
@@ -152,6 +155,20 @@ class ProcessBackend:
         """End the phase that goes on, or the next one if none does, before its next frame; from any thread."""
         self._asked_to_stop = True
         self._controls.stop = self._phase
+
+    def abandon(self) -> None:
+        """Let the environment's process bring a machine to rest after an error, once it plays no more."""
+        if self._environment is not None:
+            with suppress(OSError):
+                self._environment.pipe.send((self._phase, None))
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Forget in the end that the block was to be stopped, as `stop` may also come after the last frame."""
+        try:
+            yield
+        finally:
+            self._asked_to_stop = False
 
     def _let_learners_rest(self) -> None:
         """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""
@@ -216,7 +233,9 @@ class ProcessBackend:
             remote = self._spec.remote
             deadline = time.monotonic() + max(_PATIENCE, 0.0 if remote is None else remote.patience)
             for child in reversed(players):  # the environment first: when it is gone, workers end
-                child.join(max(0.0, deadline - time.monotonic()))
+                if not child.join(max(0.0, deadline - time.monotonic())) and child is self._environment:
+                    self._let_it_close(child)
+                    deadline = time.monotonic() + _PATIENCE
             self._end_recording()
         finally:
             kill_all(self._started)
@@ -236,6 +255,13 @@ class ProcessBackend:
     def _children(self) -> list[Child]:
         others = [child for child in (self._recorder, self._environment) if child is not None]
         return [*self._learners, *self._workers, *others]
+
+    def _let_it_close(self, environment: Child) -> None:
+        """Wait for the environment's `close`, which may have to bring a robot to rest."""
+        self._listen(environment)
+        if environment.closes and not environment.join(CLOSING):
+            sentence = f"the environment's close has taken {CLOSING:g} s, and is ended: a machine may not be at rest"
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
     def _report_recording(self) -> dict[str, Any] | None:
         """Return what the report says about the recording of the phase that has ended, when all of it is in files."""
@@ -386,6 +412,8 @@ class ProcessBackend:
             child.error = unpickled(message[1]), message[2]
         elif message[0] == "unmade":
             child.unmade = True
+        elif message[0] == "closes":
+            child.closes = True
         elif message[0] == "warning":
             warnings.warn(message[2], RuntimeWarning, stacklevel=2)
         elif message[:2] == ("record", self._phase):

@@ -94,6 +94,7 @@ class Child:
         restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
         error: Its exception, if that could be pickled, and its traceback.
         unmade: Whether the exception came from making its policy.
+        closes: Whether it has come to its environment's `close`.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Child:
     restart_at: float | None = None
     error: tuple[BaseException | None, str] | None = None
     unmade: bool = False
+    closes: bool = False
     started: int = field(default_factory=time.monotonic_ns)
 
     def __post_init__(self) -> None:

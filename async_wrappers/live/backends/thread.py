@@ -99,11 +99,13 @@ class ThreadBackend:
             record = self._loop.play(phase)
         finally:
             for worker, error in self._errors.items():
+                self.abandon()
                 error.add_note(f"raised in worker {worker}")
                 raise error
         record.recording = None if self._recording is None else self._recording.end_phase()
         if self._remote is not None:
             record.restarts += self._remote.take_reconnections()
+        self._loop.stop(False)  # one that came after the last frame
         return record
 
     def pause(self, paused: bool) -> None:
@@ -113,6 +115,10 @@ class ThreadBackend:
     def stop(self) -> None:
         """End the phase that goes on before its next frame; from any thread."""
         self._loop.stop()
+
+    def abandon(self) -> None:
+        """Bring a machine to rest after an error."""
+        self._loop.abandon()
 
     def close(self) -> None:
         """End the threads; one that infers ends after its inference."""

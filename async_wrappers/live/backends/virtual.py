@@ -109,6 +109,7 @@ class VirtualBackend:
         record = self._play(phase)
         if self._recording is not None:
             record.recording = self._recording.end_phase()
+        self._loop.stop(False)  # one that came after the last frame
         return record
 
     def _play(self, phase: PhaseSpec) -> Measurements:
@@ -134,6 +135,10 @@ class VirtualBackend:
     def stop(self) -> None:
         """End the phase that goes on before its next frame; from any thread."""
         self._loop.stop()
+
+    def abandon(self) -> None:
+        """Bring a machine to rest after an error."""
+        self._loop.abandon()
 
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases; see `AsyncRunner.save`.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, CommittedPrefix, RealtimeDelay, TemporalEnsemble
+from async_wrappers import AsyncRunner, CommittedPrefix, Limits, RealtimeDelay, TemporalEnsemble
 from async_wrappers.live import Decision
 from async_wrappers.live.loop import episode_seed
 from async_wrappers.schedule.simulated import SimulatedSchedule
@@ -328,3 +329,55 @@ def test_nothing_that_is_told_depends_on_an_inference_that_goes_on(
         ).run(episodes=1)
         told.append(next(observation for _, frame, observation in policy.seen if frame == start))
     assert same(*told)
+
+
+def test_a_decision_before_a_pause_is_not_pending_after_it() -> None:
+    read: dict[int, list[list[float]]] = {}
+
+    class Policy:
+        def act(self, observation: Any, decision: Any) -> Any:
+            read[decision.start] = observation["committed_prefix"].tolist()
+            return np.full((12, 2), 0.5, np.float32)
+
+    def on_frame(status: Any) -> None:
+        if status.frame == 20:
+            status.pause()
+        if status.frame == 21:
+            status.resume()
+
+    chunks = {"default_action": Chunk(12), "committed_prefix": 4, "playout": 8}
+    AsyncRunner(
+        lambda: RecordingEnv(action_space=NUMBERS), Policy, 3, 50, backend="virtual", latency=0.15, **chunks
+    ).run(frames=40, on_frame=on_frame)
+    after, beginning = sorted(start for start in read if start > 20), sorted(read)
+    # As at the beginning of an episode, nothing is known to land.
+    assert [read[start] for start in after[:4]] == [read[start] for start in beginning[:4]]
+
+
+def test_a_policy_with_memory_reads_the_chunk_that_was_sent() -> None:
+    read: list[Any] = []
+
+    class Policy:
+        def encode(self, observation: Any, decision: Any) -> Any:
+            return np.zeros(1, np.float32)
+
+        def release(self, features: Any, memory: Any, decision: Any) -> Any:
+            read.append(memory.previous_action)
+            return SimpleNamespace(action=np.full((6, 2), 0.75, np.float32), state=0)
+
+    AsyncRunner(
+        lambda: RecordingEnv(action_space=NUMBERS),
+        Policy,
+        2,
+        50,
+        backend="virtual",
+        latency=0.05,
+        default_action=Chunk(6),
+        features=Box(-1, 1, (1,), np.float32),
+        limits=Limits(high=0.5),
+    ).run(frames=20)
+    assert read[0] is None
+    assert all(chunk.shape == (6, 2) for chunk in read[1:])
+    sent = read[-1][:, 0].tolist()  # three frames old when it lands, and the next lands after three more
+    assert 0.5 in sent
+    assert set(sent) == {0.5, 0.75}

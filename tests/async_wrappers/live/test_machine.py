@@ -20,7 +20,7 @@ from async_wrappers import AsyncRunner, Chunk, MachineEnv, MachineFailed, Realti
 from async_wrappers.live import Decision
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.report import Measurements
-from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
+from async_wrappers.live.run_spec import LoopConfig, PhaseSpec, RunFailed
 from async_wrappers.schedule.stagger import make_stagger
 from async_wrappers.testing.machines import MachineContract
 from async_wrappers.testing.played import MS, Played
@@ -317,7 +317,50 @@ def test_an_error_of_anybody_else_closes_it_too() -> None:
         assert machine.closes == 1
 
 
+def policy_that(what: str) -> Any:
+    count = iter(range(1_000_000))
+
+    def act(observation: Any) -> Any:
+        if what == "raises" and next(count) == 8:
+            raise KeyError("the policy's")
+        return np.full(1, 5.0 if what == "answers what is no action" else 1.0)
+
+    return act
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("backend", "what"),
+    [("virtual", "raises"), ("thread", "raises")]  # in a process the policy is made anew
+    + [(backend, "answers what is no action") for backend in ("virtual", "thread", "process")],
+)
+def test_an_error_of_the_policys_closes_it_too_also_within_a_with_block(
+    tmp_path: Path, backend: str, what: str
+) -> None:
+    notes = tmp_path / "notes"
+    notes.touch()
+    timing: dict[str, Any] = {"latency": 0.01} if backend == "virtual" else {"calibration_time": 0.0}
+    with AsyncRunner(
+        partial(Turning, notes=notes), partial(policy_that, what), 1, 50, backend=backend, **timing
+    ) as runner:
+        with pytest.raises((KeyError, RunFailed), match=r"the policy's|no action was ever accepted"):
+            runner.run(frames=400 if what == "raises" else 20)
+        deadline = time.monotonic() + 20
+        while not (closed := notes.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert closed.startswith("closed after")
+
+
 # On a real clock.
+
+
+def test_in_a_process_it_has_the_time_that_it_needs_to_come_to_rest(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    with AsyncRunner(
+        partial(Turning, notes=notes, rests=4.0), partial(policy_that, "acts"), 1, 50, calibration_time=0.0
+    ) as runner:
+        runner.run(frames=3)
+    assert notes.read_text() == "closed after 4 sends\n"
 
 
 @pytest.mark.filterwarnings("ignore:workers=")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from async_wrappers import AsyncRunner
+from async_wrappers.live.recording.writer import LocalRecording
 from tests.worlds.recording_env import RecordingEnv
 
 
@@ -62,3 +64,44 @@ def test_a_policys_broken_connection_is_an_error_and_not_the_end_of_the_run(erro
 
     with pytest.raises(error, match="the server of the network is gone"):
         AsyncRunner(RecordingEnv, lambda: ask, 1, 60, backend="thread", latency=0.1).run(frames=3)
+
+
+def test_a_run_within_a_run_is_refused() -> None:
+    runner = AsyncRunner(RecordingEnv, lambda: lambda o: 1, 1, 50, backend="virtual", latency=0.02)
+    with pytest.raises(
+        RuntimeError, match=r"^run\(\) must end before the next one: wait for it, or make an AsyncRunner"
+    ):
+        runner.run(frames=3, on_frame=lambda status: runner.run(frames=1))
+    assert runner.run(frames=3).frames["total"] == 3
+
+
+def test_a_runner_whose_close_failed_starts_its_parts_anew() -> None:
+    class Stuck(Closing):
+        def close(self) -> None:
+            super().close()
+            if Closing.closed == 1:
+                raise OSError("the door is stuck")
+
+    Closing.closed = 0
+    runner = AsyncRunner(Stuck, lambda: lambda o: 1, 1, 500, backend="thread", latency=0.001)
+    with pytest.raises(OSError, match="the door is stuck"), runner:
+        runner.run(frames=3)
+    assert runner.run(frames=3).frames["total"] == 3
+
+
+@pytest.mark.parametrize("backend", ["thread", "virtual"])
+def test_a_stop_that_comes_after_the_last_frame_does_not_stop_the_next_run(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_phase = LocalRecording.end_phase
+
+    def late(recording: LocalRecording) -> Any:
+        runner.stop()
+        return end_phase(recording)
+
+    monkeypatch.setattr(LocalRecording, "end_phase", late)
+    runner = AsyncRunner(
+        RecordingEnv, lambda: lambda o: 1, 1, 500, backend=backend, latency=0.002, record=tmp_path / "record"
+    )
+    with runner:
+        assert [runner.run(frames=10).frames["total"] for _ in range(2)] == [10, 10]

@@ -197,3 +197,26 @@ def test_the_spaces_of_a_policy_are_those_of_stacks() -> None:
     seen, acts = AsyncRunner.policy_spaces(env.observation_space, env.action_space, stack_size=3)
     assert seen.shape == (3, 3)
     assert acts == env.action_space
+
+
+def test_the_stacks_of_a_life_begin_afresh() -> None:
+    class Lives(RecordingEnv):
+        def step(self, action: Any) -> Any:
+            observation, reward, _, truncated, info = super().step(action)
+            over = observation[FRAME] == 10
+            return observation, reward, over, truncated, {**info, "game_over": False} if over else info
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if seed is None:  # the game goes on
+                return self.show()
+            return super().reset(seed=seed)
+
+    read: dict[tuple[int, int], Any] = {}
+    AsyncRunner(Lives, lambda: Reads(read), 1, FPS, stack_size=K, backend="virtual", latency=1 / FPS).run(frames=16)
+    frames = {start: stack[:, FRAME].tolist() for (_, start), stack in read.items()}
+    assert [frames[start] for start in (9, 10, 11, 12)] == [
+        [6, 7, 8, 9],
+        [0, 0, 0, 10],
+        [0, 0, 10, 11],
+        [0, 10, 11, 12],
+    ]
