@@ -189,6 +189,7 @@ class Silent(Wavering):
         return FULL
 
 
+@pytest.mark.filterwarnings("ignore:worker 1 has no action")
 @pytest.mark.parametrize("pause_action", [None, RampDown(4, hold=1), "repeat"])
 @pytest.mark.parametrize("default_action", ["noop", RampDown(4, hold=1)])
 def test_a_pause_does_not_move_what_the_default_action_has_brought_to_rest(
@@ -204,6 +205,7 @@ def test_a_pause_does_not_move_what_the_default_action_has_brought_to_rest(
     assert numbers(env.actions) == [0, 1, 1, 1, *down, *[0] * (16 - len(down))]
 
 
+@pytest.mark.filterwarnings("ignore:worker 1 has no action")
 def test_a_pause_amid_a_ramp_goes_on_with_it() -> None:
     def on_frame(status: Any) -> None:
         if status.frame == 6:
