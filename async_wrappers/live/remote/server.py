@@ -46,6 +46,7 @@ _ACCEPTED = 16  # connections, before those that are known are heard again
 _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
 _PATIENCE = 3.0  # seconds that workers have to end
+_NO_GUARD = 86  # exit code of a worker that was about to start workers of its own
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
 
 
@@ -178,7 +179,8 @@ class PolicyServer:
     def pids(self) -> dict[str, int]:
         """Ids of the workers' processes, by name; empty if they are threads."""
         stations = [] if self._parts is None else self._parts.stations
-        children = [each.handle for each in stations if isinstance(each.handle, Child)]
+        living = [each.handle for each in stations if each.restart_at is None]
+        children = [each for each in living if isinstance(each, Child)]
         return {child.name: child.process.pid for child in children if child.process.pid is not None}
 
     def serve(self, on_listening: Callable[[str], Any] | None = None) -> None:
@@ -258,6 +260,8 @@ class PolicyServer:
 
     def _open(self) -> None:
         """Bind, start the workers, wait until all have made their policies, and listen."""
+        if self._backend == "process" and getattr(multiprocessing.process.current_process(), "_inheriting", False):
+            os._exit(_NO_GUARD)  # the parent raises the error that explains it
         listener, address = self._bind.bound()
         self._welcome = Welcome(secrets.token_hex(16), self._workers)
         selector = selectors.DefaultSelector()
@@ -494,7 +498,11 @@ class PolicyServer:
         if isinstance(station.handle, Child):
             how = station.handle.how_it_ended()
             error = unpickled(payload)
-            station.handle.close()
+            if first and station.handle.process.exitcode == _NO_GUARD:
+                raise RuntimeError(
+                    "PolicyServer starts processes, which import the main script again: put what the script does under "
+                    "`if __name__ == '__main__':`"
+                ) from None
         else:
             station.pipe.close()
             station.handle.join(_PATIENCE)
@@ -505,9 +513,12 @@ class PolicyServer:
                 raise RunFailed(f"{name} {how if not text else f'raised: {text}'}") from None
             error.add_note(f"raised in {name}; its traceback:\n{text}")
             raise error from None
+        _fail(station)
+        if isinstance(station.handle, Child):  # where it is the first time, `_close` does it
+            del self._started[station.handle.name]
+            station.handle.close()
         reason = f"raised, and is started again:\n{text}" if text else f"{how}: it is started again"
         warnings.warn(f"{name} {reason}", RuntimeWarning, stacklevel=2)
-        _fail(station)
 
     def _restart(self, parts: _Parts, place: int, station: _Station) -> None:
         try:
@@ -524,27 +535,29 @@ class PolicyServer:
         parts, self._parts = self._parts, None
         if parts is None:
             return
-        parts.listener.close()
-        parts.address.leave()
-        for visitor in (*parts.visitors.values(), *parts.queue):
-            visitor.end.close()
         living = [station for station in parts.stations if station.restart_at is None]
-        for station in living:
-            if station.visitor is not None:
-                with suppress(OSError):
-                    station.visitor.end.shutdown(socket.SHUT_RDWR)
-            station.door.close()
-        deadline = time.monotonic() + _PATIENCE
-        for station in living:
-            station.handle.join(max(0.0, deadline - time.monotonic()))
-        kill_all(self._started)
-        for station in living:
-            self._free(station)
-            station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
-        self._started.clear()
-        parts.selector.close()
-        for each in parts.wakes:
-            each.close()
+        try:
+            parts.listener.close()
+            parts.address.leave()
+            for visitor in (*parts.visitors.values(), *parts.queue):
+                visitor.end.close()
+            for station in living:
+                if station.visitor is not None:
+                    with suppress(OSError):
+                        station.visitor.end.shutdown(socket.SHUT_RDWR)
+                station.door.close()
+            deadline = time.monotonic() + _PATIENCE
+            for station in living:
+                station.handle.join(max(0.0, deadline - time.monotonic()))
+        finally:  # an interrupt, say, leaves no process behind
+            kill_all(self._started)
+            for station in living:
+                self._free(station)
+                station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
+            self._started.clear()
+            parts.selector.close()
+            for each in parts.wakes:
+                each.close()
 
 
 def _fail(station: _Station) -> None:
