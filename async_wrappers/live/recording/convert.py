@@ -216,7 +216,8 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
         videos: Whether pictures are kept as videos, which changes them a little, or each by itself.
 
     Raises:
-        ValueError: There is no recording, it has no frames, its frame rate is no whole number, or `target` exists.
+        ValueError: There is no recording, it has no frames, its frame rate is no whole number, two entries of it have
+            one name there, or `target` exists.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
     recording, path = _with_frames(load_recording(directory)), Path(target).absolute()
@@ -253,13 +254,31 @@ def _named(space: gym.Space[Any], name: str, videos: bool) -> dict[str, _Leaf]:
     """Return the features of an observation or an action, by name."""
     leaves = list(_leaves(space, (), videos))
     if name == "action":
-        return {".".join((name, *map(_word, leaf.path))): leaf for leaf in leaves}
+        return _apart([(".".join((name, *map(_word, leaf.path))), leaf) for leaf in leaves])
     pictures = [leaf for leaf in leaves if leaf.dtype in ("video", "image")]
     others = [leaf for leaf in leaves if leaf not in pictures]
-    found = {_PICTURES + ("_".join(map(_word, leaf.path)) or "camera"): leaf for leaf in pictures}
+    found = [(_PICTURES + ("_".join(map(_word, leaf.path)) or "camera"), leaf) for leaf in pictures]
     if len(others) == 1:
-        return {**found, _STATE: others[0]}
-    return {**found, **{f"observation.{'_'.join(map(_word, leaf.path))}": leaf for leaf in others}}
+        return _apart([*found, (_STATE, others[0])])
+    return _apart([*found, *((f"observation.{'_'.join(map(_word, leaf.path))}", leaf) for leaf in others)])
+
+
+def _apart(named: list[tuple[str, _Leaf]]) -> dict[str, _Leaf]:
+    """Return leaves by name.
+
+    Raises:
+        ValueError: Two have the same one, and one of them would be lost.
+    """
+    found: dict[str, _Leaf] = {}
+    for name, leaf in named:
+        if name in found:
+            one, other = ("".join(f"[{key!r}]" for key in each.path) for each in (found[name], leaf))
+            raise ValueError(
+                f"the entries {one} and {other} are both {name!r} in a LeRobot dataset: rename one of them, or "
+                "convert to Minari"
+            )
+        found[name] = leaf
+    return found
 
 
 def _word(key: Any) -> str:
@@ -310,7 +329,7 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         target: A new directory.
 
     Raises:
-        ValueError: There is no such dataset, or `target` is not new.
+        ValueError: There is no such dataset, two features would be one entry, or `target` is not new.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
     library, source = _lerobot(), Path(directory).absolute()
@@ -322,6 +341,11 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
     names = [name for name in dataset.features if name.startswith("observation.")]
     box = {name: _space_of(dataset.features[name]) for name in [*names, "action"]}
     keys = {name: name.removeprefix(_PICTURES).removeprefix("observation.") for name in names}
+    if meeting := [name for name in names if list(keys.values()).count(keys[name]) > 1]:
+        raise ValueError(
+            f"{str(directory)!r} must have a feature for each entry of a recording, but {' and '.join(meeting)} would "
+            f"both be {keys[meeting[0]]!r}: rename one of them"
+        )
     observed: gym.Space[Any] = spaces.Dict([(keys[name], box[name]) for name in names])
     if len(names) == 1:
         observed = box[names[0]]

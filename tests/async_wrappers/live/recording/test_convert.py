@@ -217,6 +217,75 @@ def test_a_frame_rate_that_is_no_whole_number_is_refused_for_lerobot(tmp_path: P
         to_lerobot(recorded(tmp_path / "run", fps=59.7275), tmp_path / "arm")
 
 
+JOINTS, CAMERA = spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+
+class Drawn(gym.Env[Any, Any]):
+    """Observes what its space draws; an episode terminates after 3 frames.
+
+    Args:
+        observation_space: Of what it observes.
+        action_space: Of what it takes.
+    """
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any] = JOINTS) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.frame = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self.frame += 1
+        return self.observation_space.sample(), 0.1, self.frame == 3, False, {}
+
+
+def recorded_of(directory: Path, env: gym.Env[Any, Any]) -> Path:
+    given: dict[str, Any] = {"backend": "virtual", "latency": 0.01, "default_action": "repeat", "record": directory}
+    with AsyncRunner(lambda: env, lambda: lambda observation: env.action_space.sample(), 1, 50, **given) as runner:
+        runner.run(episodes=1)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("observed", "acted", "sentence"),
+    [
+        (
+            {"joint.pos": JOINTS, "joint_pos": JOINTS},
+            JOINTS,
+            r"\['joint.pos'\] and \['joint_pos'\] .* 'observation.joint",
+        ),
+        (
+            {"a": spaces.Dict({"b_c": JOINTS}), "a_b": spaces.Dict({"c": JOINTS})},
+            JOINTS,
+            r"\['a'\]\['b_c'\] and \['a_b'\]\['c'\] are both 'observation.a_b_c' in a LeRobot dataset: rename one",
+        ),
+        ({"a.b": CAMERA, "a_b": CAMERA}, JOINTS, r"\['a.b'\] and \['a_b'\] are both 'observation.images.a_b'"),
+        ({"x": JOINTS}, spaces.Dict({"a.b": JOINTS, "a_b": JOINTS}), r"\['a.b'\] and \['a_b'\] are both 'action.a_b'"),
+    ],
+)
+@pytest.mark.usefixtures("lerobot")
+def test_entries_whose_names_would_meet_in_lerobot_are_refused(
+    tmp_path: Path, observed: Any, acted: gym.Space[Any], sentence: str
+) -> None:
+    source = recorded_of(tmp_path / "run", Drawn(spaces.Dict(observed), acted))
+    with pytest.raises(ValueError, match=sentence):
+        to_lerobot(source, tmp_path / "arm")
+    assert not (tmp_path / "arm").exists()
+
+
+@pytest.mark.usefixtures("lerobot")
+def test_features_that_would_be_one_entry_of_a_recording_are_refused(tmp_path: Path) -> None:
+    observed = spaces.Dict({"state": CAMERA, "joints": JOINTS})
+    to_lerobot(recorded_of(tmp_path / "run", Drawn(observed)), tmp_path / "arm")
+    names = "observation.images.state and observation.state"
+    with pytest.raises(ValueError, match=f"but {names} would both be 'state': rename one of them"):
+        from_lerobot(tmp_path / "arm", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
 def test_without_lerobot_one_sentence_names_its_environment(tmp_path: Path, capsys: Any) -> None:
     source = recorded(tmp_path / "run")
     with pytest.raises(DependencyNotInstalled, match="needs LeRobot's own environment"):
