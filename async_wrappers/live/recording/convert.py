@@ -206,8 +206,8 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
 
     Pictures, Boxes of uint8 ``[height, width, 3]``, are ``observation.images.NAME``; the only other entry of the
     observation is ``observation.state``, several ones are ``observation.NAME``. ``action`` is what was sent. Beside
-    them are ``next.reward``, ``next.done`` and the columns, as ``realtime.delay`` and so on. The observation after an
-    episode's last frame has no place in such a dataset.
+    them are ``next.reward``, ``next.done`` and the columns, as ``realtime.delay`` and so on. Floats, rewards too, are
+    rounded to float32. The observation after an episode's last frame has no place in such a dataset.
 
     Args:
         directory: Of the recording.
@@ -329,7 +329,8 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         target: A new directory.
 
     Raises:
-        ValueError: There is no such dataset, two features would be one entry, or `target` is not new.
+        ValueError: There is no such dataset, its actions are several features, two features would be one entry, or
+            `target` is not new.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
     library, source = _lerobot(), Path(directory).absolute()
@@ -338,6 +339,12 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
             f"{str(directory)!r} must be a LeRobot dataset, but there is no {source / 'meta' / 'info.json'}"
         )
     dataset = library(f"local/{source.name}", root=source)
+    if "action" not in dataset.features:
+        acted = ", ".join(name for name in dataset.features if name.startswith("action")) or "none"
+        raise ValueError(
+            f"{str(directory)!r} must have its actions in one feature, 'action', got {acted}: those of a Dict or Tuple "
+            "do not come back, so keep the recording that they came from"
+        )
     names = [name for name in dataset.features if name.startswith("observation.")]
     box = {name: _space_of(dataset.features[name]) for name in [*names, "action"]}
     keys = {name: name.removeprefix(_PICTURES).removeprefix("observation.") for name in names}

@@ -286,6 +286,15 @@ def test_features_that_would_be_one_entry_of_a_recording_are_refused(tmp_path: P
     assert not (tmp_path / "back").exists()
 
 
+@pytest.mark.usefixtures("lerobot")
+def test_actions_of_several_features_do_not_come_back_and_say_so(tmp_path: Path) -> None:
+    acted = spaces.Dict({"arm": JOINTS, "hand": JOINTS})
+    to_lerobot(recorded_of(tmp_path / "run", Drawn(JOINTS, acted)), tmp_path / "arm")
+    with pytest.raises(ValueError, match=r"actions in one feature, 'action', got action\.arm, action\.hand: those of"):
+        from_lerobot(tmp_path / "arm", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
 def test_without_lerobot_one_sentence_names_its_environment(tmp_path: Path, capsys: Any) -> None:
     source = recorded(tmp_path / "run")
     with pytest.raises(DependencyNotInstalled, match="needs LeRobot's own environment"):
