@@ -59,10 +59,10 @@ def to_minari(directory: str | Path, target: str) -> Converted:
         target: An id such as ``"arm/recorded-v0"``, kept where Minari keeps its datasets, or a directory; a new one.
 
     Raises:
-        ValueError: There is no recording, it has no frames, or the dataset exists.
+        ValueError: There is no recording, it has no frames, it is one of a dry run, or the dataset exists.
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
-    recording = _with_frames(load_recording(directory))
+    recording = _checked(load_recording(directory))
     with extra("a Minari dataset", "minari"):
         import h5py  # noqa: F401
         import minari
@@ -131,9 +131,14 @@ def _minari_place(target: str) -> tuple[Path, str]:
     return Path(get_dataset_path(target)).absolute(), target
 
 
-def _with_frames(recording: Recording) -> Recording:
+def _checked(recording: Recording) -> Recording:
     if not len(recording):
         raise ValueError(f"{str(recording.directory)!r} must have an episode with a frame, but nothing was recorded")
+    if recording.facts.get("dry_run", False):
+        raise ValueError(
+            f"{str(recording.directory)!r} must be a recording of actions that were sent, but it is one of a dry run, "
+            "whose actions had no effect: record a run without dry_run"
+        )
     return recording
 
 
@@ -216,11 +221,11 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
         videos: Whether pictures are kept as videos, which changes them a little, or each by itself.
 
     Raises:
-        ValueError: There is no recording, it has no frames, its frame rate is no whole number, two entries of it have
-            one name there, or `target` exists.
+        ValueError: There is no recording, it has no frames, it is one of a dry run, its frame rate is no whole number,
+            two entries of it have one name there, or `target` exists.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
-    recording, path = _with_frames(load_recording(directory)), Path(target).absolute()
+    recording, path = _checked(load_recording(directory)), Path(target).absolute()
     if recording.fps.denominator != 1:
         raise ValueError(
             f"{str(directory)!r} has {float(recording.fps):g} frames per second, and LeRobot's datasets a whole "

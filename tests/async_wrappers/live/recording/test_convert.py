@@ -23,6 +23,7 @@ from async_wrappers import AsyncRunner, load_recording
 from async_wrappers.__main__ import main
 from async_wrappers.latency import LogNormal
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
+from tests.worlds.machines import Turning
 from tests.worlds.recording_env import RecordingEnv
 
 
@@ -104,6 +105,27 @@ def test_a_target_that_exists_and_an_empty_recording_are_refused(tmp_path: Path)
     with pytest.raises(ValueError, match="must have an episode with a frame, but nothing was recorded"):
         to_minari(source, str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("lerobot")
+def test_a_dry_runs_actions_which_had_no_effect_become_no_dataset(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"backend": "virtual", "latency": 0.01, "record": tmp_path / "run"}
+    with AsyncRunner(Turning, lambda: lambda observation: [1.0], 1, dry_run=True, **given) as runner:
+        runner.run(frames=6)
+    facts = json.loads((tmp_path / "run" / "recording.json").read_text())
+    assert facts["dry_run"] is True
+    for converts in (to_minari, to_lerobot):
+        with pytest.raises(ValueError, match="but it is one of a dry run, whose actions had no effect: record a run"):
+            converts(tmp_path / "run", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_recording_from_before_dry_runs_were_noted_converts(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run") / "recording.json"
+    facts = json.loads(path.read_text())
+    assert facts.pop("dry_run") is False
+    path.write_text(json.dumps(facts))
+    assert to_minari(tmp_path / "run", str(tmp_path / "new")).episodes == 4
 
 
 # LeRobot's documented interface.
