@@ -253,6 +253,18 @@ def test_an_address_that_another_server_took_before_this_one_listens_is_a_senten
     other.close()
 
 
+def test_a_path_that_another_server_took_before_this_one_listens_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "policy.sock"
+    end, address = Address.of("address", f"unix://{path}").bound()
+    with PolicyServer(Echo, address.text, backend="thread"):
+        taken = os.stat(path).st_ino
+        with pytest.raises(OSError, match=f"^{address.text} is in use: end the server that listens there"):
+            address.listen(end, 1)
+        address.leave()
+        assert os.stat(path).st_ino == taken
+    end.close()
+
+
 def test_a_server_and_a_runner_speak_over_ipv6_or_say_that_the_machine_does_not() -> None:
     server = PolicyServer(Echo, "tcp://[::1]:0", 2, backend="thread")
     try:
