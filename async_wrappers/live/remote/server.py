@@ -8,6 +8,7 @@ descriptor, so that it can end one whose loop has connected again before the net
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import secrets
@@ -43,6 +44,7 @@ _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
 _VISITORS = 64  # handshakes at a time, besides one for each worker; and connections that wait for a worker
 _ACCEPTED = 16  # connections, before those that are known are heard again
+_REST = 1.0  # seconds for which none is accepted after too many open files
 _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
 _PATIENCE = 3.0  # seconds that workers have to end
@@ -109,6 +111,7 @@ class _Parts:
     stations: list[_Station] = field(default_factory=list)
     visitors: dict[socket.socket, _Visitor] = field(default_factory=dict)
     queue: list[_Visitor] = field(default_factory=list)
+    rests_until: float | None = None  # in monotonic seconds, while the listener is left alone
 
 
 class PolicyServer:
@@ -304,6 +307,9 @@ class PolicyServer:
             elif key.data.restart_at is None:
                 self._hear(parts, key.data, first)
         now = time.monotonic()
+        if parts.rests_until is not None and parts.rests_until <= now:
+            parts.rests_until = None
+            parts.selector.register(parts.listener, selectors.EVENT_READ, parts.listener)
         for visitor in [each for each in parts.visitors.values() if each.until < now]:
             self._dismiss(parts, visitor, None)
         for visitor in [each for each in parts.queue if each.until < now]:
@@ -317,13 +323,17 @@ class PolicyServer:
         """Return the seconds until something is due; None for nothing."""
         times = [each.until for each in (*parts.visitors.values(), *parts.queue)]
         times += [each.restart_at for each in parts.stations if each.restart_at is not None]
+        times += [] if parts.rests_until is None else [parts.rests_until]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _accept(self, parts: _Parts) -> None:
         for _ in range(_ACCEPTED):
             try:
                 end, where = parts.listener.accept()
-            except OSError:  # none is left; or it has gone again, or there are too many open files: later, then
+            except OSError as error:  # none is left, or it has gone again
+                if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays readable, and the desk would not sleep
+                    parts.selector.unregister(parts.listener)
+                    parts.rests_until = time.monotonic() + _REST
                 return
             try:
                 end.setblocking(False)

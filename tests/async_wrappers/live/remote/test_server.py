@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -90,6 +91,33 @@ def test_no_more_connections_wait_for_a_worker_than_the_server_can_know(monkeypa
         with pytest.raises(Refused, match="all 1 workers are busy with other runs"):
             Guest(server.address, session="one more")
         assert first.ask(8) == 8
+
+
+def test_a_server_without_free_descriptors_leaves_its_listener_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "_REST", 3600.0)
+    asked, has_room, accepts = [], threading.Event(), socket.socket.accept
+
+    def accept(listener: socket.socket) -> Any:
+        asked.append(listener)
+        if not has_room.is_set():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accepts(listener)
+
+    with served(workers=1) as server:
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        assert server._parts is not None
+        with connected(server):
+            deadline = time.monotonic() + PATIENCE
+            while server._parts.rests_until is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert len(asked) == 1
+        has_room.set()
+        server._parts.rests_until = 0.0
+        server._wake()
+        assert Guest(server.address).ask(7) == 7
 
 
 class Odd(Exception):
