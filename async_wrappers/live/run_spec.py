@@ -193,7 +193,7 @@ class RunSpec:
         if self.record is None:
             return None
         config, default = self.config, self.config.chunk or self.config.default_action
-        facts = config.fps, simulated, config.workers, str(default)
+        facts = config.fps, simulated, config.workers, str(default), config.dry_run
         return RecordSpec(self.record, observation_space, action_space, *facts)
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:

@@ -59,10 +59,10 @@ def to_minari(directory: str | Path, target: str) -> Converted:
         target: An id such as ``"arm/recorded-v0"``, kept where Minari keeps its datasets, or a directory; a new one.
 
     Raises:
-        ValueError: There is no recording, it has no frames, or the dataset exists.
+        ValueError: There is no recording, it has no frames, it is one of a dry run, or the dataset exists.
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
-    recording = _with_frames(load_recording(directory))
+    recording = _checked(load_recording(directory))
     with extra("a Minari dataset", "minari"):
         import h5py  # noqa: F401
         import minari
@@ -131,9 +131,14 @@ def _minari_place(target: str) -> tuple[Path, str]:
     return Path(get_dataset_path(target)).absolute(), target
 
 
-def _with_frames(recording: Recording) -> Recording:
+def _checked(recording: Recording) -> Recording:
     if not len(recording):
         raise ValueError(f"{str(recording.directory)!r} must have an episode with a frame, but nothing was recorded")
+    if recording.facts.get("dry_run", False):
+        raise ValueError(
+            f"{str(recording.directory)!r} must be a recording of actions that were sent, but it is one of a dry run, "
+            "whose actions had no effect: record a run without dry_run"
+        )
     return recording
 
 
@@ -206,8 +211,8 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
 
     Pictures, Boxes of uint8 ``[height, width, 3]``, are ``observation.images.NAME``; the only other entry of the
     observation is ``observation.state``, several ones are ``observation.NAME``. ``action`` is what was sent. Beside
-    them are ``next.reward``, ``next.done`` and the columns, as ``realtime.delay`` and so on. The observation after an
-    episode's last frame has no place in such a dataset.
+    them are ``next.reward``, ``next.done`` and the columns, as ``realtime.delay`` and so on. Floats, rewards too, are
+    rounded to float32. The observation after an episode's last frame has no place in such a dataset.
 
     Args:
         directory: Of the recording.
@@ -216,10 +221,11 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
         videos: Whether pictures are kept as videos, which changes them a little, or each by itself.
 
     Raises:
-        ValueError: There is no recording, it has no frames, its frame rate is no whole number, or `target` exists.
+        ValueError: There is no recording, it has no frames, it is one of a dry run, its frame rate is no whole number,
+            two entries of it have one name there, or `target` exists.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
-    recording, path = _with_frames(load_recording(directory)), Path(target).absolute()
+    recording, path = _checked(load_recording(directory)), Path(target).absolute()
     if recording.fps.denominator != 1:
         raise ValueError(
             f"{str(directory)!r} has {float(recording.fps):g} frames per second, and LeRobot's datasets a whole "
@@ -253,13 +259,31 @@ def _named(space: gym.Space[Any], name: str, videos: bool) -> dict[str, _Leaf]:
     """Return the features of an observation or an action, by name."""
     leaves = list(_leaves(space, (), videos))
     if name == "action":
-        return {".".join((name, *map(_word, leaf.path))): leaf for leaf in leaves}
+        return _apart([(".".join((name, *map(_word, leaf.path))), leaf) for leaf in leaves])
     pictures = [leaf for leaf in leaves if leaf.dtype in ("video", "image")]
     others = [leaf for leaf in leaves if leaf not in pictures]
-    found = {_PICTURES + ("_".join(map(_word, leaf.path)) or "camera"): leaf for leaf in pictures}
+    found = [(_PICTURES + ("_".join(map(_word, leaf.path)) or "camera"), leaf) for leaf in pictures]
     if len(others) == 1:
-        return {**found, _STATE: others[0]}
-    return {**found, **{f"observation.{'_'.join(map(_word, leaf.path))}": leaf for leaf in others}}
+        return _apart([*found, (_STATE, others[0])])
+    return _apart([*found, *((f"observation.{'_'.join(map(_word, leaf.path))}", leaf) for leaf in others)])
+
+
+def _apart(named: list[tuple[str, _Leaf]]) -> dict[str, _Leaf]:
+    """Return leaves by name.
+
+    Raises:
+        ValueError: Two have the same one, and one of them would be lost.
+    """
+    found: dict[str, _Leaf] = {}
+    for name, leaf in named:
+        if name in found:
+            one, other = ("".join(f"[{key!r}]" for key in each.path) for each in (found[name], leaf))
+            raise ValueError(
+                f"the entries {one} and {other} are both {name!r} in a LeRobot dataset: rename one of them, or "
+                "convert to Minari"
+            )
+        found[name] = leaf
+    return found
 
 
 def _word(key: Any) -> str:
@@ -310,7 +334,8 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         target: A new directory.
 
     Raises:
-        ValueError: There is no such dataset, or `target` is not new.
+        ValueError: There is no such dataset, its actions are several features, two features would be one entry, or
+            `target` is not new.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
     library, source = _lerobot(), Path(directory).absolute()
@@ -319,9 +344,20 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
             f"{str(directory)!r} must be a LeRobot dataset, but there is no {source / 'meta' / 'info.json'}"
         )
     dataset = library(f"local/{source.name}", root=source)
+    if "action" not in dataset.features:
+        acted = ", ".join(name for name in dataset.features if name.startswith("action")) or "none"
+        raise ValueError(
+            f"{str(directory)!r} must have its actions in one feature, 'action', got {acted}: those of a Dict or Tuple "
+            "do not come back, so keep the recording that they came from"
+        )
     names = [name for name in dataset.features if name.startswith("observation.")]
     box = {name: _space_of(dataset.features[name]) for name in [*names, "action"]}
     keys = {name: name.removeprefix(_PICTURES).removeprefix("observation.") for name in names}
+    if meeting := [name for name in names if list(keys.values()).count(keys[name]) > 1]:
+        raise ValueError(
+            f"{str(directory)!r} must have a feature for each entry of a recording, but {' and '.join(meeting)} would "
+            f"both be {keys[meeting[0]]!r}: rename one of them"
+        )
     observed: gym.Space[Any] = spaces.Dict([(keys[name], box[name]) for name in names])
     if len(names) == 1:
         observed = box[names[0]]

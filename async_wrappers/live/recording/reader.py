@@ -33,7 +33,7 @@ class Episode:
     Attributes:
         observations: `[T + 1, *shape]`; the last one follows the last frame.
         drawn: `[T, *shape]`, the actions that were chosen: the policy's, or the default action.
-        sent: `[T, *shape]`, the actions that the environment received.
+        sent: `[T, *shape]`, the actions that the environment received; of a dry run, those that it would have received.
         rewards: float64 `[T]`.
         terminated: Whether the environment ended it; else it was cut, by a time limit, by the run's end or by a gap.
         columns: `[T]` each, by name: ``frame`` of the episode; ``deadline``, when it should have begun, in nanoseconds
@@ -68,7 +68,7 @@ class Recording(Sequence[Episode]):
         observation_space: Of the environment.
         action_space: Of the environment.
         fps: Frames per second.
-        facts: Everything else in ``recording.json``.
+        facts: Everything else in ``recording.json``, such as ``dry_run``, which older ones do not have.
     """
 
     directory: Path

@@ -43,6 +43,7 @@ class RecordSpec:
         simulated: Whether the clock is the virtual one.
         workers: How many there are.
         default_action: In words.
+        dry_run: Whether nothing is sent to the machine.
     """
 
     directory: Path
@@ -52,6 +53,7 @@ class RecordSpec:
     simulated: bool
     workers: int
     default_action: str
+    dry_run: bool = False
 
     def layout(self) -> RowLayout:
         """Return the layout of its rows."""
@@ -78,8 +80,8 @@ class RecordSpec:
             NoDirectory: It has something in it, or cannot be written.
         """
         clock = {"clock": "virtual"} if self.simulated else {"clock": "monotonic", "began": _now()}
-        facts = {"fps": str(self.fps), "workers": self.workers, "default_action": self.default_action, **clock}
-        return EpisodeFiles(self.directory, self.layout(), facts)
+        facts = {"fps": str(self.fps), "workers": self.workers, "default_action": self.default_action}
+        return EpisodeFiles(self.directory, self.layout(), {**facts, "dry_run": self.dry_run, **clock})
 
 
 def _now() -> dict[str, int]:

@@ -112,10 +112,13 @@ class Address:
         """Let a bound socket listen; `waiting` connections may wait until they are accepted.
 
         Raises:
-            OSError: Another server listens there since it was bound; the message has the remedy.
+            OSError: Another server listens there since it was bound, or the path is gone; the message has the remedy.
         """
         try:
             end.listen(waiting)
+            # until now a socket looked abandoned, so that another server may have removed its path and taken it
+            if self.path and os.stat(self.path).st_ino != self.inode:
+                raise OSError(errno.EADDRINUSE, "the path is another server's")
         except OSError as error:
             raise self._refused(error) from None
 

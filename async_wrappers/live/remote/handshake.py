@@ -62,8 +62,13 @@ class Refused(WireError):
 # Spaces as plain data.
 
 
-def describe(space: gym.Space[Any] | None) -> Any:
-    """Return a space as plain data, equal for spaces with the same elements; None for None.
+def describe(space: gym.Space[Any] | None, sorts: bool = False) -> Any:
+    """Return a space as plain data; None for None.
+
+    Args:
+        space: The space.
+        sorts: Whether the entries of each Dict are in the order of their names, so that spaces with the same elements
+            are described alike, and not in the order in which records hold them.
 
     Raises:
         ValueError: It is no Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these.
@@ -71,9 +76,10 @@ def describe(space: gym.Space[Any] | None) -> Any:
     if space is None:
         return None
     if isinstance(space, spaces.Dict):
-        return {"kind": "Dict", "parts": [[key, describe(each)] for key, each in space.spaces.items()]}
+        parts = [[key, describe(each, sorts)] for key, each in space.spaces.items()]
+        return {"kind": "Dict", "parts": sorted(parts, key=lambda part: repr(part[0])) if sorts else parts}
     if isinstance(space, spaces.Tuple):
-        return {"kind": "Tuple", "parts": [describe(each) for each in space.spaces]}
+        return {"kind": "Tuple", "parts": [describe(each, sorts) for each in space.spaces]}
     if isinstance(space, spaces.Box):
         bounds = {"low": _packed(space.low), "high": _packed(space.high)}
         return {"kind": "Box", "dtype": space.dtype.str, "shape": list(space.shape), **bounds}
@@ -95,6 +101,7 @@ def _name(space: gym.Space[Any]) -> str:
 def _packed(values: Any) -> str:
     """Return numbers as base64 of their bytes; one number if all are equal."""
     values = np.asarray(values)
+    values = values + np.zeros((), values.dtype)  # -0.0 is 0.0
     if values.size and (values == values.flat[0]).all():
         values = values.reshape(-1)[:1]
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
@@ -282,7 +289,7 @@ class Declared:
             ("extras", self.extras, hello.extras),
         )
         for name, declared, said in pairs:
-            if declared is not None and describe(declared) != describe(said):
+            if declared is not None and describe(declared, True) != describe(said, True):
                 raise Refused(f"{name} must be {_short(declared)} for this server's policies, got {_short(said)}")
 
 

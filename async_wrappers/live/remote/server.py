@@ -8,6 +8,7 @@ descriptor, so that it can end one whose loop has connected again before the net
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import secrets
@@ -43,9 +44,11 @@ _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
 _VISITORS = 64  # handshakes at a time, besides one for each worker; and connections that wait for a worker
 _ACCEPTED = 16  # connections, before those that are known are heard again
+_REST = 1.0  # seconds for which none is accepted after too many open files
 _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
 _PATIENCE = 3.0  # seconds that workers have to end
+_NO_GUARD = 86  # exit code of a worker that was about to start workers of its own
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
 
 
@@ -108,6 +111,7 @@ class _Parts:
     stations: list[_Station] = field(default_factory=list)
     visitors: dict[socket.socket, _Visitor] = field(default_factory=dict)
     queue: list[_Visitor] = field(default_factory=list)
+    rests_until: float | None = None  # in monotonic seconds, while the listener is left alone
 
 
 class PolicyServer:
@@ -178,7 +182,8 @@ class PolicyServer:
     def pids(self) -> dict[str, int]:
         """Ids of the workers' processes, by name; empty if they are threads."""
         stations = [] if self._parts is None else self._parts.stations
-        children = [each.handle for each in stations if isinstance(each.handle, Child)]
+        living = [each.handle for each in stations if each.restart_at is None]
+        children = [each for each in living if isinstance(each, Child)]
         return {child.name: child.process.pid for child in children if child.process.pid is not None}
 
     def serve(self, on_listening: Callable[[str], Any] | None = None) -> None:
@@ -258,6 +263,8 @@ class PolicyServer:
 
     def _open(self) -> None:
         """Bind, start the workers, wait until all have made their policies, and listen."""
+        if self._backend == "process" and getattr(multiprocessing.process.current_process(), "_inheriting", False):
+            os._exit(_NO_GUARD)  # the parent raises the error that explains it
         listener, address = self._bind.bound()
         self._welcome = Welcome(secrets.token_hex(16), self._workers)
         selector = selectors.DefaultSelector()
@@ -300,6 +307,9 @@ class PolicyServer:
             elif key.data.restart_at is None:
                 self._hear(parts, key.data, first)
         now = time.monotonic()
+        if parts.rests_until is not None and parts.rests_until <= now:
+            parts.rests_until = None
+            parts.selector.register(parts.listener, selectors.EVENT_READ, parts.listener)
         for visitor in [each for each in parts.visitors.values() if each.until < now]:
             self._dismiss(parts, visitor, None)
         for visitor in [each for each in parts.queue if each.until < now]:
@@ -313,13 +323,17 @@ class PolicyServer:
         """Return the seconds until something is due; None for nothing."""
         times = [each.until for each in (*parts.visitors.values(), *parts.queue)]
         times += [each.restart_at for each in parts.stations if each.restart_at is not None]
+        times += [] if parts.rests_until is None else [parts.rests_until]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _accept(self, parts: _Parts) -> None:
         for _ in range(_ACCEPTED):
             try:
                 end, where = parts.listener.accept()
-            except OSError:  # none is left; or it has gone again, or there are too many open files: later, then
+            except OSError as error:  # none is left, or it has gone again
+                if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays readable, and the desk would not sleep
+                    parts.selector.unregister(parts.listener)
+                    parts.rests_until = time.monotonic() + _REST
                 return
             try:
                 end.setblocking(False)
@@ -494,7 +508,11 @@ class PolicyServer:
         if isinstance(station.handle, Child):
             how = station.handle.how_it_ended()
             error = unpickled(payload)
-            station.handle.close()
+            if first and station.handle.process.exitcode == _NO_GUARD:
+                raise RuntimeError(
+                    "PolicyServer starts processes, which import the main script again: put what the script does under "
+                    "`if __name__ == '__main__':`"
+                ) from None
         else:
             station.pipe.close()
             station.handle.join(_PATIENCE)
@@ -505,9 +523,12 @@ class PolicyServer:
                 raise RunFailed(f"{name} {how if not text else f'raised: {text}'}") from None
             error.add_note(f"raised in {name}; its traceback:\n{text}")
             raise error from None
+        _fail(station)
+        if isinstance(station.handle, Child):  # where it is the first time, `_close` does it
+            del self._started[station.handle.name]
+            station.handle.close()
         reason = f"raised, and is started again:\n{text}" if text else f"{how}: it is started again"
         warnings.warn(f"{name} {reason}", RuntimeWarning, stacklevel=2)
-        _fail(station)
 
     def _restart(self, parts: _Parts, place: int, station: _Station) -> None:
         try:
@@ -524,27 +545,29 @@ class PolicyServer:
         parts, self._parts = self._parts, None
         if parts is None:
             return
-        parts.listener.close()
-        parts.address.leave()
-        for visitor in (*parts.visitors.values(), *parts.queue):
-            visitor.end.close()
         living = [station for station in parts.stations if station.restart_at is None]
-        for station in living:
-            if station.visitor is not None:
-                with suppress(OSError):
-                    station.visitor.end.shutdown(socket.SHUT_RDWR)
-            station.door.close()
-        deadline = time.monotonic() + _PATIENCE
-        for station in living:
-            station.handle.join(max(0.0, deadline - time.monotonic()))
-        kill_all(self._started)
-        for station in living:
-            self._free(station)
-            station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
-        self._started.clear()
-        parts.selector.close()
-        for each in parts.wakes:
-            each.close()
+        try:
+            parts.listener.close()
+            parts.address.leave()
+            for visitor in (*parts.visitors.values(), *parts.queue):
+                visitor.end.close()
+            for station in living:
+                if station.visitor is not None:
+                    with suppress(OSError):
+                        station.visitor.end.shutdown(socket.SHUT_RDWR)
+                station.door.close()
+            deadline = time.monotonic() + _PATIENCE
+            for station in living:
+                station.handle.join(max(0.0, deadline - time.monotonic()))
+        finally:  # an interrupt, say, leaves no process behind
+            kill_all(self._started)
+            for station in living:
+                self._free(station)
+                station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
+            self._started.clear()
+            parts.selector.close()
+            for each in parts.wakes:
+                each.close()
 
 
 def _fail(station: _Station) -> None:

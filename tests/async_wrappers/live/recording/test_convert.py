@@ -23,6 +23,7 @@ from async_wrappers import AsyncRunner, load_recording
 from async_wrappers.__main__ import main
 from async_wrappers.latency import LogNormal
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
+from tests.worlds.machines import Turning
 from tests.worlds.recording_env import RecordingEnv
 
 
@@ -104,6 +105,27 @@ def test_a_target_that_exists_and_an_empty_recording_are_refused(tmp_path: Path)
     with pytest.raises(ValueError, match="must have an episode with a frame, but nothing was recorded"):
         to_minari(source, str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("lerobot")
+def test_a_dry_runs_actions_which_had_no_effect_become_no_dataset(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"backend": "virtual", "latency": 0.01, "record": tmp_path / "run"}
+    with AsyncRunner(Turning, lambda: lambda observation: [1.0], 1, dry_run=True, **given) as runner:
+        runner.run(frames=6)
+    facts = json.loads((tmp_path / "run" / "recording.json").read_text())
+    assert facts["dry_run"] is True
+    for converts in (to_minari, to_lerobot):
+        with pytest.raises(ValueError, match="but it is one of a dry run, whose actions had no effect: record a run"):
+            converts(tmp_path / "run", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_recording_from_before_dry_runs_were_noted_converts(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run") / "recording.json"
+    facts = json.loads(path.read_text())
+    assert facts.pop("dry_run") is False
+    path.write_text(json.dumps(facts))
+    assert to_minari(tmp_path / "run", str(tmp_path / "new")).episodes == 4
 
 
 # LeRobot's documented interface.
@@ -215,6 +237,84 @@ def test_a_dataset_of_somebody_elses_has_no_delay(tmp_path: Path) -> None:
 def test_a_frame_rate_that_is_no_whole_number_is_refused_for_lerobot(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has 59\.7275 frames per second, and LeRobot's datasets a whole number"):
         to_lerobot(recorded(tmp_path / "run", fps=59.7275), tmp_path / "arm")
+
+
+JOINTS, CAMERA = spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+
+class Drawn(gym.Env[Any, Any]):
+    """Observes what its space draws; an episode terminates after 3 frames.
+
+    Args:
+        observation_space: Of what it observes.
+        action_space: Of what it takes.
+    """
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any] = JOINTS) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.frame = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self.frame += 1
+        return self.observation_space.sample(), 0.1, self.frame == 3, False, {}
+
+
+def recorded_of(directory: Path, env: gym.Env[Any, Any]) -> Path:
+    given: dict[str, Any] = {"backend": "virtual", "latency": 0.01, "default_action": "repeat", "record": directory}
+    with AsyncRunner(lambda: env, lambda: lambda observation: env.action_space.sample(), 1, 50, **given) as runner:
+        runner.run(episodes=1)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("observed", "acted", "sentence"),
+    [
+        (
+            {"joint.pos": JOINTS, "joint_pos": JOINTS},
+            JOINTS,
+            r"\['joint.pos'\] and \['joint_pos'\] .* 'observation.joint",
+        ),
+        (
+            {"a": spaces.Dict({"b_c": JOINTS}), "a_b": spaces.Dict({"c": JOINTS})},
+            JOINTS,
+            r"\['a'\]\['b_c'\] and \['a_b'\]\['c'\] are both 'observation.a_b_c' in a LeRobot dataset: rename one",
+        ),
+        ({"a.b": CAMERA, "a_b": CAMERA}, JOINTS, r"\['a.b'\] and \['a_b'\] are both 'observation.images.a_b'"),
+        ({"x": JOINTS}, spaces.Dict({"a.b": JOINTS, "a_b": JOINTS}), r"\['a.b'\] and \['a_b'\] are both 'action.a_b'"),
+    ],
+)
+@pytest.mark.usefixtures("lerobot")
+def test_entries_whose_names_would_meet_in_lerobot_are_refused(
+    tmp_path: Path, observed: Any, acted: gym.Space[Any], sentence: str
+) -> None:
+    source = recorded_of(tmp_path / "run", Drawn(spaces.Dict(observed), acted))
+    with pytest.raises(ValueError, match=sentence):
+        to_lerobot(source, tmp_path / "arm")
+    assert not (tmp_path / "arm").exists()
+
+
+@pytest.mark.usefixtures("lerobot")
+def test_features_that_would_be_one_entry_of_a_recording_are_refused(tmp_path: Path) -> None:
+    observed = spaces.Dict({"state": CAMERA, "joints": JOINTS})
+    to_lerobot(recorded_of(tmp_path / "run", Drawn(observed)), tmp_path / "arm")
+    names = "observation.images.state and observation.state"
+    with pytest.raises(ValueError, match=f"but {names} would both be 'state': rename one of them"):
+        from_lerobot(tmp_path / "arm", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.usefixtures("lerobot")
+def test_actions_of_several_features_do_not_come_back_and_say_so(tmp_path: Path) -> None:
+    acted = spaces.Dict({"arm": JOINTS, "hand": JOINTS})
+    to_lerobot(recorded_of(tmp_path / "run", Drawn(JOINTS, acted)), tmp_path / "arm")
+    with pytest.raises(ValueError, match=r"actions in one feature, 'action', got action\.arm, action\.hand: those of"):
+        from_lerobot(tmp_path / "arm", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
 
 
 def test_without_lerobot_one_sentence_names_its_environment(tmp_path: Path, capsys: Any) -> None:

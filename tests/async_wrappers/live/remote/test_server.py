@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -14,13 +18,16 @@ from typing import Any
 import pytest
 
 from async_wrappers import AsyncRunner
+from async_wrappers.live import RunFailed
 from async_wrappers.live.remote import server as server_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.server import PolicyServer
 from tests.worlds.served import Echo, Guest, Line, served
 
+ROOT = Path(__file__).parents[4]
 TOKEN = "a token of a test"
+PATIENCE = 120  # seconds in which what must end has ended, on however busy a machine
 
 
 def connected(server: PolicyServer) -> socket.socket:
@@ -86,6 +93,33 @@ def test_no_more_connections_wait_for_a_worker_than_the_server_can_know(monkeypa
         assert first.ask(8) == 8
 
 
+def test_a_server_without_free_descriptors_leaves_its_listener_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "_REST", 3600.0)
+    asked, has_room, accepts = [], threading.Event(), socket.socket.accept
+
+    def accept(listener: socket.socket) -> Any:
+        asked.append(listener)
+        if not has_room.is_set():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accepts(listener)
+
+    with served(workers=1) as server:
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        assert server._parts is not None
+        with connected(server):
+            deadline = time.monotonic() + PATIENCE
+            while server._parts.rests_until is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert len(asked) == 1
+        has_room.set()
+        server._parts.rests_until = 0.0
+        server._wake()
+        assert Guest(server.address).ask(7) == 7
+
+
 class Odd(Exception):
     """Can be pickled, and not unpickled."""
 
@@ -117,6 +151,57 @@ def test_the_servers_end_of_a_policy_that_cannot_be_made_is_its_exception_whatev
 
     with pytest.raises(Odd, match="3 and 4"), served(make):
         pass
+
+
+def raises() -> Any:
+    raise RuntimeError("no weights here")
+
+
+def ends() -> Any:
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [(raises, RuntimeError, "^no weights here"), (ends, RunFailed, r"worker \d of .* ended with exit code 3")],
+)
+def test_a_process_that_cannot_make_its_policy_tells_why_and_leaves_no_process(
+    make: Any, error: type[Exception], words: str
+) -> None:
+    server = PolicyServer(make, "tcp://127.0.0.1:0", 2)
+    with pytest.raises(error, match=words):
+        server.__enter__()
+    assert server._started == server.pids == {}
+
+
+@pytest.mark.filterwarnings("ignore:worker 0 of the policy server was ended")
+def test_a_server_is_closed_while_a_process_waits_for_its_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_BACKOFF", (PATIENCE,))
+    with PolicyServer(Echo, "tcp://127.0.0.1:0", 2) as server:
+        other = server.pids["worker 1"]
+        os.kill(server.pids["worker 0"], signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE / 2
+        while "worker 0" in server.pids and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.pids == {"worker 1": other}
+    assert server._started == server.pids == {}
+
+
+def test_a_script_without_a_main_guard_is_told_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import sys\n"
+        "sys.modules['torch'] = None  # whose import takes the fork server seconds\n"
+        "from async_wrappers.live.remote.server import PolicyServer\n"
+        "with PolicyServer(lambda: lambda observation: 0, 'tcp://127.0.0.1:0'):\n"
+        "    print('listening')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    arguments: Any = {"capture_output": True, "text": True, "env": environment, "timeout": PATIENCE}
+    done = subprocess.run([sys.executable, str(path)], **arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("RuntimeError: PolicyServer starts processes, which import the main")
+    assert done.stderr.count("Traceback") == 1
 
 
 def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +279,18 @@ def test_an_address_that_another_server_took_before_this_one_listens_is_a_senten
         address.listen(other, 1)
     end.close()
     other.close()
+
+
+def test_a_path_that_another_server_took_before_this_one_listens_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "policy.sock"
+    end, address = Address.of("address", f"unix://{path}").bound()
+    with PolicyServer(Echo, address.text, backend="thread"):
+        taken = os.stat(path).st_ino
+        with pytest.raises(OSError, match=f"^{address.text} is in use: end the server that listens there"):
+            address.listen(end, 1)
+        address.leave()
+        assert os.stat(path).st_ino == taken
+    end.close()
 
 
 def test_a_server_and_a_runner_speak_over_ipv6_or_say_that_the_machine_does_not() -> None:

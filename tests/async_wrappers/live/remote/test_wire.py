@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import tracemalloc
+from collections import OrderedDict
 from typing import Any
 
 import gymnasium as gym
@@ -131,6 +132,17 @@ def test_a_proof_serves_neither_end_a_second_time_nor_the_other_end() -> None:
 def test_a_server_refuses_spaces_that_are_not_those_of_its_policies(declared: Declared, sentence: str) -> None:
     with pytest.raises(Refused, match=sentence):
         shake(declared=declared)
+
+
+def test_a_server_takes_equal_spaces_whatever_their_order_and_the_sign_of_their_zeros() -> None:
+    arm, hand = spaces.Box(-0.0, 1, (2,), np.float32), spaces.Discrete(3)
+    again = spaces.Box(0.0, 1, (2,), np.float32)
+    said = spaces.Dict(OrderedDict(hand=hand, arm=arm))
+    declared = spaces.Dict(OrderedDict(arm=again, hand=hand))
+    assert said == declared
+    Declared(observation_space=declared).refuse(Hello(said, hand, None, False, 0, 0, 1, "a session"))
+    # records hold entries in the order of the loop's space
+    assert list(space_of(describe(said)).spaces) == ["hand", "arm"]
 
 
 def test_a_server_refuses_a_run_with_more_workers_than_it_has() -> None:
