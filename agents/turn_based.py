@@ -174,10 +174,14 @@ class TurnBasedAgent(LearningAgent):
             spec.in_flight = environment.get_wrapper_attr("most_in_flight")
         if spec.needs_effect:
             report_effect(environment, spec.name)
+        if environment.has_wrapper_attr("chunk"):
+            spec.chunk_mean = getattr(environment.get_wrapper_attr("chunk"), "mean", None)
         return cls(spec)
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
+        if not self.eval_mode:
+            self.spec.check_chunks()
         self._stack.extend([self._blank] * self.spec.stack_size)
         self._core = None
         if self._effects is not None:
