@@ -229,7 +229,7 @@ class TurnBasedAgent(LearningAgent):
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
         self.times.add("Act", begin)
-        return self._action
+        return copy.copy(self._action)  # the environment may change an array in place
 
     def _memory(self) -> Any:
         """Return the state argument of a policy with memory; () for one without."""

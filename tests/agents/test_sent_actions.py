@@ -181,6 +181,22 @@ def test_in_turn(kind: Any) -> None:
     assert agent.policy.recalled == recalled(kind)  # type: ignore[attr-defined]
 
 
+class InPlace(gym.Wrapper[Any, Any, Any, Any]):
+    """Changes the action that it is given."""
+
+    def step(self, action: Any) -> Any:
+        action *= 0.5
+        return self.env.step(action)
+
+
+def test_an_action_that_the_environment_changes_in_place_is_learnt_from_as_it_was_drawn() -> None:
+    env = InPlace(RecordingEnv([4], action_space=SPACE))
+    agent = TurnBasedAgent.playing(Sending, env)
+    play_episode(agent, env, 0)
+    assert agent.learner.actions == [1] * 4
+    assert [one(action) for action in env.unwrapped.actions] == [0.5] * 4  # type: ignore[attr-defined]
+
+
 def lockstep_envs() -> VectorEnvs:
     vector = SyncVectorEnv([limited] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     return VectorEnvs(VectorRealtimeDelay(vector, delay=1, noops=1, default_action="repeat"))
