@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import Memories, RowsPolicy
@@ -225,7 +226,8 @@ class TurnBasedAgent(LearningAgent):
         self._stack.append(observation)
         output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(), (decision,))
         self._core = output.state
-        self._action = output.action[0].item() if output.action.ndim == 1 else output.action[0]
+        of_box = output.action.ndim > 1 or isinstance(self.spec.action_space, Box)  # of shape (): in its dtype
+        self._action = np.asarray(output.action[0]) if of_box else output.action[0].item()
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
         self.times.add("Act", begin)
