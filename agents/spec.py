@@ -152,7 +152,7 @@ class Spec:
     in_flight: int | None = 0
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
-    learns_from: ClassVar[str] = "sent"
+    learns_from: str = "sent"
     chunk_mean: Any = None
     needs_effect: bool = False
 

@@ -177,6 +177,8 @@ class TurnBasedAgent(LearningAgent):
             report_effect(environment, spec.name)
         if environment.has_wrapper_attr("chunk"):
             spec.chunk_mean = getattr(environment.get_wrapper_attr("chunk"), "mean", None)
+        if changes_actions(environment):
+            spec.learns_from = "drawn"  # what was sent is reported in other units
         return cls(spec)
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
@@ -489,6 +491,15 @@ def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
         return 1
     interval: int | None = environment.get_wrapper_attr("decision_interval")
     return interval
+
+
+def changes_actions(environment: gym.Env[Any, Any]) -> bool:
+    """Return whether a wrapper outside the delay changes actions, as far as its class and its space tell."""
+    layer, changes = environment, False
+    while isinstance(layer, gym.Wrapper) and not hasattr(layer, "decision_interval"):
+        changes |= isinstance(layer, gym.ActionWrapper) or layer.action_space != layer.env.action_space
+        layer = layer.env
+    return changes and hasattr(layer, "decision_interval")
 
 
 class EpisodeClock:
