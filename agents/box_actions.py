@@ -49,7 +49,8 @@ class BoxActions:
         low, high = (bound.astype(np.float64) / 2 for bound in (self._least, self._most))
         self._middle = np.add(low, high, out=np.zeros(shape), where=finite)
         self._half = np.subtract(high, low, out=np.ones(shape), where=finite)
-        self._half = self._half.clip(min=np.finfo(np.float32).tiny)  # above 0, where there is one value alone
+        # Where there is one value alone, any half-width brings it back, and 1 keeps what is stored finite.
+        self._half = np.where(self._half > 0, self._half.clip(min=np.finfo(np.float32).tiny), 1.0)
         self.low = np.where(finite, -1.0, self._least).astype(np.float32)
         self.high = np.where(finite, 1.0, self._most).astype(np.float32)
 

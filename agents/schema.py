@@ -568,10 +568,12 @@ class Reader:
         self.shape: Any = _shape(self._space, stack_size, "")
         self._stack_size = stack_size
         self._compute = compute
+        # As Python's numbers: a trace of the network for an export would take NumPy's for data.
+        self._one_hots = each_array(_one_hots_of, self._space)
 
     def __call__(self, stacks: Any) -> Any:
         """Return tensors [B, k, *shape] of stacks [B, k, *shape]."""
-        return each_array(self._tensor, self._space, stacks)
+        return each_array(self._tensor, self._space, self._one_hots, stacks)
 
     def without_tuples(self, observation: Any) -> Any:
         """Return one observation of the space with a dict by position for each tuple; most have none."""
@@ -587,19 +589,30 @@ class Reader:
 
     def read_tensors(self, stacks: Any) -> Any:
         """Return the network's input from stacks that are tensors already, in the dtypes of the space."""
-        return each_array(_read, self._space, stacks)
+        return each_array(_read, self._space, self._one_hots, stacks)
 
-    def _tensor(self, space: gym.Space[Any], stacks: npt.NDArray[Any]) -> Tensor:
-        return _read(space, self._compute.tensor(stacks))
+    def _tensor(self, space: gym.Space[Any], one_hots: _OneHots, stacks: npt.NDArray[Any]) -> Tensor:
+        return _read(space, one_hots, self._compute.tensor(stacks))
 
 
-def _read(space: gym.Space[Any], tensor: Tensor) -> Tensor:
+_OneHots = list[tuple[int, int]]  # (start, n) of each number that is read one-hot
+
+
+def _one_hots_of(space: gym.Space[Any]) -> _OneHots:
+    if isinstance(space, Discrete):
+        return [(int(space.start), int(space.n))]
+    if isinstance(space, MultiDiscrete):
+        return list(zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True))
+    return []
+
+
+def _read(space: gym.Space[Any], one_hots: _OneHots, tensor: Tensor) -> Tensor:
     """Return a tensor of an array's stacks as a network reads it."""
     if isinstance(space, Discrete):
-        return _one_hot(tensor, int(space.start), int(space.n))
+        return _one_hot(tensor, *one_hots[0])
     if isinstance(space, MultiDiscrete):
-        columns = zip(tensor.flatten(2).unbind(-1), space.start.ravel(), space.nvec.ravel(), strict=True)
-        return torch.cat([_one_hot(column, int(start), int(n)) for column, start, n in columns], dim=-1)
+        columns = zip(tensor.flatten(2).unbind(-1), one_hots, strict=True)
+        return torch.cat([_one_hot(column, *one_hot) for column, one_hot in columns], dim=-1)
     return tensor if tensor.dtype == torch.uint8 and isinstance(space, Box) else _floats(tensor)
 
 

@@ -136,6 +136,7 @@ class Spec:
         learns_from: Which action a transition holds where another one was sent than the policy drew (limits, a
             machine's driver), and which one the policy reads as its last one: ``"sent"``, or ``"drawn"`` for a learner
             that needs the density of the policy's own.
+        chunk_mean: `Chunk.mean` of the delay; None where the newest chunk wins, as it must where the agent learns.
         features: Space of the features that a worker's `encode` passes to `release`, for an agent with memory
             (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """
@@ -151,7 +152,8 @@ class Spec:
     in_flight: int | None = 0
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
-    learns_from: ClassVar[str] = "sent"
+    learns_from: str = "sent"
+    chunk_mean: Any = None
     needs_effect: bool = False
 
     def __init__(
@@ -292,6 +294,14 @@ class Spec:
             delay: Frames from a decision's start to its effect; None where they vary.
             decision_interval: Frames from one decision to the next; None where they vary.
         """
+
+    def check_chunks(self) -> None:
+        """Refuse to learn from chunks of which a mean is applied, with a ValueError."""
+        if self.chunk_mean is not None:
+            raise ValueError(
+                f"Chunk.mean must be None where agent {self.name!r} learns, as no entry is applied as the policy drew "
+                f"it, got {self.chunk_mean!r}: leave it out, and bind it for evaluation alone"
+            )
 
     def check_warmup(self) -> None:
         """Refuse settings that need a fixed number of frames per decision, with a ValueError."""

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import Memories, RowsPolicy
@@ -174,10 +175,16 @@ class TurnBasedAgent(LearningAgent):
             spec.in_flight = environment.get_wrapper_attr("most_in_flight")
         if spec.needs_effect:
             report_effect(environment, spec.name)
+        if environment.has_wrapper_attr("chunk"):
+            spec.chunk_mean = getattr(environment.get_wrapper_attr("chunk"), "mean", None)
+        if changes_actions(environment):
+            spec.learns_from = "drawn"  # what was sent is reported in other units
         return cls(spec)
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
+        if not self.eval_mode:
+            self.spec.check_chunks()
         self._stack.extend([self._blank] * self.spec.stack_size)
         self._core = None
         if self._effects is not None:
@@ -221,11 +228,12 @@ class TurnBasedAgent(LearningAgent):
         self._stack.append(observation)
         output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(), (decision,))
         self._core = output.state
-        self._action = output.action[0].item() if output.action.ndim == 1 else output.action[0]
+        of_box = output.action.ndim > 1 or isinstance(self.spec.action_space, Box)  # of shape (): in its dtype
+        self._action = np.asarray(output.action[0]) if of_box else output.action[0].item()
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
         self.times.add("Act", begin)
-        return self._action
+        return copy.copy(self._action)  # the environment may change an array in place
 
     def _memory(self) -> Any:
         """Return the state argument of a policy with memory; () for one without."""
@@ -483,6 +491,15 @@ def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
         return 1
     interval: int | None = environment.get_wrapper_attr("decision_interval")
     return interval
+
+
+def changes_actions(environment: gym.Env[Any, Any]) -> bool:
+    """Return whether a wrapper outside the delay changes actions, as far as its class and its space tell."""
+    layer, changes = environment, False
+    while isinstance(layer, gym.Wrapper) and not hasattr(layer, "decision_interval"):
+        changes |= isinstance(layer, gym.ActionWrapper) or layer.action_space != layer.env.action_space
+        layer = layer.env
+    return changes and hasattr(layer, "decision_interval")
 
 
 class EpisodeClock:

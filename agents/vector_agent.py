@@ -110,6 +110,7 @@ class VectorAgent(LearningAgent):
 
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
+        self.spec.check_chunks()
         begin = time.perf_counter()
         ended = self._actor.observe(shown)
         self.times.add("Store", begin)

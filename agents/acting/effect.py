@@ -25,7 +25,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.spaces import Dict
-from gymnasium.wrappers import DelayObservation
+from gymnasium.wrappers import DelayObservation, NormalizeObservation
 
 from async_wrappers.agents.schema import EFFECT, START
 from async_wrappers.agents.settings import must
@@ -44,7 +44,8 @@ def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:
         agent: Its name, for the message.
 
     Raises:
-        ValueError: Actions are chunks, or a wrapper delays that does not report.
+        ValueError: Actions are chunks, a wrapper delays that does not report, or one outside the delay changes
+            observations.
     """
     needs = f"critic_at must be 'start' with agent {agent!r} (needs_effect False)"
     layer: Any = environment
@@ -53,6 +54,11 @@ def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:
             not isinstance(layer, DelayObservation),
             f"{needs} where DelayObservation delays, which does not report on which frame an action lands, got "
             "'effect': delay with RealtimeDelay",
+        )
+        must(
+            not _changes_observations(layer) or not _delays_inside(layer),
+            f"{needs} where {type(layer).__name__} changes observations outside the delay, which reports those of "
+            "effects as they were before, got 'effect': put it inside RealtimeDelay",
         )
         layer = layer.env
     if environment.has_wrapper_attr("report_effect"):
@@ -69,6 +75,17 @@ def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:
         f"{needs} where a delay has no attribute report_effect, as {type(environment).__name__}'s has not, got "
         "'effect': delay with RealtimeDelay",
     )
+
+
+def _changes_observations(layer: gym.Wrapper[Any, Any, Any, Any]) -> bool:
+    """Return whether a wrapper changes observations, as far as its class and its space tell."""
+    kinds = (gym.ObservationWrapper, NormalizeObservation)
+    return isinstance(layer, kinds) or layer.observation_space != layer.env.observation_space
+
+
+def _delays_inside(layer: gym.Wrapper[Any, Any, Any, Any]) -> bool:
+    """Return whether a delay that reports effects is inside a wrapper."""
+    return not hasattr(layer, "report_effect") and layer.has_wrapper_attr("report_effect")
 
 
 def reported_effects(realtime: Mapping[str, Any] | None, start: Any, following: Any) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.agents.acting.decisions import PolicyOutput
+from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.schema import batch_of_one, each_array, stacked
 from async_wrappers.policy import Decision
 
@@ -64,7 +65,8 @@ class WorkerPolicy(OfWorker):
         """
         output = self.policy.act(self.row_of(observation), (), (decision,))
         if output.extras is None:
-            return output.action[0].item() if output.action.ndim == 1 else output.action[0]
+            of_box = output.action.ndim > 1 or isinstance(getattr(self.policy, "actions", None), BoxActions)
+            return np.asarray(output.action[0]) if of_box else output.action[0].item()
         extras = {name: values[0] for name, values in output.extras.items()}
         return PolicyOutput(output.action[0], (), extras)
 

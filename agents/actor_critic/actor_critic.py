@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Dict
@@ -32,7 +32,7 @@ class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
     summary_writing_frequency: int = again(NetworkAgent, "summary_writing_frequency", 100)
 
     # The loss needs the density of what the policy drew; a limiter between policy and world is part of the world.
-    learns_from: ClassVar[str] = "drawn"
+    learns_from: str = "drawn"
 
     exploration_seed: int
     choose: Callable[..., Any]

@@ -222,7 +222,9 @@ class PolicyValueNetwork(nn.Module):
         for weight, bias in layers[:-1]:
             hidden = torch.baddbmm(bias, hidden, weight).tanh()
         weight, bias = layers[-1]
-        policy, value = torch.baddbmm(bias, hidden, weight).float().unbind()
+        with torch.autocast(hidden.device.type, enabled=False):
+            # bfloat16 holds three digits, and the differences of two values are less than that.
+            policy, value = torch.baddbmm(bias, hidden.float(), weight).unbind()
         return self.parameters_of(policy, rows), value[:, 0].view(rows)
 
     def initial_state(self, rows: int) -> Tensor:

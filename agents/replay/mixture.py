@@ -112,10 +112,13 @@ class UnrollQueue(Saved):
     ) -> None:
         """See the class."""
         self._by_itself, self._grows = capacity is None, False
+        # Sequences of rounds end before they are full, and more of them become whole at an episode's end.
+        rounds = capacity is None and when_full == "wait" and spec.assembly.of_rounds
         if capacity is None:
             capacity = most_waiting(spec.rows, spec.num_envs, spec.assembly.length, spec.in_flight or 0)
             # A learner on hosts that waits for others may be given the rest of a block meanwhile.
             self._grows = (spec.in_flight is None or spec.learners > 1) and when_full == "wait"
+        self._makes_room = self._grows or rounds
         if capacity < spec.rows:
             raise ValueError(f"capacity must be >= {spec.rows} unrolls, those of a batch, got {capacity}")
         if when_full not in WHEN_FULL:
@@ -174,7 +177,7 @@ class UnrollQueue(Saved):
         """
         for row in range(len(unrolls["mask"])):
             full = len(self) >= (self._capacity if begun or self._grows else self._least)
-            if full and self._grows and begun:
+            if full and self._makes_room and begun:
                 self._grow()
             elif full:
                 if self._when_full == "wait" and begun:
@@ -240,7 +243,7 @@ class UnrollQueue(Saved):
 
     def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         self._tail = self._head = 0
-        if self._grows and (waiting := counters["head"] - counters["tail"]) > self._capacity:
+        if self._makes_room and (waiting := counters["head"] - counters["tail"]) > self._capacity:
             self._grow(waiting)
         self._head, self._tail, self.dropped = counters["head"], counters["tail"], counters["dropped"]
         self._rng.bit_generator.state = counters["generator"]

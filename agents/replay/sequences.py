@@ -183,6 +183,11 @@ class Assembly:
         self._decided, self._round_over = np.zeros(1, np.int64), np.zeros(num_envs, bool)
         self.add_count = 0
 
+    @property
+    def of_rounds(self) -> bool:
+        """Whether sequences end with a round of decisions."""
+        return self._decisions is not None
+
     def _sizes(self, action: Column, entries: tuple[int, ...]) -> dict[str, tuple[int, Column]]:
         """Return the arrays of unfinished sequences: of each, by name, its length, and the shape and dtype of a row."""
         steps, rows, frames = self.length, self.length + 1, self.length + self.stack_size

@@ -33,6 +33,8 @@ from async_wrappers.wrappers.lockstep import autoreset_mode
 
 __all__ = ["Turns", "VectorEnvs", "seeds_anew", "seeds_of"]
 
+_MOST_UNDECIDED = 100  # episodes of each environment in a row without a decision
+
 
 class Turns:
     """Whose turn it is: rows are shown, answered, shown again. Each call checks that it comes at its turn."""
@@ -213,6 +215,7 @@ class VectorEnvs:
                 self._acting = np.zeros(self.num_envs, bool)
                 self._start_step(own_copy(self._filler))
                 self._finish_step()
+                self._refuse_endless_waiting()
         shown = self._rows(self._everyone if self._deciding.all() else np.flatnonzero(self._deciding))
         self._turns.show(shown.env_ids)
         return shown
@@ -226,6 +229,16 @@ class VectorEnvs:
             put_rows(actions, env_ids, answered)
         self._acting = self._deciding
         self._start_step(actions)
+
+    def _refuse_endless_waiting(self) -> None:
+        """Refuse a delay that no episode outlasts, under which no row would ever decide."""
+        if (self._unreported_episodes >= _MOST_UNDECIDED).all():
+            self._turns.end()
+            raise ValueError(
+                "the delay of a vector must be shorter than its episodes, got "
+                f"{_MOST_UNDECIDED} episodes of each environment in a row that ended before an action could land: take "
+                "a shorter delay"
+            )
 
     def cut(self) -> Shown:
         """See `BatchedEnvs`."""

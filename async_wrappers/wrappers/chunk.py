@@ -147,10 +147,16 @@ class Chunk:
         Discrete actions give ``MultiDiscrete([A] * H)`` with the same numbers, a Box gives a Box ``[H, *shape]``.
 
         Raises:
-            ValueError: `space` is another one, or a mean is asked of actions that are no real numbers.
+            ValueError: `space` is another one, a Box of shape (), or a mean is asked of actions that are no real
+                numbers.
         """
         if not isinstance(space, Discrete | Box):
             raise ValueError(f"a chunk as default_action needs Discrete or Box actions, got {space}")
+        if not isinstance(space, Discrete) and not space.shape:
+            # A chunk [H] of it could not be told from one action of H numbers.
+            raise ValueError(
+                f"a chunk as default_action needs a Box of a dimension at least, got {space}: give it the shape (1,)"
+            )
         if self.mean is not None and not (isinstance(space, Box) and np.issubdtype(space.dtype, np.floating)):
             raise ValueError(
                 f"Chunk.mean needs a Box of real actions, got {self.mean} for {space}: leave it None, and the newest "

@@ -33,6 +33,7 @@ SPACES = [
     MultiDiscrete([3] * 5, start=[7] * 5),
     Box(-2, 2, (1,)),
     Box(0, 9, (4, 2)),
+    Box(np.array([5, -1], np.float32), np.array([5, 1], np.float32)),  # one value in a dimension
 ]
 
 

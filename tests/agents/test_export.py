@@ -15,10 +15,12 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.export import ActsDifferently, Agreement, export
+from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -96,6 +98,14 @@ def test_an_actor_critic_of_chunks_without_memory_is_one_file(tmp_path: Path) ->
     for row, observation in enumerate(observations(space, 30)):
         np.testing.assert_array_equal(policy.act(observation), own.act(observation, evaluated(row)).action)
     assert set(policy.outputs(observation)) == {"action", "logits", "value"}
+
+
+def test_ppo_is_exported_where_numbers_are_read_one_hot(tmp_path: Path) -> None:
+    space = Dict(room=Discrete(3, start=1), parts=MultiDiscrete([3, 4]))
+    window = partial(create_policy_value_network, action_window=2)
+    spec = PPO(space, Discrete(3), device="cpu", network=window, unroll_length=1)
+    found = export(TurnBasedAgent(spec), tmp_path / "agent.onnx", observations=8)
+    assert found.random == 8 and found.difference < 1e-5
 
 
 @pytest.fixture(scope="module")

@@ -181,6 +181,44 @@ def test_in_turn(kind: Any) -> None:
     assert agent.policy.recalled == recalled(kind)  # type: ignore[attr-defined]
 
 
+def rescaled() -> Any:
+    """The limits and the delay in other units than the agent's: its 1 is 0.5 to them."""
+    return RescaleAction(delayed(), np.float32(-2), np.float32(2))
+
+
+def test_in_other_units_than_the_delays_the_drawn_action_is_learnt_from() -> None:
+    env = rescaled()
+    agent = TurnBasedAgent.playing(Sending, env)
+    for seed in (0, 1):
+        play_episode(agent, env, seed)
+    assert agent.learner.actions == [1] * 5
+    assert agent.policy.recalled == recalled(Drawing)  # type: ignore[attr-defined]
+    envs, rows = LocalEnvs(rescaled, 2), VectorAgent(agent.spec, 2)
+    envs.begin([0, 1])
+    for _ in range(5):
+        shown = envs.recv()
+        rows.observe(shown)
+        envs.send(shown.env_ids, rows.act(shown))
+    envs.close()
+    assert set(rows.learner.actions) == {1}
+
+
+class InPlace(gym.Wrapper[Any, Any, Any, Any]):
+    """Changes the action that it is given."""
+
+    def step(self, action: Any) -> Any:
+        action *= 0.5
+        return self.env.step(action)
+
+
+def test_an_action_that_the_environment_changes_in_place_is_learnt_from_as_it_was_drawn() -> None:
+    env = InPlace(RecordingEnv([4], action_space=SPACE))
+    agent = TurnBasedAgent.playing(Sending, env)
+    play_episode(agent, env, 0)
+    assert agent.learner.actions == [1] * 4
+    assert [one(action) for action in env.unwrapped.actions] == [0.5] * 4  # type: ignore[attr-defined]
+
+
 def lockstep_envs() -> VectorEnvs:
     vector = SyncVectorEnv([limited] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     return VectorEnvs(VectorRealtimeDelay(vector, delay=1, noops=1, default_action="repeat"))

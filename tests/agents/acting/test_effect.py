@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import DelayObservation
+from gymnasium.wrappers import DelayObservation, NormalizeObservation, TransformObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, Chunk, RealtimeDelay
+from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.acting.effect import Effects, ShowEffect, report_effect, reported_effects
 from async_wrappers.agents.acting.exploration import identity_epsilon
@@ -397,6 +397,22 @@ def test_an_environment_whose_delay_does_not_report_is_refused() -> None:
     own.decision_interval = 2  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"^critic_at must be 'start' .* no attribute report_effect, as Blind's"):
         TurnBasedAgent.playing(Landing, own)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        NormalizeObservation,
+        lambda env: TransformObservation(env, lambda observation: observation, env.observation_space),
+        lambda env: CommittedActions(env, 2),
+    ],
+)
+def test_what_changes_observations_outside_the_delay_is_refused_and_inside_it_is_not(wrap: Any) -> None:
+    outside = wrap(RealtimeDelay(DriftingEnv(), 2, 0, 0))
+    with pytest.raises(ValueError, match=rf"^critic_at must be 'start' .* where {type(outside).__name__} changes obs"):
+        TurnBasedAgent.playing(Landing, outside)
+    if not isinstance(outside, CommittedActions):
+        TurnBasedAgent.playing(Landing, RealtimeDelay(wrap(DriftingEnv()), 2, 0, 0))
 
 
 def test_chunks_are_refused() -> None:

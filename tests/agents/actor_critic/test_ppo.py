@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gin
@@ -14,11 +15,12 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
-from async_wrappers import RealtimeDelay
+from async_wrappers import Chunk, RealtimeDelay
 from async_wrappers.agents.actor_critic.ppo import PPO
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
+from async_wrappers.agents.experiment.episode import play_episode
 from async_wrappers.agents.learning import Networks
 from async_wrappers.agents.losses.ppo import normalized
 from async_wrappers.agents.making import make_learner
@@ -338,6 +340,27 @@ def test_other_action_spaces_are_refused(space: Any) -> None:
 def test_entries_of_a_chunk_that_differ_are_refused() -> None:
     with pytest.raises(ValueError, match=r"agent 'ppo' needs Discrete actions, or a chunk of them that are alike"):
         PPO(Box(-1, 1, (3,)), MultiDiscrete([2, 3]))
+
+
+def test_a_mean_of_chunks_is_refused_in_learning_and_played_in_evaluation() -> None:
+    env = RealtimeDelay(SteeredEnv(), 2, 1, Chunk(8, mean="average"))
+    agent = TurnBasedAgent.playing(PPO, env, **hyperparameters())
+    sentence = r"^Chunk\.mean must be None where agent 'ppo' learns, .* got 'average': "
+    with pytest.raises(ValueError, match=sentence):
+        play_episode(agent, env, 0)
+    with pytest.raises(ValueError, match=sentence):
+        VectorAgent(agent.spec, 1).observe(SimpleNamespace())  # type: ignore[arg-type]
+    agent.eval_mode = True
+    play_episode(agent, env, 0)
+
+
+def test_a_run_that_would_learn_from_a_mean_of_chunks_is_refused_before_it_begins(tmp_path: Path) -> None:
+    from async_wrappers.agents.create_runner import create_runner
+
+    chunk = ("RealtimeDelay.default_action = @Chunk()", "Chunk.length = 4", "Chunk.mean = 'average'")
+    load_gin("configs/ppo/pendulum.gin", bindings=["create_gym_environment.wrappers = [@RealtimeDelay]", *chunk])
+    with pytest.raises(ValueError, match=r"^Chunk\.mean must be None where agent 'ppo' learns"):
+        create_runner(tmp_path).resume()
 
 
 def test_a_learner_that_is_one_of_several_is_refused() -> None:

@@ -20,7 +20,7 @@ from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.actor_critic.sac import SAC
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.experiment.episode import NumberedEpisodes
+from async_wrappers.agents.experiment.episode import NumberedEpisodes, play_episode
 from async_wrappers.agents.learner import NotShared
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.losses.values import importance_weighted
@@ -39,6 +39,7 @@ from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.many_worlds import vector_envs
 from tests.worlds.plain_data import assert_identical
+from tests.worlds.recording_env import RecordingEnv
 
 SMALL: dict[str, Any] = {
     "hidden_units": 8,
@@ -576,3 +577,13 @@ def test_the_agent_on_another_device_acts_on_a_copy_of_the_actor() -> None:
     assert_identical(dict(policy.weights()), before)
     policy.load_weights(learner.weights(), 1)
     assert_identical(dict(policy.weights()), dict(learner.network.actor.state_dict()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_an_action_of_shape_nothing_has_the_dtype_of_its_space(dtype: Any) -> None:
+    env = RecordingEnv(3, action_space=Box(-2, 3, (), dtype))
+    agent = TurnBasedAgent.playing(SAC, env, device="cpu", min_replay_history=9, replay_capacity=50)
+    play_episode(agent, env, 0)
+    of_worker = agent.spec.make_policy().act(np.zeros(3, np.int64), Decision(0, 0, 0, False))
+    for action in [*env.actions, of_worker]:
+        assert isinstance(action, np.ndarray) and action.dtype == dtype and env.action_space.contains(action)

@@ -64,6 +64,14 @@ def test_parameters_of_chunks_are_those_of_each_entry(std: str, chunk: int | Non
     assert parameters.shape == ((3, 2, 4) if chunk is None else (3, 2, chunk, 4)) and values.shape == (3, 2)
 
 
+def test_values_far_from_0_are_told_apart_under_bfloat16() -> None:
+    network = create_policy_value_network((1, 8), REAL)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        network.biases[-1][1] += 100.0  # type: ignore[index, operator]
+        _, values = call(network, torch.rand(3, 2, 1, 8), REAL)
+    assert values.dtype == torch.float32 and len(values.unique()) == 6
+
+
 @pytest.mark.parametrize(
     ("shape", "arguments", "kind"),
     [

@@ -87,15 +87,19 @@ class Unrolls(Spec):
 
     learns_once = True
 
-    def __init__(self, *spaces: Any, length: int, rows: int, sources: Any = None, **more: Any) -> None:
+    def __init__(
+        self, *spaces: Any, length: int, rows: int, sources: Any = None, decisions: int | None = None, **more: Any
+    ) -> None:
         super().__init__(*spaces, **more)
+        self.decisions = decisions
         self.length, self.rows, self.sources, self.batch_size = length, rows, sources, length * rows
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Taking:
         return self.make_vector_learner(1)
 
     def make_vector_learner(self, num_envs: int) -> Taking:
-        how = {"num_envs": num_envs, "unroll_length": self.length, "batch_size": self.rows}
+        how: dict[str, Any] = {"num_envs": num_envs, "unroll_length": self.length, "batch_size": self.rows}
+        how["decisions"] = self.decisions
         return Taking(Mixture(SPACE, None, self.sources, in_flight=self.in_flight, **how))
 
     def make_policy_of(self, learner: Any) -> Any:
@@ -218,6 +222,19 @@ def test_under_random_latencies_too(
     if max_age is not None:
         assert learner.most <= queue.facts()["capacity"]
     assert learner.replay.queue_in_words().endswith("where latencies ask for it") == (max_age is None)
+
+
+@pytest.mark.parametrize(("decisions", "num_envs", "delay"), [(64, 8, 30), (8, 1, 100)])
+def test_rounds_that_become_whole_at_once_find_room(decisions: int, num_envs: int, delay: int) -> None:
+    def make(each: tuple[int, ...]) -> Any:
+        return RealtimeDelay(Lasting(each), delay=delay, default_action=0)
+
+    spec = made(make, length=2 * -(-decisions // num_envs) + 2, rows=num_envs, decisions=decisions)
+    how, rounds = ("turn", 12) if num_envs == 1 else ("vector", 250)
+    learner = played(make, spec, [(200,)] * num_envs, rounds, how)
+    queue = learner.replay.sources[0]
+    assert queue.dropped == 0 and learner.updates > 10
+    assert learner.most > most_waiting(num_envs, num_envs, spec.length, delay) == queue.facts()["capacity"]
 
 
 def test_the_bound_is_reached_within_an_unroll_of_each_environment() -> None:

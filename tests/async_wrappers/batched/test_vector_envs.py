@@ -136,6 +136,15 @@ def test_whatever_the_delay_all_that_is_paid_is_accounted_for(
     assert (cut.terminal | cut.truncated).all()
 
 
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP, DISABLED])
+def test_a_delay_that_no_episode_outlasts_is_refused(mode: AutoresetMode) -> None:
+    envs = VectorEnvs(VectorRealtimeDelay(vector_of(5, 3, mode=mode), 8, default_action="noop"))
+    envs.begin([0, 0])
+    with pytest.raises(ValueError, match=r"^the delay of a vector must be shorter than its episodes, got 100 episodes"):
+        for _ in range(3):
+            answer(envs, envs.recv())
+
+
 def test_what_is_no_vector_is_refused() -> None:
     with pytest.raises(ValueError, match=r"vector must be a gymnasium\.vector\.VectorEnv, got"):
         VectorEnvs(SeededEnv())  # type: ignore[arg-type]

@@ -75,6 +75,12 @@ def test_the_space_is_of_the_same_numbers() -> None:
     assert env.action_space == Box(-1, 1, (3, 2), np.float32)
 
 
+def test_a_box_without_a_dimension_is_refused() -> None:
+    sentence = r"^a chunk as default_action needs a Box of a dimension at least, got Box\(-1.0, 1.0, \(\), float32\): "
+    with pytest.raises(ValueError, match=sentence):
+        RealtimeDelay(RecordingEnv(action_space=Box(-1, 1, (), np.float32)), 1, 1, "chunk")
+
+
 def test_without_delay_and_noops_a_chunk_is_one_action() -> None:
     recorder = RecordingEnv(3, action_space=Discrete(5))
     env = RealtimeDelay(recorder, default_action="chunk")
