@@ -237,7 +237,8 @@ class Runner:
             ValueError: The initial checkpoint or the demonstrations cannot be used.
             gymnasium.error.DependencyNotInstalled: Demonstrations need Minari, and it is missing.
         """
-        if hasattr(spec := getattr(self.agent, "spec", None), "check_chunks"):
+        spec: Any = getattr(self.agent, "spec", None)
+        if hasattr(spec, "check_chunks"):
             spec.check_chunks()
         self._resumed = True
         checkpointer, refused = self._checkpointer, dict[int, str]()

@@ -349,7 +349,7 @@ def test_a_mean_of_chunks_is_refused_in_learning_and_played_in_evaluation() -> N
     with pytest.raises(ValueError, match=sentence):
         play_episode(agent, env, 0)
     with pytest.raises(ValueError, match=sentence):
-        VectorAgent(agent.spec, 1).observe(SimpleNamespace())  # type: ignore[arg-type]
+        VectorAgent(agent.spec, 1).observe(SimpleNamespace())
     agent.eval_mode = True
     play_episode(agent, env, 0)
 
