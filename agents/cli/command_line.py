@@ -167,8 +167,10 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.export import ActsDifferently
     from async_wrappers.agents.hosts.engine import HostsFailed
     from async_wrappers.live.run_spec import RunFailed
+    from async_wrappers.ray_cluster import NoCluster
 
-    if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
+    of_usage = ConfigError | DirectoryInUse | NoCheckpointLoads | NoCluster | gym.error.DependencyNotInstalled
+    if isinstance(error, of_usage):
         return 2, str(error)
     in_words = ActsDifferently | DivergedError | HostsFailed | LearnerFailed | RunFailed | RunStopped | TrialsFailed
     if isinstance(error, in_words):

@@ -86,6 +86,10 @@ class LiveRunner(Runner):
             self._in_words = f"real, {runner.workers} workers" + (
                 f" at {runner.pace:g} frames/s" if runner.pace else ""
             )
+            run_spec: Any = getattr(runner, "_spec", None)  # one that is not `AsyncRunner` may have none
+        self._realtime = None if run_spec is None or not runner.pace else run_spec.config.realtime
+        if run_spec is not None:
+            run_spec.refuse(self.environment)
         missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(self._learner, name)]
         must(
             self._learner_count == 1 or not missing,
@@ -156,12 +160,22 @@ class LiveRunner(Runner):
         Going back to a whole checkpoint gains nothing: a live iteration cannot be repeated exactly.
         """
         self._resumed = True
+        self._refuse_realtime()
         self._refused, self._usable = {}, self._usable_checkpoints()
         if self._take_next():
             return True
         if self.initial_checkpoint is not None:
             raise ValueError("Runner.initial_checkpoint is not used where create_runner.schedule = 'realtime'")
         return False
+
+    def _refuse_realtime(self) -> None:
+        """Refuse realtime scheduling that this process may not do; not before, as a run may be looked at elsewhere."""
+        if self._realtime is None:
+            return
+        try:
+            self._realtime.refuse()
+        except PermissionError as error:
+            raise ValueError(str(error)) from None
 
     def _usable_checkpoints(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the checkpoints whose files are there, newest first, but for old segments of a replay."""

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.cli.command_line import COMMANDS
+from async_wrappers.agents.cli.command_line import COMMANDS, _explain
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least
+from async_wrappers.ray_cluster import NoCluster
 from tests.worlds.command_line import ROOT, call, place, refused, start
 
 __all__ = ["call", "place"]
@@ -238,3 +239,7 @@ def test_a_warning_of_ours_is_a_sentence_without_the_line_of_code_that_it_arose_
     assert process.returncode == 2
     assert first.startswith("train.py: warning: workers=1000 share ") and "UserWarning" not in err
     assert len(others) == 1 and others[0].startswith("train.py: Runner.initial_checkpoint is not used")
+
+
+def test_a_cluster_that_does_not_answer_is_a_usage_error_of_one_sentence() -> None:
+    assert _explain(NoCluster("address 'x': none"), None) == (2, "address 'x': none")

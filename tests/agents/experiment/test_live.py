@@ -348,6 +348,9 @@ def test_another_number_of_learners_is_refused_with_both_numbers_and_the_key(tmp
     [
         ("AsyncRunner.workers = -1", r"^workers must be a whole number between 0 and 1,000,000, got -1"),
         ("AsyncRunner.backend = 'thread'", r"^learners=1 need backend='process', got backend='thread'"),
+        ("AsyncRunner.default_action = 5", r"^default_action must be one of .*, got 5"),
+        ("AsyncRunner.pause_action = 'rest'", r"^pause_action must be one of"),
+        ("AsyncRunner.pause_action = 7", r"^pause_action must be one of .*, got 7"),
         ("LiveRunner.create_async_runner_fn = 3", r"^LiveRunner.create_async_runner_fn must .*@AsyncRunner.* got 3\n"),
     ],
 )
@@ -357,6 +360,16 @@ def test_wrong_arguments_of_the_async_runner_are_refused_before_the_run(
     with pytest.raises(ValueError, match=message):
         build(tmp_path, binding)
     assert not list(tmp_path.iterdir())
+
+
+def test_realtime_scheduling_without_a_right_or_a_core_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("async_wrappers.live.realtime.may_schedule", lambda priority: False)
+    for binding, message in (("Realtime.core = 9999", "core must be one"), ("Realtime.lock = False", "realtime needs")):
+        runner = build(tmp_path, "AsyncRunner.realtime = @Realtime()", binding)  # to be looked at, elsewhere too
+        with pytest.raises(ValueError, match=message):
+            runner.resume()
 
 
 @pytest.mark.usefixtures("children_of_a_server")
