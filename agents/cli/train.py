@@ -14,7 +14,7 @@ from async_wrappers.agents.cli.configuration import (
     new_or_existing_dir,
     trusting,
 )
-from async_wrappers.agents.cli.flags import Parser, program, usage_errors
+from async_wrappers.agents.cli.flags import Parser, UsageError, program, usage_errors
 from async_wrappers.agents.cli.log import RunLog, logged
 from async_wrappers.agents.experiment.config import CONFIG, save_config
 from async_wrappers.agents.experiment.lock import alone_in
@@ -28,6 +28,7 @@ from async_wrappers.agents.experiment.report import (
     write_report,
 )
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.sweep.plan import PLAN
 
 __all__ = ["add_flags", "run"]
 
@@ -41,6 +42,11 @@ def run(options: Namespace) -> None:
     """Run an experiment, or continue one."""
     find_modules(options)
     base_dir = new_or_existing_dir(options)
+    if (base_dir / PLAN).is_file():
+        raise UsageError(
+            f"--base_dir {base_dir} holds a sweep: `{program()} sweep --base_dir {base_dir}` continues it, or name "
+            "another directory"
+        )
     runner: Runner | None = None
     try:
         with alone_in(base_dir), logged() as log:

@@ -145,6 +145,13 @@ class TestARun:
         assert row["agent"] == "training" and row["best_score"] >= row["mean"]
         assert "finished" in call("--base_dir", "run", "--trust").out
 
+    def test_the_directory_of_a_sweep_is_refused(self, call: Any, place: Path) -> None:
+        (place / "swept").mkdir()
+        (place / "swept" / "sweep.json").write_text("{}")
+        message = refused(call("--base_dir", "swept", "--gin_files", "mine.gin"))
+        assert "--base_dir swept holds a sweep: `python train.py sweep --base_dir swept` continues it" in message
+        assert [path.name for path in (place / "swept").iterdir()] == ["sweep.json"]
+
     def test_a_run_of_no_iterations_is_done_or_refused_in_one_line(self, call: Any) -> None:
         done = call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 0")
         assert done.code == 0 or refused(done)
