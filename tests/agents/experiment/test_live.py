@@ -212,6 +212,7 @@ def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_aga
         runner.run_experiment()
     bundle = newest(tmp_path)
     assert bundle["current_iteration"] == done
+    assert runner.iterations_done == done + 1
     assert [line["iteration"] for line in bundle["logs"]] == list(range(done + 1))
     again = build(tmp_path, "Runner.num_iterations = 3")
     again.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
