@@ -70,6 +70,11 @@ class Pretraining:
         """
         if not isinstance(agent, Demonstrable):
             raise ValueError(f"{self._named} is for an agent that learns, got {type(agent).__name__}: bind None")
+        if agent.spec.extras is not None:
+            raise ValueError(
+                f"{self._named} is for an agent that learns from observations, actions and rewards alone, and agent "
+                f"{agent.spec.name!r} also needs what its own policy said of each action: bind None"
+            )
         environment, playback = Playback.under(create_environment())
         if playback.observation_space.shape is None:
             raise ValueError(

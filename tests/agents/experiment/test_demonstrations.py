@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner, RealtimeDelay, load_recording
+from async_wrappers.agents.actor_critic.ppo import PPO
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations, recorded_delay
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, Recorder, transitions
@@ -282,6 +284,14 @@ class TestBadInput:
                 create_environment_fn=DictEnv,
                 create_agent_fn=lambda env, seed: TurnBasedAgent.playing(DQN, env, replay_capacity=50, seed=seed),
             ).resume()
+
+    @pytest.mark.parametrize("kind", [PPO, VTrace])
+    def test_an_agent_that_learns_from_its_draws_is_one_sentence(self, shown: str, tmp_path: Path, kind: Any) -> None:
+        runner = pretrained(
+            tmp_path, shown, create_agent_fn=lambda env, seed: TurnBasedAgent.playing(kind, env, seed=seed)
+        )
+        with pytest.raises(ValueError, match=r"also needs what its own policy said of each action: bind None$"):
+            runner.resume()
 
     @pytest.mark.parametrize("iterations", [0, 1])
     def test_an_agent_that_does_not_learn_is_one_sentence(self, shown: str, tmp_path: Path, iterations: int) -> None:
