@@ -132,6 +132,7 @@ class LiveRunner(Runner):
     def _refuse_what_is_of_turns(self) -> None:
         """Refuse settings, agents and environments that only turn-based play can use."""
         must(self.agent.learns, f"{_SCHEDULE} needs an agent that learns, got {self.agent!r}")
+        self._refuse_without_teacher()
         must(
             not self.report_episodes,
             f"Runner.report_episodes must be 0 where {_SCHEDULE}, got {self.report_episodes}: its table is of "

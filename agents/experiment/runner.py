@@ -241,6 +241,7 @@ class Runner:
         if hasattr(spec, "check_chunks"):
             spec.check_chunks()
         self._resumed = True
+        self._refuse_without_teacher()
         checkpointer, refused = self._checkpointer, dict[int, str]()
         whole = ((iteration, bundle, False) for iteration, bundle in checkpointer.load_each(refused, continues=True))
         # Those that lack a part of their replay are tried after the whole ones.
@@ -273,6 +274,14 @@ class Runner:
         if self._pretraining is not None:
             self._pretraining.load(self.agent, self.create_environment_fn, self.seed)
         return False
+
+    def _refuse_without_teacher(self) -> None:
+        """Refuse a student of a teacher, as this schedule has none."""
+        from async_wrappers.agents.reincarnation.student import Student, only_in_turn  # few runs need it
+
+        spec = getattr(self.agent, "spec", None)
+        if isinstance(spec, Student) and getattr(self, "teacher", None) is None:
+            raise ValueError(only_in_turn(spec.name))
 
     def _warn_of_earlier(self, number: int, refused: Mapping[int, str]) -> None:
         """Warn that the run continues from an earlier checkpoint than the newest one."""

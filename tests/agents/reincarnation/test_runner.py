@@ -78,6 +78,14 @@ def test_a_teacher_may_be_one_checkpoint_of_a_run(teacher_dir: Path) -> None:
     assert Teacher.of_run(teacher_dir / "checkpoints" / "ckpt.0").identity() == first.identity()
 
 
+@pytest.mark.parametrize("schedule", ["continuous_train", "continuous_train_and_eval"])
+def test_a_student_is_refused_where_there_is_no_teacher(tmp_path: Path, schedule: str) -> None:
+    bindings = ("create_agent.agent_name = 'jsrl_dqn'", f"create_runner.schedule = '{schedule}'")
+    load_gin("configs/dqn/cartpole.gin", bindings=bindings)
+    with pytest.raises(ValueError, match="agent 'jsrl_dqn' learns from a teacher, in phases: bind"):
+        create_runner(str(tmp_path)).resume()
+
+
 def test_what_is_no_run_is_refused(teacher_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="teacher_checkpoint_dir must be a run's directory or one of its checkpoints"):
         Teacher.of_run(tmp_path / "nowhere")
