@@ -303,6 +303,9 @@ class Spec:
                 f"it, got {self.chunk_mean!r}: leave it out, and bind it for evaluation alone"
             )
 
+    def check_alone(self) -> None:
+        """Refuse to learn without a teacher, with a ValueError, as students do."""
+
     def check_warmup(self) -> None:
         """Refuse settings that need a fixed number of frames per decision, with a ValueError."""
 

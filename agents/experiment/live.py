@@ -86,10 +86,9 @@ class LiveRunner(Runner):
             self._in_words = f"real, {runner.workers} workers" + (
                 f" at {runner.pace:g} frames/s" if runner.pace else ""
             )
-            run_spec: Any = getattr(runner, "_spec", None)  # one that is not `AsyncRunner` may have none
-        self._realtime = None if run_spec is None or not runner.pace else run_spec.config.realtime
-        if run_spec is not None:
-            run_spec.refuse(self.environment)
+            if hasattr(runner, "refuse"):  # a runner of the user's may have none
+                runner.refuse(self.environment)
+            self._plays: Any = runner
         missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(self._learner, name)]
         must(
             self._learner_count == 1 or not missing,
@@ -171,12 +170,11 @@ class LiveRunner(Runner):
 
     def _refuse_realtime(self) -> None:
         """Refuse realtime scheduling that this process may not do; not before, as a run may be looked at elsewhere."""
-        if self._realtime is None:
-            return
-        try:
-            self._realtime.refuse()
-        except PermissionError as error:
-            raise ValueError(str(error)) from None
+        if hasattr(self._plays, "refuse_realtime"):
+            try:
+                self._plays.refuse_realtime()
+            except PermissionError as error:
+                raise ValueError(str(error)) from None
 
     def _usable_checkpoints(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the checkpoints whose files are there, newest first, but for old segments of a replay."""

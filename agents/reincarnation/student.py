@@ -353,6 +353,10 @@ class Student(Spec):
         )
         return make_replay(one, seed_of(self.replay_seed, 1))
 
+    def check_alone(self) -> None:
+        """Refuse to learn without a teacher."""
+        raise ValueError(only_in_turn(self.name))
+
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
         """Refuse: labels are made in turn-based play alone.
 

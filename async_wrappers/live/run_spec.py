@@ -186,22 +186,6 @@ class RunSpec:
     # makes what releases, or is None
     record: Path | None = None
 
-    def refuse(self, env: gym.Env[Any, Any]) -> None:
-        """Refuse, before a part is started, the settings that the loop would refuse in this environment.
-
-        Raises:
-            ValueError: A default action, a pause action or limits do not fit the environment.
-        """
-        from async_wrappers.live.loop import EnvironmentLoop  # it imports this module
-
-        class NoClock:
-            def __init__(self, *arguments: Any, **others: Any) -> None:
-                """Take the arguments of a clock."""
-
-        nothing: Any = None
-        clock: Any = NoClock
-        EnvironmentLoop(env, nothing, self.config, warns=lambda sentence: None, clock=clock)
-
     def recording(
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], simulated: bool = False
     ) -> RecordSpec | None:

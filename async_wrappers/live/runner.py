@@ -346,6 +346,31 @@ class AsyncRunner:
         """Frames per second of real time; None on the virtual clock, where a run takes as long as it computes."""
         return None if self._is_virtual else float(self._fps)
 
+    def refuse(self, env: gym.Env[Any, Any]) -> None:
+        """Refuse, before a part is started, the settings that the loop would refuse in this environment.
+
+        Raises:
+            ValueError: A default action, a pause action or limits do not fit the environment.
+        """
+        from async_wrappers.live.loop import EnvironmentLoop  # as a backend does when it is made
+
+        def no_clock(*arguments: Any, **others: Any) -> Any:
+            """Make nothing, since nothing is played."""
+
+        nothing: Any = None
+        clock: Any = no_clock
+        EnvironmentLoop(env, nothing, self._spec.config, warns=lambda sentence: None, clock=clock)
+
+    def refuse_realtime(self) -> None:
+        """Refuse realtime scheduling that this process may not do, before a part is started.
+
+        Raises:
+            PermissionError: There is no right to it.
+            ValueError: The core or the system does not fit.
+        """
+        if not self._is_virtual and self._spec.config.realtime is not None:
+            self._spec.config.realtime.refuse()
+
     def start(self) -> None:
         """Start the parts now, in a ``with`` block, rather than with the first run."""
         self._learners_lost = False
