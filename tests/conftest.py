@@ -13,8 +13,9 @@ from hypothesis import settings
 # An assertion that fails in a contract, or in a world, is to show what was compared, as one in a test does.
 pytest.register_assert_rewrite("tests.contracts", "tests.worlds")
 
-# Of properties that give no number of examples themselves; --hypothesis-profile=default tries 100.
-settings.register_profile("every day", settings(), max_examples=50)
+# Of properties that give no number of examples themselves; --hypothesis-profile=default tries 100. An example has no
+# deadline, since no test may depend on how busy the machine is.
+settings.register_profile("every day", settings(deadline=None), max_examples=50)
 settings.load_profile("every day")
 
 # Two processes of tests with two threads each would compute more slowly; PyTorch reads it when it is imported.
