@@ -450,6 +450,10 @@ class WithGinValues:
         bound = {name: value for name, value in self.bindings.items() if name not in given}
         return self.function(*args, **{**bound, **kwargs})
 
+    def __repr__(self) -> str:
+        """Return the function's name as a gin file has it."""
+        return f"@{getattr(self.function, '__name__', self.function)}"
+
 
 def with_gin_values(value: Any) -> Any:
     """Return a function with the values that gin binds to it now, so that a process without them can call it.

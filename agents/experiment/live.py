@@ -36,6 +36,16 @@ __all__ = ["LiveRunner", "RunStopped"]
 
 TIMING = "timing"
 _SCHEDULE = "create_runner.schedule = 'realtime'"
+_OF_THE_AGENT = "the agent that create_agent makes has its own"
+_SAID_ELSEWHERE = {  # parameters of the runner that a live run sets itself
+    "make_env": "bind Runner.create_environment_fn",
+    "make_policy": _OF_THE_AGENT,
+    "make_learner": _OF_THE_AGENT,
+    "seed": "bind Runner.seed",
+    "extras": _OF_THE_AGENT,
+    "features": _OF_THE_AGENT,
+    "stack_size": "the agent's own says it, such as DQNAgent.stack_size",
+}
 
 
 class RunStopped(RuntimeError):
@@ -105,8 +115,10 @@ class LiveRunner(Runner):
             f"AsyncRunner.learners must be 1 with agent {spec.name!r}, which publishes a part of its weights, got "
             f"{self._learner_count}",
         )
-        self._learners: list[dict[str, Any]] = []  # their state in a checkpoint
-        self._replays = 0  # the iteration whose replays belong to it
+        self._learners: list[
+            dict[str, Any]
+        ] = []  # their state in a checkpoint, or with the initial checkpoint's weights
+        self._replays = -1  # the iteration whose replays belong to it; -1 where a run begins, without any
         self._saved = -1  # the newest iteration that was saved whole
         self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
@@ -155,9 +167,10 @@ class LiveRunner(Runner):
         )
 
     def resume(self) -> bool:
-        """Continue from the newest good checkpoint; see `Runner.resume`.
+        """Continue from the newest good checkpoint, or begin; see `Runner.resume`.
 
-        Going back to a whole checkpoint gains nothing: a live iteration cannot be repeated exactly.
+        A run begins with the initial checkpoint's weights, if one is named, in every learner. Going back to a whole
+        checkpoint gains nothing: a live iteration cannot be repeated exactly.
         """
         self._resumed = True
         self._refuse_realtime()
@@ -165,7 +178,8 @@ class LiveRunner(Runner):
         if self._take_next():
             return True
         if self.initial_checkpoint is not None:
-            raise ValueError("Runner.initial_checkpoint is not used where create_runner.schedule = 'realtime'")
+            self._load_initial(self.initial_checkpoint)
+            self._learners = [self._learner.state_dict()] * self._learner_count
         return False
 
     def _refuse_realtime(self) -> None:
@@ -249,10 +263,8 @@ class LiveRunner(Runner):
         if videos is not None:
             self.check_recordable()
         learner = newest_bundle(self.base_dir)[1]["learners"][0]  # their weights are equal when they are saved
-        # a directory of its own: a run may be writing to base_dir, or nobody may
-        with tempfile.TemporaryDirectory() as directory, self._make_async_runner(learners=1) as live:
-            live.put_states(directory, 0, [learner])
-            live.restore(directory, 0, replays=False)
+        with self._make_async_runner(learners=1) as live:
+            _load_states(live, [learner])
             report = live.run(
                 episodes=episodes,
                 eval_mode=True,
@@ -271,10 +283,10 @@ class LiveRunner(Runner):
             return super()._new_agent()
         seen: gym.Env[Any, Any] = gym.Wrapper(self.environment)
         bound = getattr(made, "bindings", {})
-        if bound.get("stack_size", 1) != 1:  # a saved config has the default
-            raise ValueError(
-                f"AsyncRunner.stack_size must not be bound where create_runner.schedule = 'realtime', got "
-                f"{bound['stack_size']!r}: the agent's own says it, such as DQNAgent.stack_size"
+        for name, instead in _SAID_ELSEWHERE.items():
+            must(
+                name not in bound or (name, bound[name]) == ("stack_size", 1),  # which a saved config has
+                f"AsyncRunner.{name} must not be bound where {_SCHEDULE}, got {bound.get(name)!r}: {instead}",
             )
         seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **bound)
         return self.create_agent_fn(seen, seed=self.seed)
@@ -297,14 +309,17 @@ class LiveRunner(Runner):
     def _open(self) -> Any:
         """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it.
 
-        That checkpoint may be an earlier one than the one loaded first.
+        Where a run goes on, that checkpoint may be an earlier one than the one loaded first.
         """
         self._live = runner = self._make_async_runner()
         if self._learners:
             runner.__enter__()
             try:
                 runner.start()  # a failure here does not mean a bad checkpoint
-                self._restore(runner)
+                if self._replays < 0:
+                    _load_states(runner, self._learners)
+                else:
+                    self._restore(runner)
             except BaseException:
                 runner.close()
                 raise
@@ -466,6 +481,14 @@ class LiveRunner(Runner):
             if any(lost):
                 self._warn_of_lost(number, sum(lost))
             return
+
+
+def _load_states(runner: Any, states: Sequence[Any]) -> None:
+    """Load a runner's learners with states, without replays."""
+    # They are written into a directory of their own: a run may be writing to base_dir, or nobody may.
+    with tempfile.TemporaryDirectory() as directory:
+        runner.put_states(directory, 0, states)
+        runner.restore(directory, 0, replays=False)
 
 
 def _check_whole(report: Any, phase: Phase) -> None:

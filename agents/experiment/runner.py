@@ -263,17 +263,21 @@ class Runner:
             return True
         checkpointer.check_beginning(refused)
         if self.initial_checkpoint is not None:
-            path = agent_path(self.initial_checkpoint)
-            if not os.path.exists(path):
-                places = "a run's directory or one of its checkpoints, "
-                raise ValueError(no_such_agent("Runner.initial_checkpoint", self.initial_checkpoint, places))
-            initial = newest_bundle(path)
-            load_policy(self.agent, *initial)
-            if self.initial_optimizer:
-                load_optimizer(self.agent, *initial)
+            self._load_initial(self.initial_checkpoint)
         if self._pretraining is not None:
             self._pretraining.load(self.agent, self.create_environment_fn, self.seed)
         return False
+
+    def _load_initial(self, named: str) -> None:
+        """Give the agent the weights of the initial checkpoint, and its optimiser's moments if that is bound."""
+        path = agent_path(named)
+        if not os.path.exists(path):
+            places = "a run's directory or one of its checkpoints, "
+            raise ValueError(no_such_agent("Runner.initial_checkpoint", named, places))
+        initial = newest_bundle(path)
+        load_policy(self.agent, *initial)
+        if self.initial_optimizer:
+            load_optimizer(self.agent, *initial)
 
     def _refuse_without_teacher(self) -> None:
         """Refuse a student of a teacher, as this schedule has none."""

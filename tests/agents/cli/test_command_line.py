@@ -238,7 +238,7 @@ def test_a_warning_of_ours_is_a_sentence_without_the_line_of_code_that_it_arose_
     first, *others = err.splitlines()
     assert process.returncode == 2
     assert first.startswith("train.py: warning: workers=1000 share ") and "UserWarning" not in err
-    assert len(others) == 1 and others[0].startswith("train.py: Runner.initial_checkpoint is not used")
+    assert len(others) == 1 and others[0].startswith("train.py: Runner.initial_checkpoint must be ")
 
 
 def test_a_cluster_that_does_not_answer_is_a_usage_error_of_one_sentence() -> None:

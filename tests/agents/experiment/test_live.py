@@ -117,6 +117,36 @@ def test_an_agent_that_reads_stacks_trains_goes_on_and_is_evaluated_live(tmp_pat
     assert all(episode.score > 0 for episode in again.evaluation(again.trained_agent(), 1))
 
 
+@pytest.mark.parametrize("backend", ["virtual", "process"])
+@pytest.mark.usefixtures("children_of_a_server")
+def test_a_live_run_begins_with_the_weights_that_another_run_has_learnt(tmp_path: Path, backend: str) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    build(old, *VIRTUAL, "Runner.num_iterations = 1").run_experiment()
+    learnt = newest(old)["learners"][0]
+    assert learnt["updates"] > 20
+    clock = VIRTUAL if backend == "virtual" else ()
+    warm = (f"Runner.initial_checkpoint = {str(old)!r}", "Runner.seed = 7", "AsyncRunner.learners = 2", *clock)
+    none_is_made = "DQNAgent.min_replay_history = 10_000"
+    first = build(new, *warm, none_is_made, "Runner.num_iterations = 1")
+    assert not first.resume()
+    first.run_experiment()
+    for learner in newest(new)["learners"]:
+        assert learner["updates"] == 0 and not learner["optimizer"]["state"]
+        assert_identical(dict(learner["network"]), dict(learnt["network"]))
+        assert_identical(dict(learner["target"]), dict(learnt["network"]))
+    again = build(new, *warm, "Runner.num_iterations = 2")
+    assert again.resume()
+    again.run_experiment()
+    assert all(learner["updates"] > 0 for learner in newest(new)["learners"])
+
+
+def test_weights_that_a_live_run_cannot_begin_with_are_refused_before_a_part_starts(tmp_path: Path) -> None:
+    runner = build(tmp_path, "Runner.initial_checkpoint = 'nowhere'")
+    with pytest.raises(ValueError, match=r"^Runner.initial_checkpoint must .*, got 'nowhere'"):
+        runner.resume()
+    assert not list(tmp_path.iterdir())
+
+
 def result(base_dir: Path) -> tuple[list, list, list[str]]:
     """Return what a run came to, but for what depends on a clock: learners, statistics, timing reports."""
     bundle = newest(base_dir)
@@ -507,6 +537,11 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
             "num_updates_per_train_step must be 1 where create",
         ),
         (("DQNAgent.stack_size = 4", "AsyncRunner.stack_size = 4"), r"^AsyncRunner.stack_size must not be bound where"),
+        (("AsyncRunner.seed = 3",), r"^AsyncRunner.seed must not be bound where .*, got 3: bind Runner.seed\n"),
+        (
+            ("AsyncRunner.make_learner = @create_agent",),
+            r"^AsyncRunner.make_learner must not be bound where .*, got @create_agent: .* its own\n",
+        ),
     ],
 )
 def test_what_cannot_be_played_live_is_refused(tmp_path: Path, bindings: tuple[str, ...], message: str) -> None:
