@@ -40,7 +40,10 @@ MOST_DRAWN = 20_000  # frames in a picture
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints a usage error in one line."""
+    """Prints a usage error in one line, and takes flags in full: an abbreviation can get a second meaning."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
@@ -152,7 +155,7 @@ def _add_flags_of_machines(commands: Any) -> None:
     convert.add_argument("directory", metavar="DIR", help="the recording; with --to recording a LeRobot dataset")
     convert.add_argument("--to", required=True, choices=("minari", "lerobot", "recording"), help="what it becomes")
     convert.add_argument("--output", required=True, metavar="NAME_OR_DIR", help="a new directory, or a Minari id")
-    convert.add_argument("--task", default="recorded", help="for LeRobot: what the robot was to do, in words")
+    convert.add_argument("--task", help="for LeRobot: what the robot was to do, in words (recorded)")
     convert.add_argument("--images", action="store_true", help="for LeRobot: keep each picture as it is, no videos")
     doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
     doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
@@ -436,10 +439,13 @@ def _score(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> None:
+    for flag in ("task", "images"):
+        if options.to != "lerobot" and getattr(options, flag):
+            raise ValueError(f"--{flag} is of --to lerobot, got it with --to {options.to}: leave it out")
     if options.to == "minari":
         done = to_minari(options.directory, options.output)
     elif options.to == "lerobot":
-        done = to_lerobot(options.directory, options.output, options.task, videos=not options.images)
+        done = to_lerobot(options.directory, options.output, options.task or "recorded", videos=not options.images)
     else:
         done = from_lerobot(options.directory, options.output)
     print(f"{done.episodes} episodes, {done.frames} frames: {done.path}")

@@ -29,6 +29,7 @@ from async_wrappers.analysis.scaling import GAME_BOY_FPS, PUBLISHED_TIMES, proce
 __all__ = ["add_flags", "run"]
 
 LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, of workers against latency
+OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
 
 
 def add_flags(parser: Parser) -> None:
@@ -49,6 +50,7 @@ def add_flags(parser: Parser) -> None:
 def run(options: Namespace) -> None:
     """Write the figures, and the page of a sweep, and print their paths."""
     places = [Path(each) for each in options.dir]
+    _refuse_other_pictures(options.output)
     if options.wins and options.metric:
         raise UsageError(f"--wins and --metric exclude each other, got --metric {options.metric}: leave one out")
     if len(places) == 1 and (places[0] / PLAN).is_file():
@@ -59,6 +61,12 @@ def run(options: Namespace) -> None:
         if options.x:
             raise UsageError(f"--x is of sweeps: runs are drawn against training frames, got --x {options.x}")
         _plot_runs(options, places)
+
+
+def _refuse_other_pictures(output: str | None) -> None:
+    """Refuse a picture's name of another format, which would become a directory's."""
+    if output and Path(output).suffix.lower() in OTHER_PICTURES and not Path(output).is_dir():
+        raise UsageError(f"--output must be NAME.png, NAME.svg or a directory, got {output}")
 
 
 def _plot_runs(options: Namespace, places: list[Path]) -> None:

@@ -12,6 +12,7 @@ import gymnasium as gym
 
 from async_wrappers.agents.demonstrations.demonstration import Recorder
 from async_wrappers.extras import extra
+from async_wrappers.printing import OwnCodeFailed, in_one_line
 
 __all__ = ["Keyboard", "Player", "Script", "make_player"]
 
@@ -30,6 +31,7 @@ def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
 
     Raises:
         ValueError: There is no such module or function, or it does not return a function.
+        OwnCodeFailed: The function raised an error.
     """
     if name == "random":
         environment.action_space.seed(seed)
@@ -40,9 +42,13 @@ def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"player must be 'human', 'random' or 'MODULE:FUNCTION', got {name!r}{hint}")
     try:
-        player: Player = getattr(import_module(module), function)(environment)
+        make = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"player {name!r} cannot be imported ({error})") from None
+    try:
+        player: Player = make(environment)
+    except Exception as error:
+        raise OwnCodeFailed(f"player {name!r} could not be made for the environment: {in_one_line(error)}") from error
     if not callable(player):
         raise ValueError(f"player {name!r} must return a function from an observation to an action, got {player!r}")
     return player

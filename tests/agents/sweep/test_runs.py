@@ -145,6 +145,7 @@ def test_a_run_of_train_py_is_drawn(call: Any, place: Path) -> None:
         (["run", "--wins", "--metric", "frames"], "--wins and --metric exclude each other, got --metric frames"),
         (["run", "--metric", "mood"], "metric must be one of frames, iteration, train_average_return, got 'mood'"),
         (["run", "--x", "RealtimeDelay.delay"], "--x is of sweeps: runs are drawn against training frames"),
+        (["run", "--output", "here.jpg"], "--output must be NAME.png, NAME.svg or a directory, got here.jpg"),
         (["sweep", "--output", "here"], "--output is of runs: the figures of the sweep sweep go to sweep/figures"),
     ],
 )

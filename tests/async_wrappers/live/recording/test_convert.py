@@ -336,6 +336,19 @@ def test_the_command_converts(tmp_path: Path, capsys: Any) -> None:
     assert "must be a recording of AsyncRunner(record=...)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--task", "pick"], ["--images"]])
+def test_what_is_of_lerobot_is_refused_for_minari(words: list[str], tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["convert", str(tmp_path), "--to", "minari", "--output", str(tmp_path / "other"), *words])
+    assert f"{words[0]} is of --to lerobot, got it with --to minari: leave it out\n" in capsys.readouterr().err
+
+
+def test_flags_are_not_abbreviated(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["convert", str(tmp_path), "--to", "minari", "--out", str(tmp_path / "other")])
+    assert "--output" in capsys.readouterr().err
+
+
 def test_a_discrete_action_and_a_vector_convert(tmp_path: Path) -> None:
     given: dict[str, Any] = {"backend": "virtual", "latency": 0.03}
     with AsyncRunner(
