@@ -114,7 +114,7 @@ class Deadman:
         source: A function that returns whether it is held, which must be quick; or the file's path.
         timeout: Of a file: nanoseconds since it was touched after which it counts as let go.
         now: The time, in nanoseconds.
-        warns: Called once with a sentence, where the function raises.
+        warns: Called once with a sentence, where the function raises, or the file was never there.
 
     Attributes:
         released: How often it was found let go while it counted as held.
@@ -137,17 +137,23 @@ class Deadman:
         try:
             return bool(self._source())
         except Exception as error:
-            if not self._warned:
-                self._warned = True
-                self._warns(f"deadman raised {type(error).__name__}: {error}; it counts as let go")
+            self._warn(f"deadman raised {type(error).__name__}: {error}")
             return False
+
+    def _warn(self, what: str) -> None:
+        """Say once why it counts as let go."""
+        if not self._warned:
+            self._warned = True
+            self._warns(f"{what}; it counts as let go")
 
     def _is_touched(self) -> bool:
         now, before = self._now(), self._looked
         self._looked = now
         try:
             touched = os.stat(self._source).st_mtime_ns
-        except OSError:
+        except OSError as error:
+            if self._touched is None:  # else somebody deleted it
+                self._warn(f"deadman={str(self._source)!r} cannot be read ({error.strerror})")
             return False
         if touched != self._touched:
             # The file says how old its touch is, by a clock that may be set, and jump. But the touch came after the

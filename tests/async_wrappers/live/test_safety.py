@@ -228,9 +228,10 @@ def test_a_deadman_that_raises_counts_as_let_go_and_says_so_once() -> None:
 
 
 def test_a_file_has_to_be_touched_again_and_again(tmp_path: Path) -> None:
-    path, clock = tmp_path / "held", [0]
-    deadman = Deadman(path, 200 * MS, lambda: clock[0])
-    assert not deadman.held()  # there is no file
+    path, clock, warned = tmp_path / "held", [0], list[str]()
+    deadman = Deadman(path, 200 * MS, lambda: clock[0], warned.append)
+    assert not deadman.held() and not deadman.held()
+    assert warned == [f"deadman={str(path)!r} cannot be read (No such file or directory); it counts as let go"]
     path.touch()
     assert deadman.held()
     for number in range(1, 4):
@@ -241,7 +242,7 @@ def test_a_file_has_to_be_touched_again_and_again(tmp_path: Path) -> None:
     clock[0] += 200 * MS + 1
     assert not deadman.held()
     path.unlink()
-    assert not deadman.held()
+    assert not deadman.held() and len(warned) == 1
 
 
 @pytest.mark.parametrize("ahead", [0, 60_000, -60_000])
