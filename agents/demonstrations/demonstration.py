@@ -71,7 +71,7 @@ def delay_layer(environment: Any) -> Any:
 
 
 def delay_in_words(environment: Any) -> str:
-    """Return the delay of an environment, or of a vector, in words, such as ``8 frames, 8 no-ops`` or ``none``."""
+    """Return the delay of an environment, or of a vector, in words: ``8 frames, 8 no-ops``, ``none`` and so on."""
     layer = delay_layer(environment)
     if layer is None:
         return "none"
@@ -80,8 +80,10 @@ def delay_in_words(environment: Any) -> str:
     if given.get("latency") is not None:
         workers = given.get("workers") or 1
         return f"latency {given['latency']}, {workers} worker{'s' * (workers != 1)} at {given.get('fps')} frames/s"
-    delay, noops = given.get("delay", 0), given.get("noops", 0)
+    delay, noops, chunk = given.get("delay", 0), given.get("noops", 0), getattr(layer, "chunk", None)
     frames = f"{delay} frame{'s' * (delay != 1)}"
+    if chunk is not None:  # whose actions take the place of no-ops
+        return f"{frames}, chunks of {chunk.length}"
     return f"{frames}, {noops} no-op{'s' * (noops != 1)}" if noops else frames if delay else "none"
 
 

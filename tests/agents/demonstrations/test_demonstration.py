@@ -11,8 +11,15 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import CommittedActions, RealtimeDelay
-from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, Recorder, frames_of, transitions
+from async_wrappers import CommittedActions, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.agents.demonstrations.demonstration import (
+    Demonstration,
+    Playback,
+    Recorder,
+    delay_in_words,
+    frames_of,
+    transitions,
+)
 from async_wrappers.latency import LogNormal
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.recording_env import MEANINGS, NOOP, RecordingEnv
@@ -316,3 +323,13 @@ class TestRealNumbers:
             ValueError, match=r"^a recorded action must be finite numbers, got \[ *0. .*from the player$"
         ):
             recorder.step(np.array([0, number], np.float32))
+
+
+@pytest.mark.parametrize("delayed", [RealtimeDelay, lambda env, **given: VectorRealtimeDelay(vector_of(env), **given)])
+def test_where_chunks_fill_the_frames_the_delay_in_words_names_no_no_ops(delayed: Any) -> None:
+    assert delay_in_words(delayed(DriftingEnv(), delay=8, noops=7, default_action="chunk")) == "8 frames, chunks of 16"
+    assert delay_in_words(delayed(DriftingEnv(), delay=8, noops=8, default_action="repeat")) == "8 frames, 8 no-ops"
+
+
+def vector_of(env: Any) -> gym.vector.VectorEnv:
+    return gym.vector.SyncVectorEnv([lambda: env], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
