@@ -115,9 +115,7 @@ class LiveRunner(Runner):
             f"AsyncRunner.learners must be 1 with agent {spec.name!r}, which publishes a part of its weights, got "
             f"{self._learner_count}",
         )
-        self._learners: list[
-            dict[str, Any]
-        ] = []  # their state in a checkpoint, or with the initial checkpoint's weights
+        self._learners: list[dict[str, Any]] = []  # their state in a checkpoint, this run's or the initial one
         self._replays = -1  # the iteration whose replays belong to it; -1 where a run begins, without any
         self._saved = -1  # the newest iteration that was saved whole
         self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
