@@ -12,7 +12,6 @@ import gymnasium as gym
 
 from async_wrappers.agents.demonstrations.demonstration import Recorder
 from async_wrappers.extras import extra
-from async_wrappers.printing import OwnCodeFailed, in_one_line
 
 __all__ = ["Keyboard", "Player", "Script", "make_player"]
 
@@ -30,8 +29,7 @@ def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
     """Return the player ``"random"``, or the result of the function ``"module:function"`` of the environment.
 
     Raises:
-        ValueError: There is no such module or function, or it does not return a function.
-        OwnCodeFailed: The function raised an error.
+        ValueError: There is no such module or function, it raises an error, or it does not return a function.
     """
     if name == "random":
         environment.action_space.seed(seed)
@@ -48,7 +46,8 @@ def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
     try:
         player: Player = make(environment)
     except Exception as error:
-        raise OwnCodeFailed(f"player {name!r} could not be made for the environment: {in_one_line(error)}") from error
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"player {name!r} could not be made for the environment ({what})") from error
     if not callable(player):
         raise ValueError(f"player {name!r} must return a function from an observation to an action, got {player!r}")
     return player

@@ -57,7 +57,7 @@ class TestPlayers:
             ("no_such_module:f", "player 'no_such_module:f' cannot be imported (No module named 'no_such_module')"),
             ("math:f", "player 'math:f' cannot be imported (module 'math' has no attribute 'f')"),
             ("builtins:id", "player 'builtins:id' must return a function from an observation to an action, got "),
-            ("json:dumps", "player 'json:dumps' could not be made for the environment: TypeError: Object of type "),
+            ("json:dumps", "player 'json:dumps' could not be made for the environment (TypeError: Object of type "),
         ],
     )
     def test_another_player_is_one_sentence(self, name: str, sentence: str) -> None:
