@@ -36,7 +36,7 @@ __all__ = ["LiveRunner", "RunStopped"]
 
 TIMING = "timing"
 _SCHEDULE = "create_runner.schedule = 'realtime'"
-_OF_THE_AGENT = "the agent that create_agent makes has its own"
+_OF_THE_AGENT = "leave it out, since the agent that Runner.create_agent_fn makes has its own"
 _SAID_ELSEWHERE = {  # parameters of the runner that a live run sets itself
     "make_env": "bind Runner.create_environment_fn",
     "make_policy": _OF_THE_AGENT,
@@ -44,7 +44,7 @@ _SAID_ELSEWHERE = {  # parameters of the runner that a live run sets itself
     "seed": "bind Runner.seed",
     "extras": _OF_THE_AGENT,
     "features": _OF_THE_AGENT,
-    "stack_size": "the agent's own says it, such as DQNAgent.stack_size",
+    "stack_size": "bind the agent's own, such as DQNAgent.stack_size",
 }
 
 

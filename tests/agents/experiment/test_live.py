@@ -540,7 +540,7 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
         (("AsyncRunner.seed = 3",), r"^AsyncRunner.seed must not be bound where .*, got 3: bind Runner.seed\n"),
         (
             ("AsyncRunner.make_learner = @create_agent",),
-            r"^AsyncRunner.make_learner must not be bound where .*, got @create_agent: .* its own\n",
+            r"^AsyncRunner.make_learner must not be bound where .*, got @create_agent: leave it out.* its own\n",
         ),
     ],
 )
