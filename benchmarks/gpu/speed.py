@@ -232,7 +232,10 @@ def pong_steps(case: Case, update: Any, device: str, size: Size) -> Contestants:
 def vtrace_steps(device: str, size: Size) -> Contestants:
     """Play 32 games of Pong with V-trace, and learn from 20 rows of each."""
     vector, other = (create_atari_vector("Pong", GAMES, sticky_actions=False) for _ in range(2))
-    spaces: dict[str, Any] = {"observation_space": vector.single_observation_space, "action_space": vector.single_action_space}
+    spaces: dict[str, Any] = {
+        "observation_space": vector.single_observation_space,
+        "action_space": vector.single_action_space,
+    }
     case = CASES["V-trace"]._replace(envs=GAMES, **spaces)
     agent = VectorAgent(case.spec(device, unroll_length=UNROLL, batch_size=GAMES), GAMES)
     theirs = plain.vtrace_steps(other, deepcopy(agent.learner.network), UNROLL, device)
