@@ -25,8 +25,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import gymnasium as gym
 
 from async_wrappers.checks import flag
-from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 __all__ = ["Halves", "Machine", "MachineEnv", "MachineFailed", "as_environment", "halves_of"]
 

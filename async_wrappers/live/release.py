@@ -11,12 +11,12 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.inference.worker import WeightsLoader, inference_mode, with_extras
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.workers import Action, Features, Refusal
 from async_wrappers.policy import Decision, Memory, as_act
+from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 __all__ = ["Release"]
 

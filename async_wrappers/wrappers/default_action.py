@@ -19,6 +19,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
 
 from async_wrappers.checks import whole
+from async_wrappers.wrappers.actions import clipped
 from async_wrappers.wrappers.copies import own_copy
 
 __all__ = [
@@ -316,6 +317,8 @@ def _element(space: gym.Space[Any], action: Any) -> Any | None:
         array = np.asarray(action)
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return None
+        if isinstance(space, Box) and array.dtype.kind == "f" and array.shape == space.shape:
+            array = clipped(space, array)
         action = array.astype(space.dtype)
         # Of whole numbers, a cast to a smaller type wraps around: 256 becomes a uint8 of 0.
         if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):

@@ -13,11 +13,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, NoAction, as_act
+from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 __all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "take_weights", "with_extras"]
 
@@ -45,7 +45,7 @@ def infer(
         ticket: The order.
         observation: Of the ticket's frame; a copy that the policy may keep.
         act: Of the policy.
-        action_space: The policy's answer is converted to it (`async_wrappers.live.actions`), or refused.
+        action_space: The policy's answer is converted to it (`async_wrappers.wrappers.actions`), or refused.
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
         extras: Space of the values that the policy leaves for the learner: its answer has the attributes ``action``
             and ``extras``. None: its answer is the action.

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.inference.transport import Ready, wait_for
 from async_wrappers.live.journey import RoundTrip
 from async_wrappers.live.memory.block import Block
@@ -29,6 +28,7 @@ from async_wrappers.live.remote.address import Address, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.wire import HEADER, AnswerRecord, Answers, Kind, Tickets, WireError, checked, printable
 from async_wrappers.live.run_spec import LoopConfig, RunFailed
+from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 __all__ = ["RemotePolicy", "RemoteTransport"]
 

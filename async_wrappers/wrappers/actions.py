@@ -2,7 +2,9 @@
 
 Networks, libraries and plain Python give ``np.bool_``, ``1.0``, ``torch.tensor(1)``, ``np.array([1])`` or float64 where
 a space holds ``np.int64`` or float32. Gymnasium's ``Space.contains`` refuses most of these. Here they are converted
-where no number changes, and refused with a reason where one would.
+where no number changes, and refused with a reason where one would. Floats are rounded, and rounding at a bound is no
+violation: float32's nearest number to .1 lies above .1, so a policy that clamps to a bound of float64 in its own type
+answers a number beyond it. Such a number is clipped to the bound.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["RefusedAction", "as_action", "refusal"]
+__all__ = ["RefusedAction", "as_action", "clipped", "refusal"]
 
 Array = npt.NDArray[Any]
 
 _SHOWN = 100  # characters of a value or a space in a message
 _FEW = 16  # numbers that are compared one by one
+_BFLOAT16 = 2.0**-7  # from 1 to the next number of PyTorch's type, which NumPy lacks
 
 
 class RefusedAction(ValueError):
@@ -36,7 +39,7 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
         space: The action space. Dict and Tuple are converted leaf by leaf; of kinds that Gymnasium's basic spaces do
             not cover (a Sequence, a space of the user's own) an answer is taken as it is.
         answer: Numbers: Python's, NumPy's, arrays, sequences, tensors on any device. A single number may be an array
-            of size 1. Whole numbers may be floats, and a bool is 0 or 1.
+            of size 1. Whole numbers may be floats, and a bool is 0 or 1. Floats are rounded to the space's type.
 
     Raises:
         RefusedAction: The answer is no action: not a number, NaN, of another shape, beyond the bounds, or not whole.
@@ -59,6 +62,23 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
                 "`lambda o: model.predict(o)[0]`"
             ) from None
         raise
+
+
+def clipped(space: spaces.Box[Any], answer: Array, precision: float | None = None) -> Array:
+    """Return floats, those that lie beyond a bound by no more than the rounding of their own type on it.
+
+    Args:
+        space: A Box of floats, of the answer's shape.
+        answer: The floats; where none of them is clipped they are returned as they are.
+        precision: From 1 to the next number of the answer's type; None for that of the array.
+    """
+    finfo = np.finfo(answer.dtype)
+    nearest = np.clip(answer, space.low, space.high)
+    with np.errstate(invalid="ignore"):  # an infinite answer less an infinite bound
+        beyond = np.abs(answer - nearest)
+    half = (finfo.eps if precision is None else precision) / 2
+    rounded = (beyond > 0) & (beyond <= half * np.maximum(np.abs(nearest), finfo.tiny))
+    return np.where(rounded, nearest, answer).astype(space.dtype) if rounded.any() else answer
 
 
 def refusal(who: str, answer: Any, space: gym.Space[Any], reason: RefusedAction, what: str = "action") -> str:
@@ -86,10 +106,16 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
             raise RefusedAction(f"it must be a tuple of {len(space.spaces)}")
         return tuple(map(_part, itertools.count(), space.spaces, answer))
     if isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        action = _cast(_shaped(_numbers(answer), space.shape or ()), np.dtype(space.dtype))
+        numbers, dtype = _shaped(_numbers(answer), space.shape or ()), np.dtype(space.dtype)
+        action = _cast(numbers, dtype)
         element = action[()] if isinstance(space, spaces.Discrete) else action
         if not _contains(space, element):
-            raise RefusedAction("it lies outside")
+            if not (isinstance(space, spaces.Box) and numbers.dtype.kind == dtype.kind == "f"):
+                raise RefusedAction("it lies outside")
+            is_bfloat16 = "bfloat16" in str(getattr(answer, "dtype", ""))
+            element = clipped(space, numbers, _BFLOAT16 if is_bfloat16 else None).astype(dtype)
+            if not _contains(space, element):
+                raise RefusedAction("it lies outside")
         return element
     if not _contains(space, answer):
         raise RefusedAction("the space does not contain it")

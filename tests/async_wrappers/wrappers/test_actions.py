@@ -1,4 +1,4 @@
-"""Tests of async_wrappers/live/actions.py: which answers are actions, and what is said of those that are none."""
+"""Tests of async_wrappers/wrappers/actions.py: which answers are actions, and what is said of those that are none."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hypothesis.extra import numpy as st_np
 from async_wrappers import AsyncRunner, NoAction
 from async_wrappers.latency import Constant
 from async_wrappers.live import RunFailed
-from async_wrappers.live.actions import RefusedAction, as_action
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
+from async_wrappers.wrappers.actions import RefusedAction, as_action
 from tests.worlds.recording_env import FRAME, Pressing
 from tests.worlds.schedule_cases import CASES
 
