@@ -29,6 +29,7 @@ class Joint:
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gym.spaces.Box(0.0, np.inf, (1,), np.float64)
+    noop_action = np.zeros(1)
 
     def __init__(self) -> None:
         self.phase_state: list[float] = []

@@ -86,7 +86,7 @@ from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.safety import deadman_of, guard_of
 from async_wrappers.live.workers import Action, Features, Inference, Refusal
 from async_wrappers.wrappers.chunk import Chunks, Landed
-from async_wrappers.wrappers.default_action import make_default_action, written_call
+from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
 
 __all__ = ["EnvironmentLoop", "episode_seed"]
 
@@ -177,9 +177,11 @@ class EnvironmentLoop:
         name, safe_line = "default_action", line
         if config.chunk is not None:
             line, name = config.chunk.call(line), "after"
-        self._default_action = self._safe_action = make_default_action(config.default_action, env, line, name)
+        judged = config.limits is not None
+        self._default_action = self._safe_action = make_default_action(config.default_action, env, line, name, judged)
         if config.pause_action is not None:
-            self._safe_action = make_default_action(config.pause_action, env, safe_line, "pause_action")
+            self._safe_action = make_default_action(config.pause_action, env, safe_line, "pause_action", judged)
+        self._holding = holding_machine(env)
         self._halted = False  # whether it is paused, where there are no controls
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
         self._prefix = config.shown(env.observation_space, env.action_space)
@@ -414,6 +416,8 @@ class EnvironmentLoop:
             if self._release is not None:
                 self._release.begin_episode()
         elif episode.paused is not None and not paused:
+            if self._holding is not None:  # until the next action, where the pause has held it
+                self._holding.held = deepcopy(self._safe_action_of(episode, observation, frame))
             episode.pauses.append((episode.paused, frame))
             episode.paused, episode.last_action, episode.missed = None, None, 0
             self.clock.reopen()

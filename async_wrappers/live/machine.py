@@ -27,6 +27,7 @@ import gymnasium as gym
 from async_wrappers.checks import flag
 from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.copies import own_copy
 
 __all__ = ["Halves", "Machine", "MachineEnv", "MachineFailed", "as_environment", "halves_of"]
 
@@ -39,8 +40,12 @@ _METHODS = ("reset", "send", "observe", "close")
 class Machine(Protocol):
     """A robot, or anything else that moves on by itself; `AsyncRunner(make_env=...)` takes a function that makes one.
 
-    It may also have ``fps``, the frames per second that it is driven with, ``noop_action`` (see
-    `async_wrappers.wrappers.default_action.find_noop`), ``metadata`` and ``phase_state``, as an environment may.
+    It may also have ``fps``, the frames per second that it is driven with, ``metadata`` and ``phase_state``, as an
+    environment may. What it is sent before its first action it has to say itself, as zeros may be a place far away:
+
+    * ``noop_action``: an action that is safe at any time, such as zeros, if it is driven by speeds or torques.
+    * ``hold_action(observation)``: returns the action that holds it where it was read, if it is driven by places; it is
+      asked at each reset. ``"repeat"`` and limits begin there.
 
     Attributes:
         observation_space: Of what `reset` and `observe` return.
@@ -122,6 +127,12 @@ class _CheckedMachine:
             raise ValueError(f"{must} a Machine, with {', '.join(missing)} besides what it has, got {machine!r}")
         self.machine, self.name = machine, type(machine).__name__
         self.observation_space, self.action_space = machine.observation_space, machine.action_space
+        self.holds = getattr(machine, "hold_action", None) is not None
+        if self.holds and not callable(machine.hold_action):
+            raise ValueError(
+                f"hold_action of {self.name} must be a function of an observation, got {machine.hold_action!r}: name "
+                "an action that is safe at any time noop_action"
+            )
         self._closed = False
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -130,13 +141,20 @@ class _CheckedMachine:
             raise self._failed(f"reset must return (observation, info), got {answer!r:.200}")
         return self._element("reset", self.observation_space, answer[0], "observation"), answer[1]
 
+    def held(self, observation: Any) -> Any:
+        """Return the action that holds it where it was read; None if it does not say."""
+        if not self.holds:
+            return None
+        answer = self._call("hold_action", own_copy(observation))
+        return own_copy(self._element("hold_action", self.action_space, answer, "action"))
+
     def send(self, action: Any) -> Any:
         try:
             action = as_action(self.action_space, action)
         except RefusedAction as reason:
             shown = " ".join(repr(action).split())
             raise self._failed(f"send takes no {shown:.100}, no action of {self.action_space}: {reason}") from None
-        sent = self._call("send", action)
+        sent = self._call("send", own_copy(action))
         return None if sent is None else self._element("send", self.action_space, sent, "action")
 
     def observe(self) -> Outcome:
@@ -227,6 +245,8 @@ class MachineEnv(gym.Env[Any, Any]):
 
     Attributes:
         machine: As given.
+        holds: Whether it has ``hold_action``.
+        held: The action that holds it where the last `reset` read it; None before that, or if it does not say.
         missed_frames: Frames since the reset that passed without an action, as the trainer was away.
 
     Raises:
@@ -235,7 +255,7 @@ class MachineEnv(gym.Env[Any, Any]):
     """
 
     metadata: dict[str, Any] = {}
-    reports_sent = True
+    reports_sent = is_machine = True
     _ours: ClassVar[frozenset[str]] = frozenset({"noop_action", "get_action_meanings", "dt"})
 
     def __init__(
@@ -249,6 +269,7 @@ class MachineEnv(gym.Env[Any, Any]):
     ) -> None:
         """See the class."""
         self.halves = _CheckedMachine(machine, "machine must be")
+        self.holds, self.held = self.halves.holds, None
         self.machine, self.waits = machine, flag("waits", waits)
         self.observation_space, self.action_space = machine.observation_space, machine.action_space
         self.metadata = dict(getattr(machine, "metadata", None) or {})
@@ -285,6 +306,7 @@ class MachineEnv(gym.Env[Any, Any]):
         """Reset the machine; the first frame begins now."""
         super().reset(seed=seed)
         observation, info = self.halves.reset(seed, options)
+        self.held = self.halves.held(observation)
         self._begin, self._frame, self.missed_frames = self._now(), 0, 0
         return observation, info
 

@@ -84,6 +84,11 @@ class MachineContract:
         noop = find_noop(MachineEnv(machine, waits=False))
         assert noop is None or machine.action_space.contains(noop)
 
+    def test_what_holds_it_where_it_was_read_is_an_action(self, machine: Any) -> None:
+        env = MachineEnv(machine, waits=False)
+        env.reset(seed=0)
+        assert env.held is None or machine.action_space.contains(env.held)
+
     @pytest.mark.parametrize("backend", ["virtual", "thread"])
     def test_a_runner_plays_it(self, backend: str) -> None:
         machine = self.make_machine()

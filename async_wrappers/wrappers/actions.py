@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["RefusedAction", "as_action", "clipped", "refusal"]
+__all__ = ["RefusedAction", "as_action", "at_bounds", "clipped", "floats_of", "refusal"]
 
 Array = npt.NDArray[Any]
 
@@ -79,6 +79,18 @@ def clipped(space: spaces.Box[Any], answer: Array, precision: float | None = Non
     half = (finfo.eps if precision is None else precision) / 2
     rounded = (beyond > 0) & (beyond <= half * np.maximum(np.abs(nearest), finfo.tiny))
     return np.where(rounded, nearest, answer).astype(space.dtype) if rounded.any() else answer
+
+
+def floats_of(space: gym.Space[Any]) -> spaces.Box[Any] | None:
+    """Return a space if it is a Box of floats, whose bounds another type may round; else None."""
+    return space if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f" else None
+
+
+def at_bounds(space: spaces.Box[Any], action: Any) -> Any:
+    """Return an agent's action, which nobody checks, `clipped` where its type is not that of the space."""
+    if type(action) is not np.ndarray or action.dtype == space.dtype or action.dtype.kind != "f":
+        return action
+    return clipped(space, action) if action.shape == space.shape else action
 
 
 def refusal(who: str, answer: Any, space: gym.Space[Any], reason: RefusedAction, what: str = "action") -> str:

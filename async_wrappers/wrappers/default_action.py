@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
 
 from async_wrappers.checks import whole
-from async_wrappers.wrappers.actions import clipped
+from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped, refusal
 from async_wrappers.wrappers.copies import own_copy
 
 __all__ = [
@@ -27,8 +27,11 @@ __all__ = [
     "DefaultAction",
     "RampDown",
     "find_noop",
+    "holding_machine",
+    "is_machine",
     "known_word",
     "make_default_action",
+    "nothing_safe",
     "written_call",
 ]
 
@@ -82,9 +85,15 @@ class Rule(NamedTuple):
 class DefaultAction:
     """The environment's reflex: looked up once per default frame. This one is a function of the user's."""
 
-    def __init__(self, given: Any) -> None:
-        """Take the source of the default action: a function here, an action or a space in subclasses."""
-        self._given = given
+    def __init__(self, given: Any, space: gym.Space[Any] | None = None, name: str = "default_action") -> None:
+        """Take the source of the default action: a function here, an action or a space in subclasses.
+
+        Args:
+            given: The source.
+            space: Of the actions that a function must return; None where what receives them checks them itself.
+            name: The caller's argument, for messages.
+        """
+        self._given, self._wanted, self._name = given, space, name
         self._takes_missed = callable(given) and _takes_missed(given)
 
     def reset(self, seed: int | None) -> None:
@@ -101,10 +110,19 @@ class DefaultAction:
             observation: The newest observation.
             last_action: The agent action applied last in this episode, None before the first.
             missed: Frames in a row without an agent action, this one included.
+
+        Raises:
+            ValueError: A function returned what is no action.
         """
-        if self._takes_missed:
-            return self._given(observation, last_action, missed=missed)
-        return self._given(observation, last_action)
+        told = {"missed": missed} if self._takes_missed else {}
+        # A function may write into what it is shown, and an environment into what it is sent.
+        action = self._given(own_copy(observation), own_copy(last_action), **told)
+        if self._wanted is None:
+            return own_copy(action)
+        try:
+            return own_copy(as_action(self._wanted, action))
+        except RefusedAction as reason:
+            raise ValueError(refusal(f"the function {self._name}", action, self._wanted, reason)) from None
 
 
 class _Fixed(DefaultAction):
@@ -123,6 +141,13 @@ class _Repeat(DefaultAction):
 
     def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
         return own_copy(self._given if last_action is None else last_action)
+
+
+class _Hold(DefaultAction):
+    """The agent's last action; before the first one, that which holds the machine where it was read."""
+
+    def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
+        return own_copy(self._given.held if last_action is None else last_action)
 
 
 class _Ramp(DefaultAction):
@@ -169,28 +194,36 @@ def make_default_action(
     env: gym.Env[Any, Any],
     call: str = "RealtimeDelay(env, delay=8, {})",
     name: str = "default_action",
+    judged: bool = False,
 ) -> DefaultAction:
     """Return the default action that `default_action` describes, for `env`.
 
     Args:
         default_action: ``"noop"`` (the environment's own, see `find_noop`), ``"repeat"`` (the last agent action; before
-            the first, the no-op, else the space's zero), ``"random"`` (one draw per default frame from a generator of
-            its own), a `RampDown`, an element of the action space, or a function of (newest observation, last agent
-            action or None), which receives the frames missed in a row if it takes the keyword ``missed``.
+            the first, the no-op, else the space's zero; of a machine, the action that holds it where it was read, else
+            its no-op), ``"random"`` (one draw per default frame from a generator of its own), a `RampDown`, an element
+            of the action space, or a function of (newest observation, last agent action or None), which receives the
+            frames missed in a row if it takes the keyword ``missed``. A function gets copies, and what it returns is
+            checked as a policy's answer is (`async_wrappers.wrappers.actions`).
         env: The environment that will receive the actions.
         call: The caller's line with a place for the default action, for the message where there is no no-op.
         name: The caller's argument, for messages.
+        judged: Whether limits outside of `env` take what a function returns, whatever it is.
 
     Raises:
-        ValueError: An unknown name, an action outside the action space, "noop" where the environment has none, or a
-            `RampDown` where actions are not real numbers.
+        ValueError: An unknown name, an action outside the action space, "noop" where the environment has none, a
+            `RampDown` where actions are not real numbers, or a machine that does not say what is safe to be sent.
     """
     space = env.action_space
     if isinstance(default_action, str):
         if default_action == "noop":
             return _Fixed(own_copy(_noop_or_error(env, call, name)))
         if default_action == "repeat":
+            if (machine := holding_machine(env)) is not None:
+                return _Hold(machine)
             noop = find_noop(env)
+            if noop is None and is_machine(env):
+                raise nothing_safe(f"{name}='repeat' needs", env, ", or write an action or a function")
             return _Repeat(create_zero_array(space) if noop is None else noop)
         if default_action == "random":
             own_space = deepcopy(space)
@@ -198,6 +231,8 @@ def make_default_action(
             return _Random(own_space)
     elif isinstance(default_action, RampDown):
         noop = find_noop(env)
+        if noop is None and is_machine(env):
+            raise _no_noop_of_machine(env, call, name, default_action)
         if noop is None or not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
             raise ValueError(
                 f"{name}={default_action!r} needs actions of a Box of floats and a no-op to end at (zeros within the "
@@ -205,7 +240,7 @@ def make_default_action(
             )
         return _Ramp(noop, default_action, space)
     elif callable(default_action):
-        return DefaultAction(default_action)
+        return DefaultAction(default_action, None if judged or _is_judged(env) else space, name)
     elif (action := _element(space, default_action)) is not None:
         return _Fixed(own_copy(action))
     raise _refusal(name, default_action, str(space))
@@ -243,7 +278,7 @@ def find_noop(env: gym.Env[Any, Any]) -> Any | None:
     ``get_action_meanings`` (``"NOOP"`` or ``"IDLE"``), highway-env's ``action_type`` (``"IDLE"``) and Gymnasium's
     documentation of LunarLander, CarRacing, Acrobot and MountainCar; zeros where a Box or MultiBinary holds them.
     A wrapper that gives the environment another action space gives its actions another meaning: layers within it are
-    not asked.
+    not asked. Of a machine nothing is guessed: zeros may be a place far away.
 
     Raises:
         ValueError: ``noop_action`` is no element of the action space.
@@ -255,10 +290,43 @@ def find_noop(env: gym.Env[Any, Any]) -> Any | None:
         return action
     if isinstance(space, Discrete):
         return _meant(env, space)
-    if isinstance(space, (Box, MultiBinary)):
+    if isinstance(space, (Box, MultiBinary)) and not is_machine(env):
         zeros = np.zeros(space.shape, dtype=space.dtype)
         return zeros if space.contains(zeros) else None
     return None
+
+
+def holding_machine(env: gym.Env[Any, Any]) -> Any | None:
+    """Return the `MachineEnv` in `env` whose machine has ``hold_action``, in the actions of `env`; None for none.
+
+    Its ``held`` is the action that holds the machine where it was read last, at the episode's beginning.
+    """
+    return env.unwrapped if is_machine(env) and _said_of_actions(env, "holds") else None
+
+
+def nothing_safe(needs: str, env: gym.Env[Any, Any], otherwise: str = "") -> ValueError:
+    """Return the refusal of what must be sent to a machine before its first action, where nothing safe is known."""
+    return ValueError(
+        f"{needs} to know what keeps {_name(env)} at rest before its first action, as zeros may be a place far away: "
+        "let the machine have noop_action, an action that is safe at any time (zeros, if it is driven by speeds), or "
+        "hold_action(observation), which returns the action that holds it where it was read (if it is driven by "
+        f"places){otherwise}"
+    )
+
+
+def is_machine(env: gym.Env[Any, Any]) -> bool:
+    """Return whether a machine is at the bottom of `env`: it moves, and its zeros may be a place."""
+    return getattr(type(env.unwrapped), "is_machine", False)
+
+
+def _is_judged(env: gym.Env[Any, Any]) -> bool:
+    """Return whether a layer of the environment takes any action and answers for it: limits, or a machine."""
+    layer = env
+    while not getattr(type(layer), "reports_sent", False):
+        if not isinstance(layer, gym.Wrapper):
+            return False
+        layer = layer.env
+    return True
 
 
 def _meant(env: gym.Env[Any, Any], space: Discrete) -> Any | None:
@@ -273,7 +341,7 @@ def _meant(env: gym.Env[Any, Any], space: Discrete) -> Any | None:
         return indexes["IDLE"]
     base: Any = env.unwrapped
     noop, count = DOCUMENTED_NOOPS.get(f"{type(base).__module__}.{type(base).__qualname__}", (None, 0))
-    return noop if count == space.n and base.action_space is space else None
+    return noop if count == space.n and _keeps_meaning(env, base) else None
 
 
 def _said_of_actions(env: gym.Env[Any, Any], name: str) -> Any | None:
@@ -283,11 +351,28 @@ def _said_of_actions(env: gym.Env[Any, Any], name: str) -> Any | None:
         if not isinstance(layer, gym.Wrapper):
             return None
         layer = layer.env
-    return getattr(layer, name) if layer.action_space is env.action_space else None
+    return getattr(layer, name) if _keeps_meaning(env, layer) else None
+
+
+def _keeps_meaning(env: gym.Env[Any, Any], layer: gym.Env[Any, Any]) -> bool:
+    """Return whether an action of `env` is one of a layer of it.
+
+    Spaces need not be identical, as a property may make them anew each time. But an action wrapper with a space of its
+    own, even an equal one, gives its actions a meaning of its own.
+    """
+    each = env
+    while each is not layer:
+        own = isinstance(each, gym.ActionWrapper) and getattr(each, "_action_space", None) is not None
+        if own or not isinstance(each, gym.Wrapper):
+            return False
+        each = each.env
+    return bool(layer.action_space == env.action_space)
 
 
 def _noop_or_error(env: gym.Env[Any, Any], call: str, name: str) -> Any:
     noop = find_noop(env)
+    if noop is None and is_machine(env):
+        raise _no_noop_of_machine(env, call, name, "noop")
     if noop is None:
         some = f" ({name}={env.action_space.start})" if isinstance(env.action_space, Discrete) else ""
         line = call.format(f"{name}='repeat'")
@@ -300,8 +385,21 @@ def _noop_or_error(env: gym.Env[Any, Any], call: str, name: str) -> Any:
     return noop
 
 
+def _no_noop_of_machine(env: gym.Env[Any, Any], call: str, name: str, value: Any) -> ValueError:
+    """Return the refusal of a default action that is, or ends at, the no-op of a machine that has none."""
+    if holding_machine(env) is None:
+        return nothing_safe(f"{name}={value!r} needs", env, ", or write an action or a function")
+    line = call.format(f"{name}='repeat'")
+    return ValueError(
+        f"{name}={value!r} needs an action that is safe at any time (an attribute noop_action), but {_name(env)} has "
+        f"hold_action alone, which knows the place where it was read: write `{line}`, which holds it there until the "
+        "first action and then where the last one sent it, or give an action or a function"
+    )
+
+
 def _name(env: gym.Env[Any, Any]) -> str:
-    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    base = env.unwrapped
+    return env.spec.id if env.spec is not None else type(getattr(base, "machine", base)).__name__
 
 
 def written_call(name: str, *arguments: str, **keywords: Any) -> str:

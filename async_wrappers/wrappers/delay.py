@@ -14,6 +14,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
+from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
@@ -193,6 +194,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # Without a delay each frame receives an action of the agent's, if decisions or chunks cover them all.
         if needed is None or lands or (interval != 1 and chunk is None):
             self._default_action = make_default_action(default_action, env, line, name)
+        self._floats = floats_of(self.action_space)
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -250,6 +252,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """
         if not self._running:
             raise ResetNeeded("RealtimeDelay: call reset() before step(): no episode is running")
+        if self._floats is not None:
+            action = at_bounds(self._floats, action)
         self._running = False  # an exception in the environment ends the episode
         first, start, delay = self._frame, self._start, self._delay
         # Only the first step has frames before its effect: every later one begins where the step before ended.

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import number
 from async_wrappers.schedule.frames import FrameClock, frame_rate
-from async_wrappers.wrappers.default_action import find_noop
+from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 
 __all__ = ["LimitAction", "Limited", "Limiter", "Limits", "reports_sent"]
 
@@ -51,7 +51,7 @@ class Limits:
 
     Whatever is asked for, what is sent lies within `low` and `high`, changes by no more than `rate`, and its rate of
     change by no more than `jerk`; it is as near to what was asked for as these let it be. An episode begins at the
-    no-op (without one, at the number nearest to 0), at rest.
+    no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
 
     Example:
         >>> from async_wrappers import Limits
@@ -152,7 +152,9 @@ class Limiter:
         self._limits_jerk = bool(np.isfinite(self._jerk).any())
         self._terms = self._reduced(1.0)
         self._soft = max(0, FrameClock(fps).frame_at(round(limits.soft_start * 1e9)))
-        noop = find_noop(env)
+        self._machine, noop = holding_machine(env), find_noop(env)
+        if noop is None and self._machine is None and is_machine(env):
+            raise nothing_safe("limits need", env)
         rest = np.zeros(self._low.shape) if noop is None else np.asarray(noop, np.float64)
         self._rest = np.clip(rest, self._low, self._high)
         self.begin_run()
@@ -164,13 +166,16 @@ class Limiter:
 
     def begin(self) -> None:
         """Begin an episode: the machine is at rest."""
+        if self._machine is not None and self._machine.held is not None:
+            self._rest = self._place(np.asarray(self._machine.held, np.float64))
         self._sent, self._change = self._rest, np.zeros_like(self._rest)
 
     def __call__(self, asked: Any) -> Limited:
         """Return what is sent on the next frame.
 
         Args:
-            asked: The action asked for. Where it is NaN, the limiter goes to the no-op.
+            asked: The action asked for. Where it is NaN, the limiter goes to the no-op, or holds a machine that has
+                ``hold_action`` where it is.
 
         Raises:
             ValueError: It has another shape than the actions.
@@ -182,7 +187,7 @@ class Limiter:
         lacks = _any(missing)
         if lacks:
             self._warn(asked)
-            wanted = np.where(missing, self._rest, wanted)
+            wanted = np.where(missing, self._rest if self._machine is None else self._sent, wanted)
         sent = self._limited(wanted.clip(self._low, self._high))
         self._frame += 1
         # An infinite action, of a Box without bounds or limits, has no distance to the next one.
@@ -190,6 +195,20 @@ class Limiter:
         self._change = self._sent - before
         action = sent.astype(self._dtype)
         return Limited(action, lacks or _any(action != np.asarray(asked).astype(self._dtype, copy=False)))
+
+    def _place(self, held: Array) -> Array:
+        """Return where a machine begins, which rounding alone may put beyond the bounds.
+
+        Raises:
+            ValueError: It begins beyond them, so that the first action would be a jump.
+        """
+        place = np.clip(held, self._low, self._high)
+        if _any(np.abs(held - place) > self._step):
+            raise ValueError(
+                f"limits must hold the place where the machine begins, got low={self._low}, high={self._high} for "
+                f"hold_action {held}: move it there first, or widen low and high"
+            )
+        return place
 
     def _limited(self, wanted: Array) -> Array:
         """Return the allowed action that is nearest to one within the bounds."""
@@ -229,7 +248,8 @@ class Limiter:
         if not self._warned:
             self._warned = True
             shown = " ".join(repr(asked).split())
-            self._warns(f"limits go to the no-op where an action is NaN, got {shown:.100}")
+            way = "go to the no-op" if self._machine is None else "hold the machine where it is"
+            self._warns(f"limits {way} where an action is NaN, got {shown:.100}")
 
     def _shaped(self, name: str, value: Any, none: float) -> Array:
         """Return a limit in the shape of an action."""
@@ -317,8 +337,9 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; it is at rest."""
-        self._limiter.begin()
-        return self.env.reset(seed=seed, options=options)
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._limiter.begin()  # where the reset has brought a machine
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Limit the action, and take a step."""

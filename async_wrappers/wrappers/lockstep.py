@@ -18,7 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from async_wrappers.wrappers.copies import Info, VectorEnv, own_copy, own_info, put, row, rows
-from async_wrappers.wrappers.default_action import DefaultAction, make_default_action
+from async_wrappers.wrappers.default_action import DefaultAction, RampDown, holding_machine, make_default_action
 
 __all__ = [
     "Finals",
@@ -117,10 +117,11 @@ class _SubEnvironment(gym.Env[Any, Any]):
 
     @property
     def unwrapped(self) -> Any:
-        return self._vector.unwrapped
+        base: Any = self._vector.unwrapped
+        return base.envs[0].unwrapped if isinstance(base, SyncVectorEnv) else base  # which may be a machine
 
 
-_NEED_MEANINGS = ("noop", "repeat")
+_NEED_NOOP = ("noop", "repeat")
 
 
 def default_actions_of(default_action: Any, env: VectorEnv, line: str, name: str) -> list[DefaultAction]:
@@ -132,19 +133,34 @@ def default_actions_of(default_action: Any, env: VectorEnv, line: str, name: str
         return [make_default_action(default_action, each, line, name) for each in sub_environments]
 
     # A wrapper with another action space gives the actions another meaning: the base's no-op may be none of them.
-    if env.single_action_space is not base.single_action_space:
+    layer: Any = env
+    while isinstance(layer, gym.vector.VectorWrapper) and not _has_own_actions(layer):
+        layer = layer.env
+    if layer is not base or env.single_action_space != base.single_action_space:
         return made([_SubEnvironment(env, None)] * n)
     if isinstance(base, SyncVectorEnv):
         return made(base.envs)
-    if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
+    needs_noop = default_action in _NEED_NOOP if isinstance(default_action, str) else type(default_action) is RampDown
+    if isinstance(base, AsyncVectorEnv) and needs_noop:
         # The sub-environments are in other processes. AsyncVectorEnv makes one here too, to learn its spaces.
         single = base.env_fns[0]()
         try:
+            if holding_machine(single) is not None:
+                raise ValueError(
+                    f"{name}={default_action!r} needs machines in this process, to ask them what holds them still: put "
+                    "them into a SyncVectorEnv"
+                )
             return made([single] * n)
         finally:
             single.close()
     meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
     return made([_SubEnvironment(env, meanings)] * n)
+
+
+def _has_own_actions(layer: Any) -> bool:
+    """Return whether a layer is an action wrapper with a space of its own, even an equal one."""
+    is_of_actions = isinstance(layer, gym.vector.VectorActionWrapper)
+    return is_of_actions and getattr(layer, "_single_action_space", None) is not None
 
 
 class Frame(NamedTuple):

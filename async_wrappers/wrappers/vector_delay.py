@@ -15,6 +15,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
+from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import (
     Info,
@@ -196,6 +197,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             self._entries = np.arange(chunk.length)
             line, name, default_action = chunk.call(line), "after", chunk.after
         self._default_actions = default_actions_of(default_action, env, line, name) if self._delayed else []
+        self._floats = floats_of(self.action_space)
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._delays = np.full(env.num_envs, self._delay)
@@ -261,6 +263,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         """
         if not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() before step(): no episodes are running")
+        if self._floats is not None:
+            actions = at_bounds(self._floats, actions)
         self._running = False  # an exception in the environment ends all episodes
         if self._goes_at_once and self._all_applied_from <= self._step and self._all_running_from <= self._frame:
             return self._step_at_once(actions)

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 
 from async_wrappers.wrappers.default_action import find_noop
 
-__all__ = ["Halved", "Turning"]
+__all__ = ["Arm", "Halved", "Turning"]
 
 
 class Halved:
@@ -64,6 +64,40 @@ class Halved:
         self.closes += 1
 
 
+class Arm:
+    """An arm that is driven by places, and goes there at once: the action is the place, and the reading too.
+
+    Args:
+        place: Where it is when it is made; a reset leaves it there.
+        says: Whether it says how it is held.
+    """
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = Box(-180.0, 180.0, (2,), np.float32)
+    fps = 50
+
+    def __init__(self, place: Any = (80.0, -60.0), says: bool = True) -> None:
+        self.place = np.array(place, np.float32)
+        self.received: list[list[float]] = []
+        self.closes = 0
+        if says:
+            self.hold_action = np.copy
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.place.copy(), {}
+
+    def send(self, action: Any) -> None:
+        self.received.append(action.tolist())
+        self.place[:] = action
+        action[:] = 0  # what it does with its array is its own affair
+
+    def observe(self) -> Any:
+        return self.place.copy(), 0.0, False, False, {}
+
+    def close(self) -> None:
+        self.closes += 1
+
+
 class Turning:
     """A joint that turns at the speed it was sent last, in a thread that waits for nobody.
 
@@ -77,6 +111,7 @@ class Turning:
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float64)
     action_space = Box(-1.0, 1.0, (1,), np.float32)
+    noop_action = np.zeros(1, np.float32)
     fps = 50
 
     def __init__(self, fails: str | None = None, notes: Path | None = None, rests: float = 0.0) -> None:

@@ -251,6 +251,10 @@ class LeRobotMachine:
     ``action_features``; `send` returns what ``send_action`` says was really sent. The robot is connected by the first
     `reset` and disconnected by `close`. Where an episode begins is up to you: a subclass's `reset`, or your hands.
 
+    Until the first action it holds still: each joint is sent the place where the reset read it, and a speed (its name
+    ends in ``.vel``) is 0. For a robot with other actions than it reads, a subclass has to say how it is held, by
+    ``noop_action`` or ``hold_action`` (`async_wrappers.live.machine.Machine`).
+
     Args:
         robot: A ``lerobot.robots.Robot``, or an object with its methods.
         judge: Function of the robot's own observation to (reward, terminated); None for 0 and False.
@@ -296,6 +300,8 @@ class LeRobotMachine:
                 f"low and high must be numbers, or {shape[0]} each, and low <= high, got low={low!r} and high={high!r}"
             )
         self.action_space = Box(least, most, dtype=np.float32)
+        if not hasattr(self, "hold_action") and all(name in self._numbers or _is_speed(name) for name in self._joints):
+            self.hold_action = self._where_it_is
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Connect the robot, if it is not connected, and read it."""
@@ -319,6 +325,11 @@ class LeRobotMachine:
         if self._robot.is_connected:
             self._robot.disconnect()
 
+    def _where_it_is(self, observation: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return the action that holds the robot where it was read."""
+        read = dict(zip(self._numbers, observation.get(_STATE, ()), strict=True))
+        return np.array([0.0 if _is_speed(name) else read[name] for name in self._joints], np.float32)
+
     def _shown(self, read: Mapping[str, Any]) -> dict[str, Any]:
         shown: dict[str, Any] = {f"{_IMAGES}.{name}": read[name] for name in self._pictures}
         if self._numbers:
@@ -333,6 +344,10 @@ def _features(features: Mapping[str, Any]) -> tuple[list[str], dict[str, tuple[i
     if other := [name for name in features if name not in numbers and name not in pictures]:
         raise ValueError(f"a robot's features must be numbers (float) or pictures (shapes), got {other[0]!r}")
     return numbers, pictures
+
+
+def _is_speed(name: str) -> bool:
+    return name.endswith(".vel")
 
 
 def _noise(seed: int, decision: Decision) -> int:

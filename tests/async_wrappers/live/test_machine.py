@@ -12,11 +12,22 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import TimeLimit
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import FlattenObservation, RescaleAction, TimeLimit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, Chunk, MachineEnv, MachineFailed, RealtimeDelay
+from async_wrappers import (
+    AsyncRunner,
+    Chunk,
+    LimitAction,
+    Limits,
+    MachineEnv,
+    MachineFailed,
+    RampDown,
+    RealtimeDelay,
+    VectorRealtimeDelay,
+)
 from async_wrappers.live import Decision
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.report import Measurements
@@ -25,7 +36,7 @@ from async_wrappers.schedule.stagger import make_stagger
 from async_wrappers.testing.machines import MachineContract
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import FakeTransport
-from tests.worlds.machines import Halved, Turning
+from tests.worlds.machines import Arm, Halved, Turning
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
 from tests.worlds.schedule_cases import Case, cases
 
@@ -38,6 +49,13 @@ class TestTurning(MachineContract):
 
     def make_machine(self) -> Any:
         return Turning()
+
+
+class TestArm(MachineContract):
+    frames = 10
+
+    def make_machine(self) -> Any:
+        return Arm()
 
 
 class TestHalved(MachineContract):
@@ -169,6 +187,181 @@ def test_in_a_delay_a_machine_env_plays_as_its_environment() -> None:
         while not over:
             observation, _, over, _, _ = delayed.step(int(observation[FRAME]) % 5)
     assert halved.episodes == env.episodes
+
+
+# Driven by places: zeros may be a place far away.
+
+PLACE, THERE = [80.0, -60.0], [70.0, -50.0]
+
+
+def driven(machine: Any, frames: int = 8, latency: float = 0.06, **terms: Any) -> list[list[float]]:
+    """Play a machine whose policy wants it there; an inference takes three frames."""
+    on_frame = terms.pop("on_frame", None)
+    AsyncRunner(
+        lambda: machine,
+        lambda: lambda observation: np.float32(terms.get("wanted", THERE)),
+        1,
+        50,
+        backend="virtual",
+        latency=latency,
+        playout=3,
+        **{each: value for each, value in terms.items() if each != "wanted"},
+    ).run(frames=frames, on_frame=on_frame)
+    received: list[list[float]] = machine.received
+    return received
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"default_action": "repeat"},
+        {"default_action": Chunk(9), "wanted": [THERE] * 9},
+        {"default_action": "repeat", "pause_action": "repeat"},
+    ],
+    ids=str,
+)
+def test_a_machine_driven_by_places_is_held_where_it_was_read_until_its_first_action(terms: dict[str, Any]) -> None:
+    assert driven(Arm(), **terms)[:5] == [PLACE, PLACE, PLACE, THERE, THERE]
+
+
+def test_it_is_held_there_where_no_action_ever_comes_and_at_the_end() -> None:
+    assert driven(Arm(), latency=9.0, default_action="repeat") == [PLACE] * 9
+
+
+@pytest.mark.parametrize(("first", "held"), [(1, [PLACE] * 8), (5, [PLACE] * 3 + [THERE] * 11)])
+def test_it_is_held_in_a_pause_and_after_it_where_it_was_sent_last(first: int, held: list[Any]) -> None:
+    on_frame = partial(switch, pause=(first, first + 4))
+    assert driven(Arm(), 14, default_action="repeat", on_frame=on_frame)[: len(held)] == held
+
+
+def test_after_a_pause_it_is_held_where_the_pause_has_brought_it() -> None:
+    away = [10.0, 10.0]
+    received = driven(
+        Arm(), 14, default_action="repeat", pause_action=away, on_frame=partial(switch, pause=(5, 8)), wanted=THERE
+    )
+    assert received[:12] == [PLACE] * 3 + [THERE] * 2 + [away] * 3 + [away] * 3 + [THERE]
+
+
+def test_limits_begin_where_it_was_read_and_hold_it_where_an_action_is_nan() -> None:
+    limits = Limits(low=-90, high=90, rate=1.0, unit="per frame")
+    received = driven(Arm(), default_action=Chunk(9), wanted=[THERE] * 9, limits=limits)
+    assert received[:3] == [PLACE] * 3
+    assert np.allclose(received[3:6], [[79, -59], [78, -58], [77, -57]], atol=1e-4)
+    with pytest.warns(RuntimeWarning, match=r"^limits hold the machine where it is where an action is NaN, got array"):
+        received = driven(Arm(), 4, 9.0, default_action=lambda *_: np.full(2, np.nan), limits=limits)
+    assert received[:4] == [PLACE] * 4
+    arm = Arm()
+    with pytest.raises(ValueError, match=r"^limits must hold the place where the machine begins, got .*: move it the"):
+        driven(arm, default_action="repeat", limits=Limits(high=50.0))
+    assert (arm.received, arm.closes) == ([], 1)
+
+
+RAMP = RampDown(5)
+UNKNOWN = r" needs to know what keeps Arm at rest before its first action, as zeros may be a place far away: let the m"
+
+
+@pytest.mark.parametrize("place", [[0.0, 0.0], PLACE])
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ({}, rf"default_action='noop'{UNKNOWN}"),
+        ({"default_action": "repeat"}, rf"default_action='repeat'{UNKNOWN}"),
+        ({"default_action": RAMP}, rf"default_action=RampDown\(frames=5, hold=0\){UNKNOWN}"),
+        ({"default_action": Chunk(9)}, rf"after='repeat'{UNKNOWN}"),
+        ({"default_action": PLACE, "pause_action": "noop"}, rf"pause_action='noop'{UNKNOWN}"),
+        ({"default_action": PLACE, "pause_action": "repeat"}, rf"pause_action='repeat'{UNKNOWN}"),
+        ({"default_action": PLACE, "limits": Limits(rate=10.0)}, rf"limits{UNKNOWN.replace('needs', 'need')}"),
+    ],
+    ids=str,
+)
+def test_a_machine_that_does_not_say_what_is_safe_is_sent_nothing(
+    terms: dict[str, Any], sentence: str, place: list[float]
+) -> None:
+    arm = Arm(place, says=False)
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        driven(arm, **terms)
+    assert arm.received == []
+    assert driven(arm, default_action=place, pause_action=lambda observation, last: observation)[:3] == [place] * 3
+
+
+@pytest.mark.parametrize("terms", [{}, {"default_action": RAMP}, {"default_action": PLACE, "pause_action": "noop"}])
+def test_what_ends_at_a_no_op_is_refused_where_only_a_place_can_be_held(terms: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"an action that is safe at any time .* has hold_action alone.*='repeat'\)`"):
+        driven(Arm(), **terms)
+
+
+def test_one_that_says_both_is_held_where_it_was_read_and_ramps_to_its_no_op() -> None:
+    arm = Arm()
+    arm.noop_action = [1.0, 2.0]  # type: ignore[attr-defined]
+    assert driven(arm, 4, 9.0, default_action="repeat") == [PLACE] * 5
+    assert driven(arm, 4, 9.0, default_action=RAMP)[5:] == [[1, 2]] * 5
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (lambda observation: np.full(2, np.nan), r"hold_action answered array\(\[nan, nan\]\) .*: it holds NaN"),
+        (lambda observation: observation * 9, r"hold_action answered .*: it lies outside"),
+        (lambda observation: observation["joints"], "hold_action raised IndexError"),
+    ],
+)
+def test_a_place_that_is_no_action_closes_the_machine_before_it_moves(held: Any, sentence: str) -> None:
+    arm = Arm()
+    arm.hold_action = held
+    with pytest.raises(MachineFailed, match=f"^Arm was closed, as its {sentence}"):
+        driven(arm, default_action="repeat")
+    assert (arm.received, arm.closes) == ([], 1)
+
+
+def test_a_hold_action_that_is_no_function_is_refused() -> None:
+    arm = Arm()
+    arm.hold_action = "position"  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"^hold_action of Arm must be a function of an observation, got 'position': "):
+        MachineEnv(arm)
+
+
+def held_in_wrappers(wrapped: Callable[[Any], Any]) -> list[list[float]]:
+    arm = Arm()
+    env = RealtimeDelay(wrapped(MachineEnv(arm, waits=False)), delay=3, default_action="repeat")
+    for _ in range(2):
+        env.reset(seed=0)
+        for _ in range(3):
+            env.step(np.float32(THERE))
+    return arm.received
+
+
+def test_so_it_is_in_wrappers_and_in_each_episode_where_that_one_began() -> None:
+    first, second = [PLACE] * 3 + [THERE] * 3, [THERE] * 6
+    assert held_in_wrappers(lambda env: env) == [*first, *second]
+    assert held_in_wrappers(lambda env: TimeLimit(FlattenObservation(env), 50)) == [*first, *second]
+    limits = Limits(rate=1.0, unit="per frame")
+    received = held_in_wrappers(lambda env: LimitAction(env, limits, fps=50))
+    assert np.allclose(received[:5], [PLACE] * 3 + [[79, -59], [78, -58]], atol=1e-4)
+    with pytest.raises(ValueError, match=r"^default_action='repeat' needs to know what keeps Arm at rest"):
+        held_in_wrappers(lambda env: RescaleAction(env, -1, 1))
+
+
+def test_so_it_is_in_a_vector() -> None:
+    arms = [Arm(), Arm(THERE)]
+    vector = SyncVectorEnv([partial(MachineEnv, arm, waits=False) for arm in arms])
+    env = VectorRealtimeDelay(vector, delay=2, default_action="repeat")
+    env.reset(seed=0)
+    env.step(np.zeros((2, 2), np.float32))
+    assert [arm.received for arm in arms] == [[PLACE, PLACE, [0, 0]], [THERE, THERE, [0, 0]]]
+    unsaid = SyncVectorEnv([lambda: MachineEnv(Arm(says=False), waits=False)])
+    with pytest.raises(ValueError, match=UNKNOWN):
+        VectorRealtimeDelay(unsaid, delay=2, default_action="repeat")
+
+
+def test_a_wrapper_may_say_what_is_safe() -> None:
+    class Safe(gym.Wrapper[Any, Any, Any, Any]):
+        noop_action = np.float32(PLACE)
+
+    arm = Arm(says=False)
+    env = RealtimeDelay(Safe(MachineEnv(arm, waits=False)), delay=2)
+    env.reset()
+    env.step(np.float32(THERE))
+    assert arm.received == [PLACE, PLACE, THERE]
 
 
 # What was really sent.

@@ -19,8 +19,8 @@ from async_wrappers.latency import Constant
 from async_wrappers.live import RunFailed
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
-from async_wrappers.wrappers.actions import RefusedAction, as_action
-from tests.worlds.recording_env import FRAME, Pressing
+from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped
+from tests.worlds.recording_env import FRAME, Pressing, RecordingEnv
 from tests.worlds.schedule_cases import CASES
 
 FLOATS = Box(-1, 1, (2,), np.float32)
@@ -324,3 +324,49 @@ def test_a_run_without_any_action_ends_with_the_sentence_of_the_first() -> None:
         pytest.raises(RunFailed, match=r"accepted: worker [01] has no action: nobody is"),
     ):
         run(policy, "virtual", frames=10**9)
+
+
+NARROW = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 2.0**-23}  # from 1 to the next number
+
+
+@settings(max_examples=CASES, deadline=None, database=None, derandomize=True)
+@given(
+    bound=st.floats(2**-10, 2**10),
+    narrow=st.sampled_from([*NARROW]),
+    wide=st.sampled_from([np.float32, np.float64]),
+    sign=st.sampled_from([1, -1]),
+)
+def test_a_bound_as_the_answers_type_rounds_it_is_the_bound_and_what_lies_further_away_is_refused(
+    bound: float, narrow: Any, wide: Any, sign: int
+) -> None:
+    space = Box(wide(-bound), wide(bound), (2,), wide)
+    most = float(space.high[0])
+    rounded = torch.full((2,), sign * most, dtype=torch.float64).to(narrow)
+    assert as_action(space, rounded).tolist() == [sign * min(most, abs(float(rounded[0])))] * 2
+    beyond = torch.tensor([0.0, sign * most * (1 + 2 * NARROW[narrow])], dtype=torch.float64).to(narrow)
+    with pytest.raises(RefusedAction, match=r"^it lies outside"):
+        as_action(space, beyond)
+
+
+def test_clipping_at_a_bound_changes_no_other_number_and_no_type() -> None:
+    space = Box(np.array([-0.1, 0.0, -np.inf]), np.array([0.1, 0.0, np.inf]), dtype=np.float64)
+    answer = np.array([0.1, 0.0, 1e30], np.float32)
+    assert as_action(space, answer).tolist() == [0.1, 0.0, float(answer[2])]
+    inside = np.array([0.05, 0.0, 3.0], np.float32)
+    assert clipped(space, inside) is inside
+    for wrong in ([0.1, 1e-45, 0.0], [0.1000001, 0.0, 0.0]):
+        with pytest.raises(RefusedAction, match=r"^it lies outside"):
+            as_action(space, np.array(wrong, np.float32))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_policy_that_clamps_in_float32_is_refused_on_no_frame(backend: str) -> None:
+    def make_env() -> RecordingEnv:
+        return RecordingEnv(action_space=Box(-0.1, 0.1, (1,), np.float64))
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="workers=")
+        runner = AsyncRunner(
+            make_env, lambda: lambda o: np.float32([0.1]), 1, 60, backend=backend, latency=0.005, playout=1
+        )
+        assert runner.run(frames=20).refused == 0

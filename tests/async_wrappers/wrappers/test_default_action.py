@@ -13,10 +13,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit, TransformAction, TransformReward
 from numpy.typing import NDArray
 
-from async_wrappers import AsyncRunner, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, RampDown, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.latency import LogNormal
 from async_wrappers.wrappers.default_action import DOCUMENTED_NOOPS, find_noop, make_default_action
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
@@ -499,3 +500,144 @@ def test_a_vector_that_says_which_action_does_nothing_is_heard() -> None:
     assert info["realtime"]["deciding"].all()
     sync = gym.make_vec("Acrobot-v1", num_envs=2, vectorization_mode="sync")
     assert VectorRealtimeDelay(sync, 1).num_envs == 2
+
+
+# In a wrapper, in a vector and live alike.
+
+WORLDS = [RealtimeDelay, VectorRealtimeDelay, AsyncRunner]
+
+
+class Writing(RecordingEnv):
+    """Writes into the array that it receives."""
+
+    def step(self, action: Any) -> Any:
+        returned = super().step(action)
+        action[...] = 3
+        return returned
+
+
+def received_in(make: Any, env: Any, default_action: Any, action: Any) -> list[float]:
+    """Return what an environment receives: the default action twice, the agent's action, and two frames after it."""
+    wrapped = TimeLimit(env, 100)
+    if make is AsyncRunner:
+        policy, timing = (lambda observation: action.copy()), {"latency": 2 / 60, "playout": 2, "slot": 9}
+        runner = AsyncRunner(
+            lambda: wrapped, lambda: policy, 1, 60, backend="virtual", default_action=default_action, **timing
+        )
+        runner.run(frames=5)
+    else:
+        is_vector = make is VectorRealtimeDelay
+        delayed = make(SyncVectorEnv([lambda: wrapped]) if is_vector else wrapped, 2, 2, default_action)
+        delayed.reset(seed=0)
+        delayed.step(np.array([action]) if is_vector else action.copy())
+    return [float(each[0]) for each in env.actions[:5]]
+
+
+class Anew(Writing):
+    """Makes its space anew each time that it is asked, as a property may."""
+
+    noop_action = np.float32([0.5])
+    action_space = property(lambda self: Box(-4, 4, (1,)), lambda self, space: None)  # type: ignore[assignment]
+
+
+ONE = np.ones(1, np.float32)
+
+
+@pytest.mark.parametrize("make", WORLDS)
+@pytest.mark.parametrize(
+    ("default_action", "action", "after"),
+    [
+        ("noop", ONE, [0.5, 0.5]),
+        ("repeat", ONE, [1, 1]),
+        (RampDown(2), ONE, [0.75, 0.5]),
+        (Chunk(5, after="noop"), np.ones((5, 1), np.float32), [1, 1]),
+        (Chunk(5), np.ones((5, 1), np.float32), [1, 1]),
+    ],
+    ids=str,
+)
+def test_a_no_op_is_found_where_spaces_are_equal_and_not_identical(
+    make: Any, default_action: Any, action: Any, after: list[float]
+) -> None:
+    assert received_in(make, Anew(), default_action, action) == [0.5, 0.5, 1, *after]
+
+
+def test_a_no_op_is_found_in_processes_for_a_ramp_too() -> None:
+    vector = AsyncVectorEnv([Anew])
+    try:
+        env = VectorRealtimeDelay(vector, delay=2, default_action=RampDown(2))
+        assert [each(None, None).tolist() for each in env._default_actions] == [[0.5]]
+    finally:
+        vector.close()
+
+
+@pytest.mark.parametrize("make", WORLDS)
+def test_a_function_gets_copies_and_a_copy_of_what_it_returns_is_sent(make: Any) -> None:
+    kept = np.zeros(1, np.float32)
+
+    def reflex(observation: Any, last_action: Any) -> Any:
+        """Write into all that comes, and return what is its own or came."""
+        observation[:] = -1
+        if last_action is None:
+            return kept
+        last_action *= 2
+        return last_action
+
+    env = Writing(action_space=Box(-4, 4, (1,)))
+    assert received_in(make, env, reflex, ONE.copy()) == [0, 0, 1, 2, 2]
+    assert kept == 0
+
+
+def plainly(observation: Any, last_action: Any) -> Any:
+    return [0.25] if last_action is None else last_action.astype(np.float64)
+
+
+@pytest.mark.parametrize("make", WORLDS)
+def test_what_a_function_returns_is_converted_as_an_answer_of_a_policys_is(make: Any) -> None:
+    env = RecordingEnv(action_space=Box(-4, 4, (1,)))
+    assert received_in(make, env, plainly, ONE) == [0.25, 0.25, 1, 1, 1]
+    assert {type(each).__name__ + str(each.dtype) for each in env.actions} == {"ndarrayfloat32"}
+
+
+@pytest.mark.parametrize("make", WORLDS)
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (np.full(1, np.nan), "it is NaN"),
+        ([5.0], "it lies outside"),
+        ([0, 0], r"its shape is \[2\]"),
+        (None, "it is no n"),
+    ],
+)
+def test_what_a_function_returns_that_is_no_action_is_refused_in_a_sentence(
+    make: Any, returned: Any, reason: str
+) -> None:
+    env = RecordingEnv(action_space=Box(-4, 4, (1,)))
+    with pytest.raises(ValueError, match=rf"^the function default_action answered .* no action of Box.*: {reason}"):
+        received_in(make, env, lambda observation, last_action: returned, ONE)
+    assert not any(env.episodes)
+
+
+def test_limits_take_what_a_function_returns_whatever_it_is() -> None:
+    env = RecordingEnv(action_space=Box(-4, 4, (1,)))
+    limited = RealtimeDelay(LimitAction(env, Limits(high=2.0)), 2, 0, lambda observation, last_action: np.float32([9]))
+    limited.reset(seed=0)
+    limited.step(ONE)
+    assert [float(each[0]) for each in env.actions] == [2, 2, 1]
+
+
+# Rounding at bounds.
+
+
+@pytest.mark.parametrize("make", WORLDS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_bound_as_another_type_rounds_it_is_no_violation(make: Any, sign: int) -> None:
+    """Float32's nearest number to .1 lies 1.5e-9 above it."""
+    full = np.float32([0.1 * sign])
+    space = Box(-0.1, 0.1, (1,), np.float64)
+    assert not space.contains(full.astype(np.float64))
+    for default_action in (full, lambda observation, last_action: full):
+        env = RecordingEnv(action_space=space)
+        assert received_in(make, env, default_action, full) == [0.1 * sign] * 5
+        assert all(space.contains(each) for each in env.actions)
+    env = RecordingEnv(action_space=space)
+    assert received_in(make, env, Chunk(5, after=full), np.tile(full, (5, 1))) == [0.1 * sign] * 5
