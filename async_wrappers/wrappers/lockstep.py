@@ -117,8 +117,7 @@ class _SubEnvironment(gym.Env[Any, Any]):
 
     @property
     def unwrapped(self) -> Any:
-        base: Any = self._vector.unwrapped
-        return base.envs[0].unwrapped if isinstance(base, SyncVectorEnv) else base  # which may be a machine
+        return self._vector.unwrapped
 
 
 _NEED_NOOP = ("noop", "repeat")
