@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.limits import reports_sent
 
 __all__ = ["AppliedActions", "CommittedActions", "DecisionDelay", "delay_inside", "encoder", "one_of"]
 
@@ -86,6 +87,9 @@ class _ActionsShown(_Shown):
 class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     """Adds the last actions really applied, default ones included, to the observation.
 
+    Where limits or a machine's driver send another action than was asked for (`LimitAction`, `MachineEnv`), it is shown
+    as it was sent, unless a wrapper in between changes actions to other units (Gymnasium's ``RescaleAction``).
+
     Put it *inside* the delay, ``RealtimeDelay(AppliedActions(env, length=4), delay=8)``: then the actions are those
     applied before the observation's frame, which a real policy also knows when it begins to compute. Actions that are
     chosen but not yet applied are not shown.
@@ -114,6 +118,7 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
         _ActionsShown.__init__(self, env, "applied_actions", length, flat)
+        self._hears_sent = reports_sent(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and forget the actions of the last episode."""
@@ -123,10 +128,14 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment by one frame and remember the action."""
-        sent = self._encode(action)  # before the step: an environment may change the array that it receives
+        row = self._encode(action)  # before the step: an environment may change the array that it receives
         observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._hears_sent:
+            # Of a delay inside, info["sent"] is of the newest frame, and not of this action's.
+            told = info.get("realtime", info)
+            row = self._encode(told["sent"]) if "sent" in told else row
         self._rows[:-1] = self._rows[1:]
-        self._rows[-1] = sent
+        self._rows[-1] = row
         return self._join(observation), reward, terminated, truncated, info
 
 
@@ -137,6 +146,9 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     on its way, in the order in which their observations were read. An action is shown if its inference had ended by the
     beginning of the observation's frame (it lands on that very frame, or waits in the playout buffer); one that is
     still being inferred is *pending*: its row is zero but for the last column. Rows without an action are zero.
+
+    Actions are shown as they were asked for: what limits or a machine's driver make of them is not known before they
+    land.
 
     Rows depend only on events up to the beginning of the observation's frame. So with a latency a pending row may be of
     an action that a newer one will overtake or that will be too old; it is left out as soon as that is certain. A

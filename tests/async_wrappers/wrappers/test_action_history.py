@@ -8,11 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.wrappers import RescaleAction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from async_wrappers import AppliedActions, RealtimeDelay
+from async_wrappers import AppliedActions, CommittedActions, LimitAction, Limits, MachineEnv, RealtimeDelay
+from tests.worlds.machines import Halved
 from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, HISTORY, NOOP, RecordingEnv
 
@@ -245,3 +247,79 @@ def test_the_constructor_arguments_are_recorded() -> None:
     assert type(again) is AppliedActions
     assert again.observation_space == env.observation_space
     assert again.reset(seed=0)[0].tolist() == env.reset(seed=0)[0].tolist()
+
+
+# What was really sent.
+
+BOX = Box(-4, 4, (1,), np.float32)
+
+
+def limited(env: gym.Env[Any, Any], rate: float = 0.25) -> Any:
+    return LimitAction(env, Limits(rate=rate, unit="per frame"), fps=60)
+
+
+def clipping(env: gym.Env[Any, Any]) -> Any:
+    """Return the environment behind a driver that clips."""
+    return MachineEnv(Halved(env, lambda action: np.clip(action, -0.5, 0.5)), waits=False)
+
+
+def rounded(received: list[Any]) -> list[float]:
+    return [round(float(action[0]), 3) for action in received]
+
+
+def shown_by(made: Any, steps: int = 4) -> list[float]:
+    """Return the newest action that is shown after each decision, all of which ask for 1."""
+    made.reset(seed=0)
+    newest = [made.step(np.ones(1, np.float32))[0]["applied_actions"][-1] for _ in range(steps)]
+    return rounded(newest)
+
+
+@pytest.mark.parametrize(("sends", "sent"), [(limited, [0.25, 0.5, 0.75, 1]), (clipping, [0.5] * 4)])
+def test_what_was_really_sent_is_shown(sends: Any, sent: list[float]) -> None:
+    recorder = RecordingEnv(action_space=BOX)
+    env = AppliedActions(sends(recorder), length=4)
+    env.reset()
+    for _ in range(4):
+        observation, *_ = env.step(np.ones(1, np.float32))
+    assert observation["applied_actions"].tolist() == [action.tolist() for action in recorder.actions]
+    assert rounded(recorder.actions) == sent
+
+
+def test_what_was_really_sent_is_shown_inside_a_delay_and_around_one() -> None:
+    recorder = RecordingEnv(action_space=BOX)
+    env = RealtimeDelay(AppliedActions(limited(recorder)), delay=2, noops=1, default_action="repeat")
+    shown = shown_by(env)
+    assert shown == [rounded(recorder.actions)[frame - 1] for frame in (2, 4, 6, 8)] == [0, 0.25, 0.5, 0.75]
+    recorder = RecordingEnv(action_space=BOX)
+    # Each action is sent from rest, and two frames of the default one follow.
+    assert shown_by(AppliedActions(RealtimeDelay(limited(recorder), 0, 2))) == [0.25] * 4
+    assert rounded(recorder.actions)[:6] == [0.25, 0, 0, 0.25, 0, 0]
+
+
+def test_what_was_really_sent_is_shown_in_vectors() -> None:
+    recorders = [RecordingEnv(action_space=BOX) for _ in range(2)]
+    makers = [
+        lambda recorder=recorder, sends=sends: RealtimeDelay(AppliedActions(sends(recorder)), 1)
+        for recorder, sends in zip(recorders, (limited, clipping), strict=True)
+    ]
+    env = gym.vector.SyncVectorEnv(makers)
+    env.reset(seed=0)
+    for _ in range(4):
+        observation, *_ = env.step(np.ones((2, 1), np.float32))
+    assert rounded(observation["applied_actions"][:, -1]) == [0.75, 0.5]  # of the frame before the newest
+    assert [rounded(recorder.actions)[3] for recorder in recorders] == [0.75, 0.5]
+
+
+def test_an_action_in_other_units_is_shown_as_it_was_asked_for() -> None:
+    low, high = np.float32(-1), np.float32(1)
+    assert shown_by(AppliedActions(RescaleAction(limited(RecordingEnv(action_space=BOX)), low, high))) == [1.0] * 4
+
+
+def test_actions_on_their_way_are_shown_as_they_were_asked_for() -> None:
+    recorder = RecordingEnv(action_space=BOX)
+    env = CommittedActions(RealtimeDelay(limited(recorder), delay=2), length=2, known=False)
+    env.reset(seed=0)
+    for _ in range(2):
+        observation, *_ = env.step(np.ones(1, np.float32))
+    assert observation["committed_actions"].tolist() == [[1, 0], [1, 0]]
+    assert rounded(recorder.actions) == [0, 0, 0.25, 0.5]
