@@ -112,7 +112,7 @@ def reported_effects(realtime: Mapping[str, Any] | None, start: Any, following: 
             "critic_at must be 'start' (needs_effect False) where info['realtime'] has no 'effect_observation' and "
             "'next_effect_observation', got 'effect': report them as RealtimeDelay(report_effect=True) does"
         )
-    return realtime["effect_observation"], realtime["next_effect_observation"]
+    return realtime.get("effect_observation"), realtime["next_effect_observation"]
 
 
 class Effects:

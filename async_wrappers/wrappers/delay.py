@@ -80,7 +80,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     acted.
 
     With `report_effect` it also holds, after a step, ``effect_observation`` and ``effect_info``: observation and info
-    of the frame on which the action landed; both None where ``applied`` is False. ``next_effect_observation`` is that
+    of the frame on which the action landed, and neither where ``applied`` is False. ``next_effect_observation`` is that
     of the frame on which the next decision's action will land; at the end of an episode its last one. The policy could
     not know them when it chose the action, so they are for a teacher or a critic, not for a policy.
 
@@ -263,7 +263,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         finished = effect if self._finished is None or not applied else self._finished()
         self._sent: Any = None
         # Copied before the action is applied, for the environment may reuse its arrays.
-        landed: Any = (effect, None, None)
+        landed: _Sight | None = None
         if self.report_effect and applied:
             landed = self._landing or self._now()
         if applied:
@@ -309,7 +309,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             realtime["executed"] = executed
         if self.report_effect:
             self._landing = self._now()
-            realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
+            if landed is not None:  # a vector's info has no room for None among numbers
+                realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
             realtime["next_effect_observation"] = self._landing[1]
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import (
     FrameStackObservation,
     RecordEpisodeStatistics,
@@ -566,9 +567,9 @@ def test_the_effect_is_what_was_shown_on_the_frame_on_which_the_action_landed(
     while not over:
         *_, terminated, truncated, info = env.step(1)
         over, realtime = terminated or truncated, info["realtime"]
-        found.append((realtime["effect_observation"], realtime["effect_info"]))
+        found.append((realtime.get("effect_observation"), realtime.get("effect_info")))
         coming.append(realtime["next_effect_observation"])
-        assert (realtime["effect_info"] is None) == (not realtime["applied"])
+        assert {name for name in REPORTED if name in realtime} == set(REPORTED if realtime["applied"] else REPORTED[2:])
     shown = game.lives[-1].observations
     effects = [*range(delay, length, noops + 1)]
     assert len(found) == max(len(effects), 1)
@@ -593,11 +594,49 @@ def test_the_effect_is_reported_where_it_is_asked_for_alone_and_changes_nothing_
                 observation, reward, terminated, truncated, info = env.step(0)
                 over = terminated or truncated
                 realtime = dict(info["realtime"])
-                reported = [realtime.pop(name, None) for name in REPORTED if (name in realtime) == asked]
-                assert len(reported) == len(REPORTED)
+                reported = [name for name in REPORTED if realtime.pop(name, None) is not None]
+                assert reported == list(REPORTED if realtime["applied"] else REPORTED[2:])[: 3 * asked]
                 seen.append((observation.tolist(), reward, realtime))
         runs.append(seen)
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Discrete(9),
+        Box(0, 255, (2,), np.uint8),
+        Box(-1, 1, (2, 1), np.float32),
+        Dict({"image": Box(0, 255, (1, 2), np.uint8), "mode": Discrete(3)}),
+        Tuple([Discrete(3), MultiDiscrete([2, 2])]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_in_a_vector_an_episode_may_end_before_its_first_action_lands(kind: Any, space: Any) -> None:
+    """In one sub-environment of two no action ever lands."""
+
+    class Showing(RecordingEnv):
+        def show(self) -> Any:
+            return space.sample(), {}
+
+    def make(length: int) -> Any:
+        env = Showing(length)
+        env.observation_space = space
+        return RealtimeDelay(env, 3, report_effect=True)
+
+    vector = kind([partial(make, 2), partial(make, 5)])
+    try:
+        vector.reset(seed=0)
+        landed = np.zeros(2, bool)
+        for _ in range(6):
+            realtime = vector.step(np.zeros(2, np.int64))[-1].get("realtime", {})
+            if (applied := realtime.get("applied")) is not None:
+                assert realtime.get("_effect_observation", np.zeros(2, bool)).tolist() == applied.tolist()
+                landed |= applied
+        assert landed.tolist() == [False, True]
+    finally:
+        vector.close()
 
 
 def test_reporting_the_effect_is_true_or_false() -> None:
