@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.limits import reports_sent
+from async_wrappers.wrappers.recorded import recorded
 
 __all__ = ["AppliedActions", "CommittedActions", "DecisionDelay", "delay_inside", "encoder", "one_of"]
 
@@ -116,7 +117,7 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
 
     def __init__(self, env: gym.Env[Any, Any], length: int = 1, flat: bool = False) -> None:
         """See the class."""
-        gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
+        gym.utils.RecordConstructorArgs.__init__(self, **recorded(length=length, flat=flat))
         _ActionsShown.__init__(self, env, "applied_actions", length, flat)
         self._hears_sent = reports_sent(env)
 
@@ -173,7 +174,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
 
     def __init__(self, env: gym.Env[Any, Any], length: int = 1, known: bool = True, flat: bool = False) -> None:
         """See the class."""
-        gym.utils.RecordConstructorArgs.__init__(self, length=length, known=known, flat=flat)
+        gym.utils.RecordConstructorArgs.__init__(self, **recorded(length=length, known=known, flat=flat))
         known = flag("known", known)
         _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
         self._delay = delay_inside("CommittedActions", env)
@@ -268,7 +269,7 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         self, env: gym.Env[Any, Any], of: Literal["last", "playout"] = "last", longest: int = 60, flat: bool = False
     ) -> None:
         """See the class."""
-        gym.utils.RecordConstructorArgs.__init__(self, of=of, longest=longest, flat=flat)
+        gym.utils.RecordConstructorArgs.__init__(self, **recorded(of=of, longest=longest, flat=flat))
         flat = flag("flat", flat)
         if not isinstance(of, str) or of not in ("last", "playout"):
             raise ValueError(f"of must be 'last' or 'playout', got {of!r}")

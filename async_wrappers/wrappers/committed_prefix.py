@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.action_history import delay_inside, encoder, one_of
 from async_wrappers.wrappers.chunk import PENDING
+from async_wrappers.wrappers.recorded import recorded
 
 __all__ = ["CommittedPrefix", "PrefixRows", "prefix_length"]
 
@@ -131,7 +132,7 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     def __init__(self, env: gym.Env[Any, Any], length: int | None = None, flat: bool = False) -> None:
         """See the class."""
-        gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
+        gym.utils.RecordConstructorArgs.__init__(self, **recorded(length=length, flat=flat))
         flat = flag("flat", flat)
         self._delay = delay_inside("CommittedPrefix", env)
         if self._delay.chunk is None:

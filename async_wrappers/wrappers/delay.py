@@ -19,6 +19,7 @@ from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, mo
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.limits import reports_sent
+from async_wrappers.wrappers.recorded import given, recorded
 
 if TYPE_CHECKING:
     from async_wrappers.schedule.served_stream import ServedStream
@@ -156,6 +157,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     ) -> None:
         """See the class."""
         report_effect = flag("report_effect", report_effect)
+        default_action, latency, fps = given(default_action), given(latency), given(fps)
+        stagger, schedule = given(stagger), given(schedule)
         if fps is None and latency is not None and schedule is None:
             from async_wrappers.schedule.frames import frame_rate  # with a latency alone, as in `make_schedule`
 
@@ -163,14 +166,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         timing = {"delay": delay, "noops": noops, "latency": latency, "workers": workers, "fps": fps}
         timing |= {"stagger": stagger, "playout": playout, "slot": slot}
         optional = {"max_age": max_age, "schedule": schedule}
-        gym.utils.RecordConstructorArgs.__init__(
-            self,
-            _disable_deepcopy=True,
-            **timing,
-            default_action=default_action,
-            **({"report_effect": True} if report_effect else {}),
-            **{name: value for name, value in optional.items() if value is not None},
-        )
+        optional |= {"report_effect": report_effect or None}
+        told = {name: value for name, value in optional.items() if value is not None}
+        told = recorded(**timing, default_action=default_action, **told)
+        gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **told)
         gym.Wrapper.__init__(self, env)
         self.report_effect = report_effect
         self.hears_sent = reports_sent(env)

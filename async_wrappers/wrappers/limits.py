@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import number
 from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
+from async_wrappers.wrappers.recorded import given, recorded
 
 __all__ = ["LimitAction", "Limited", "Limiter", "Limits", "reports_sent"]
 
@@ -329,9 +330,10 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     def __init__(self, env: gym.Env[Any, Any], limits: Limits, fps: Any = None) -> None:
         """See the class."""
+        limits, fps = given(limits), given(fps)
         if not isinstance(limits, Limits):
             raise ValueError(f"limits must be Limits(...), got {limits!r}")
-        gym.utils.RecordConstructorArgs.__init__(self, limits=limits, fps=fps)
+        gym.utils.RecordConstructorArgs.__init__(self, **recorded(limits=limits, fps=fps))
         gym.Wrapper.__init__(self, env)
         self._limiter = Limiter(limits, env, frame_rate(env) if fps is None else fps)
 
