@@ -5,6 +5,7 @@ An environment may reuse its arrays, or write into them, on the next frame.
 * `own_copy`, `own_info`: copies of an observation or an action, and of an info.
 * `rows`, `batch`, `with_row`: a batch of observations or actions as its elements, and back.
 * `row`, `put`: the info of one sub-environment, out of that of all and into it.
+* `pictures_of`: an environment's metadata, for a wrapper that shows some of its pictures.
 """
 
 from __future__ import annotations
@@ -17,7 +18,19 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-__all__ = ["Info", "VectorEnv", "VectorWrapper", "batch", "own_copy", "own_info", "put", "row", "rows", "with_row"]
+__all__ = [
+    "Info",
+    "VectorEnv",
+    "VectorWrapper",
+    "batch",
+    "own_copy",
+    "own_info",
+    "pictures_of",
+    "put",
+    "row",
+    "rows",
+    "with_row",
+]
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Info = dict[str, Any]
@@ -46,6 +59,14 @@ def own_info(info: Info) -> Info:
             with suppress(Exception):
                 copy[key] = deepcopy(value)
     return copy
+
+
+def pictures_of(metadata: dict[str, Any], interval: int | None) -> dict[str, Any]:
+    """Return metadata whose ``render_fps`` is that of every picture number `interval`; None where that varies."""
+    rate = (metadata or {}).get("render_fps")
+    if interval in (None, 1) or not isinstance(rate, int | float):
+        return metadata
+    return {**metadata, "render_fps": rate / interval}
 
 
 def rows(space: gym.Space[Any], batched: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from async_wrappers.checks import flag
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
-from async_wrappers.wrappers.copies import own_copy, own_info
+from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.recorded import given, recorded
@@ -47,7 +47,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
       is the one that the next decision would have read, ``o_min(s_{j+1}, T)``: still a delayed one. A truncated
       transition bootstraps on it.
     * ``info`` and ``render()`` are of the *newest* frame: a policy that takes time cannot know them yet, so one
-      that reads ``info`` cheats. The info that came with the delayed observation is
+      that reads ``info`` cheats. ``metadata["render_fps"]`` counts a picture for each decision, where their interval is
+      constant. The info that came with the delayed observation is
       ``info["realtime"]["observation_info"]``.
     * Observations are copied, deeply, when the environment shows them: it may reuse its arrays.
     * A ``copy.deepcopy`` of the wrapper, where the environment can be copied, goes on from the same frame by itself,
@@ -194,6 +195,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if needed is None or lands or (interval != 1 and chunk is None):
             self._default_action = make_default_action(default_action, env, line, name)
         self._floats = floats_of(self.action_space)
+        self.metadata = pictures_of(env.metadata, interval)
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

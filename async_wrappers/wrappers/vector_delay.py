@@ -24,6 +24,7 @@ from async_wrappers.wrappers.copies import (
     batch,
     own_copy,
     own_info,
+    pictures_of,
     put,
     row,
     rows,
@@ -184,7 +185,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         # after the boundary if noops <= delay; otherwise both may fall into the step.
         if self._delayed and not (inner is AutoresetMode.NEXT_STEP and noops <= delay):
             self._mode = AutoresetMode.SAME_STEP
-        self.metadata = {**env.metadata, "autoreset_mode": self._mode}
+        self.metadata = {**pictures_of(env.metadata, self._interval), "autoreset_mode": self._mode}
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
         self._lockstep = Lockstep(env, inner, resets=self._delayed)
         given: Info = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}

@@ -28,7 +28,7 @@ from gymnasium.wrappers import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import PlainSchedule, RealtimeDelay, SimulatedSchedule
+from async_wrappers import PlainSchedule, RealtimeDelay, SimulatedSchedule, VectorRealtimeDelay
 from async_wrappers.latency import LogNormal
 from async_wrappers.schedule.stagger import Sequential
 from tests.worlds.drifting_env import DriftingEnv
@@ -517,6 +517,18 @@ def test_a_video_recorded_inside_has_all_frames_and_one_recorded_outside_one_ima
     env.close()
     assert lengths == [images]
     assert len(list(tmp_path.glob("videos/*.mp4"))) == 1
+    # 12 frames at 60 a second; outside, an image stands for the three frames from one decision to the next.
+    assert video.frames_per_sec == {"inside": 60, "outside": 20}[side]
+
+
+def test_pictures_are_counted_once_for_each_decision_where_their_interval_is_constant() -> None:
+    for arguments, rate in (({"delay": 3}, 60), ({"noops": 3}, 15), ({"delay": 2, "noops": 6}, 60 / 7)):
+        assert RealtimeDelay(RecordingEnv(), **arguments).metadata["render_fps"] == rate
+        vector = VectorRealtimeDelay(SyncVectorEnv([RecordingEnv] * 2), **arguments)
+        assert vector.metadata["render_fps"] == rate
+    assert RealtimeDelay(RecordingEnv(), latency=0.1, fps=60).metadata["render_fps"] == 60
+    assert RecordingEnv.metadata["render_fps"] == 60
+    assert "render_fps" not in RealtimeDelay(DriftingEnv(), noops=3, default_action=0).metadata
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

@@ -118,6 +118,7 @@ class Clipping:
 
     observation_space = spaces.Box(0, 1000, (1,), np.float32)
     action_space = spaces.Box(-1, 1, (1,), np.float32)
+    noop_action = np.zeros(1, np.float32)
 
     def reset(self, *, seed: Any, options: Any) -> Any:
         self.frame = 0
