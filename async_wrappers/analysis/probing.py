@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.spaces import flatten
 
 from async_wrappers.checks import whole
+from async_wrappers.wrappers.api import begun
 
 __all__ = ["ProbeResult", "probe_delay"]
 
@@ -221,7 +222,7 @@ def _probe_episode(
 def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> Generator[_Shown]:
     """Play the episode of these actions, and yield its results: after the reset, and after each step."""
     with fresh() as env:
-        yield _Shown(env.reset(seed=seed)[0])
+        yield _Shown(begun(env, seed=seed)[0])
         for action in actions:
             observation, reward, terminated, truncated, _ = env.step(deepcopy(action))
             yield _Shown(observation, reward, (bool(terminated), bool(truncated)))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from async_wrappers.batched.tree import mapped
 from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.memory.block import Block
+from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
 __all__ = [
@@ -223,7 +224,7 @@ class Environments:
         with self._blamed():
             for i, (env, seed) in enumerate(zip(self._envs, self._seeds.tolist(), strict=True)):
                 self._at = i
-                observation, info = env.reset(seed=seed)
+                observation, info = begun(env, seed=seed)
                 self._begin(place, i, observation, info)
         return {}
 
@@ -243,7 +244,7 @@ class Environments:
                     self._put_final(i, observation)
                     if info:
                         infos[self._share[i]] = self._keep(info)
-                    observation, info = env.reset()
+                    observation, info = begun(env)
                     self._begin(place, i, observation, info)
                     continue
                 put(i, observation)

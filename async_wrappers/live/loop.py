@@ -85,6 +85,7 @@ from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.safety import deadman_of, guard_of
 from async_wrappers.live.workers import Action, Features, Inference, Refusal
+from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
 
@@ -267,7 +268,7 @@ class EnvironmentLoop:
     def _play_episode(self, phase: PhaseSpec, number: int, played: int) -> int:
         """Play an episode, or as much of it as fits into the phase; return its number of frames."""
         seed = episode_seed(self._config.seed, phase.number, number)
-        observation, _ = self._env.reset(seed=seed)
+        observation, _ = begun(self._env, seed=seed)
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played

@@ -27,6 +27,7 @@ import gymnasium as gym
 from async_wrappers.checks import flag
 from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.api import OLDER, older_interface
 from async_wrappers.wrappers.copies import own_copy
 
 __all__ = ["Halves", "Machine", "MachineEnv", "MachineFailed", "as_environment", "halves_of"]
@@ -106,7 +107,9 @@ class _SteppedHalves:
         self._action = action
 
     def observe(self) -> Outcome:
-        outcome: Outcome = self._env.step(self._action)
+        outcome: Any = self._env.step(self._action)
+        if not isinstance(outcome, tuple) or len(outcome) != 5:
+            raise older_interface(self._env, "return five values", f"{outcome!r:.200}", "step")
         return outcome
 
     def abandon(self) -> None:
@@ -351,7 +354,7 @@ def as_environment(made: Any) -> gym.Env[Any, Any]:
     if not any(hasattr(made, name) for name in ("send", "observe")):
         raise ValueError(
             f"make_env must return a gymnasium.Env (one, not a vector of them), got {made!r}, which is no Machine "
-            "either"
+            f"either; {OLDER}"
         )
     _CheckedMachine(made, "make_env must return")
     return MachineEnv(made, waits=False)

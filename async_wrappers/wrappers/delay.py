@@ -15,6 +15,7 @@ from gymnasium.error import ResetNeeded
 from async_wrappers.checks import flag
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
+from async_wrappers.wrappers.api import OLDER, begun, older_interface
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
@@ -157,6 +158,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         report_effect: bool = False,
     ) -> None:
         """See the class."""
+        if not isinstance(env, gym.Env):
+            raise ValueError(f"env must be a gymnasium.Env, got {env!r}: {OLDER}")
         report_effect = flag("report_effect", report_effect)
         default_action, latency, fps = given(default_action), given(latency), given(fps)
         stagger, schedule = given(stagger), given(schedule)
@@ -205,7 +208,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         stagger strategy; without one they go on.
         """
         self._running = False
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = begun(self.env, seed=seed, options=options)
         if self._default_action is not None:
             self._default_action.reset(seed)
         if self._chunks is not None:
@@ -388,7 +391,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _step_frame(self, action: Any) -> None:
         """Run one frame; ask the schedule about the next one, and keep its observation if a decision reads it."""
-        self._newest = observation, reward, terminated, truncated, info = self.env.step(action)
+        self._newest = outcome = self.env.step(action)
+        try:
+            observation, reward, terminated, truncated, info = outcome
+        except (TypeError, ValueError):
+            raise older_interface(self.env, "return five values", f"{outcome!r:.200}", "step") from None
         # Exact types are compared for speed: this runs on every frame, and `float()` of a float costs a call.
         self._reward += reward if type(reward) is float else _exact(reward)
         self._frame += 1

@@ -16,6 +16,7 @@ from async_wrappers.live.histogram import Histogram
 from async_wrappers.live.loop import episode_seed
 from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.schedule.served import ServedSchedule
+from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
 __all__ = ["World", "WorldRecord"]
@@ -143,7 +144,7 @@ class World:
         self._episodes += 1
         self._rewards = 0.0
         self._default_action.reset(seed)
-        self._begin_life(self.env.reset(seed=seed)[0])
+        self._begin_life(begun(self.env, seed=seed)[0])
 
     def _begin_life(self, observation: Any) -> None:
         """Go on with an observation before which no action may have started."""

@@ -1,0 +1,43 @@
+"""Gymnasium's interface: what an environment's reset and step return, and a sentence for one of Gym's older interface.
+
+There `reset` returns the observation alone, so that an observation of two numbers would pass for an observation and an
+info, and `step` returns four values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+__all__ = ["OLDER", "begun", "older_interface"]
+
+OLDER = (
+    "one of Gym's older interface plays in Shimmy's GymV21CompatibilityV0(env=env), or GymV26CompatibilityV0 "
+    "(python -m pip install shimmy)"
+)
+
+
+def begun(env: gym.Env[Any, Any], **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """Reset an environment, and return the observation and the info.
+
+    Raises:
+        ValueError: It is of the older interface.
+    """
+    try:
+        answer: Any = env.reset(**arguments)
+    except TypeError as error:
+        if re.search(r"reset\(\) got an unexpected keyword argument '(seed|options)'", str(error)) is None:
+            raise
+        raise older_interface(env, "take seed and options", str(error)) from error
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
+        raise older_interface(env, "return (observation, info)", f"{answer!r:.200}")
+    observation, info = answer
+    return observation, info
+
+
+def older_interface(env: gym.Env[Any, Any], must: str, got: str, method: str = "reset") -> ValueError:
+    """Return the refusal of an environment whose method does not do what Gymnasium's must."""
+    return ValueError(f"{method} of {type(env.unwrapped).__name__} must {must}, got {got}: {OLDER}")
