@@ -20,7 +20,7 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.spaces import Box
 
-from async_wrappers import AsyncRunner, Chunk, Decision
+from async_wrappers import AsyncRunner, Chunk, Decision, MachineEnv, RealtimeDelay
 from async_wrappers.live.adapters.lerobot import LeRobotMachine, left_over, lerobot_policy
 from async_wrappers.testing.machines import MachineContract
 
@@ -324,6 +324,39 @@ def test_a_robot_shows_lerobots_names_and_says_what_was_really_sent() -> None:
     machine.close()
     machine.close()
     assert not robot.is_connected
+
+
+def test_a_robot_holds_still_where_it_was_read_until_its_first_action() -> None:
+    sent: list[list[float]] = []
+
+    class Noting(Robot):
+        def send_action(self, action: dict[str, float]) -> dict[str, float]:
+            sent.append([*action.values()])
+            return super().send_action(action)
+
+    AsyncRunner(
+        lambda: LeRobotMachine(Noting(), low=-100, high=100),
+        lambda: lambda observation: np.array([5, 6], np.float32),
+        1,
+        50,
+        backend="virtual",
+        latency=0.04,
+        playout=2,
+        default_action="repeat",
+    ).run(frames=4)
+    assert sent == [[1, 2], [1, 2], [5, 6], [5, 6], [5, 6]]
+
+
+def test_a_speed_is_held_at_0_and_an_action_that_is_not_read_has_to_be_said() -> None:
+    robot = Robot()
+    robot.action_features = {"lift.pos": float, "x.vel": float, "pan.pos": float}
+    machine = LeRobotMachine(robot)
+    assert machine.hold_action(machine.reset()[0]).tolist() == [2, 0, 1]
+    robot.action_features = {"lift.pos": float, "gripper.torque": float}
+    unsaid = LeRobotMachine(robot)
+    assert not hasattr(unsaid, "hold_action")
+    with pytest.raises(ValueError, match=r"^default_action='repeat' needs to know what keeps LeRobotMachine at rest"):
+        RealtimeDelay(MachineEnv(unsaid, waits=False), 1, default_action="repeat")
 
 
 @pytest.mark.parametrize(
