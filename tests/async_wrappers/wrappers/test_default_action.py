@@ -641,3 +641,32 @@ def test_a_bound_as_another_type_rounds_it_is_no_violation(make: Any, sign: int)
         assert all(space.contains(each) for each in env.actions)
     env = RecordingEnv(action_space=space)
     assert received_in(make, env, Chunk(5, after=full), np.tile(full, (5, 1))) == [0.1 * sign] * 5
+
+
+def test_a_pause_action_gets_copies_and_is_checked_too() -> None:
+    def on_frame(status: Any) -> None:
+        if status.frame == 4:
+            status.pause()
+
+    def played(pause_action: Any) -> list[float]:
+        env = Writing(action_space=Box(-4, 4, (1,)))
+        AsyncRunner(
+            lambda: env,
+            lambda: lambda observation: ONE.copy(),
+            1,
+            60,
+            backend="virtual",
+            latency=2 / 60,
+            playout=2,
+            default_action="repeat",
+            pause_action=pause_action,
+        ).run(frames=7, on_frame=on_frame)
+        return [float(each[0]) for each in env.actions]
+
+    def doubled(observation: Any, last_action: Any) -> Any:
+        observation[:], last_action[:] = -1, 2 * last_action
+        return last_action
+
+    assert played(doubled) == [0, 0, 1, 1, 2, 2, 2]
+    with pytest.raises(ValueError, match=r"^the function pause_action answered \[9\] .*: it lies outside$"):
+        played(lambda observation, last_action: [9])
