@@ -164,7 +164,8 @@ class _Ramp(DefaultAction):
         if share == 1:
             return own_copy(last_action)
         between = self._given + share * (np.asarray(last_action, np.float64) - self._given)
-        return np.clip(between.astype(self._space.dtype), self._space.low, self._space.high)  # as rounded
+        # As rounded; of the shape () NumPy answers a number, which is no array.
+        return np.asarray(np.clip(between.astype(self._space.dtype), self._space.low, self._space.high))
 
 
 class _Random(DefaultAction):
@@ -411,7 +412,7 @@ def written_call(name: str, *arguments: str, **keywords: Any) -> str:
 
 def _element(space: gym.Space[Any], action: Any) -> Any | None:
     """Return `action` as an element of `space`, or None if it is none; lists become arrays."""
-    if space.shape and space.dtype is not None:
+    if space.dtype is not None and (space.shape or isinstance(space, Box)):
         array = np.asarray(action)
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return None

@@ -670,3 +670,10 @@ def test_a_pause_action_gets_copies_and_is_checked_too() -> None:
     assert played(doubled) == [0, 0, 1, 1, 2, 2, 2]
     with pytest.raises(ValueError, match=r"^the function pause_action answered \[9\] .*: it lies outside$"):
         played(lambda observation, last_action: [9])
+
+
+@pytest.mark.parametrize("default_action", [0.5, np.float32(0.5), np.array(0.5), RampDown(4), "repeat", "noop"])
+def test_an_action_of_no_dimension_is_an_array_too(default_action: Any) -> None:
+    actions = [np.array(1.0, np.float32)] * 2
+    for action in received(default_action, Box(-1, 1, (), np.float32), actions, noops=2):
+        assert isinstance(action, np.ndarray) and (action.shape, action.dtype) == ((), np.float32)
