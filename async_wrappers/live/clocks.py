@@ -51,11 +51,13 @@ from async_wrappers.live.workers import Inference, WorkerPool
 from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
+from async_wrappers.schedule.spacing import Spacing
 from async_wrappers.schedule.stagger import Conditions, keeps_playout
 
 __all__ = ["Clock", "RealClock", "VirtualClock"]
 
 _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
+_OVERSLEPT = 200_000  # nanoseconds by which a sleep may be too long
 
 
 class Clock:
@@ -70,11 +72,13 @@ class Clock:
         warns: Called with a sentence for the user.
         started: Called when workers have started to infer the present frame.
         splits: Whether workers send features, of which a policy with memory makes actions later.
+        spaced: Whether frames are a machine's, which are not made up for (`schedule/spacing.py`).
 
     Attributes:
         pool: The workers and their inferences.
         record: The measurements of the phase that goes on.
-        begin: When the running episode's first frame began.
+        begin: When the running episode's first frame began, later by what deadlines have been moved by since.
+        moved: When they were: the frame, and by how many nanoseconds in all until then.
         lateness: By how many nanoseconds the frame that goes on began late.
         is_up: Whether the workers have come up (`bring_up`).
     """
@@ -92,6 +96,7 @@ class Clock:
         warns: Callable[[str], None],
         started: Callable[[], None],
         splits: bool,
+        spaced: bool = False,
     ) -> None:
         """See the class."""
         self._transport, self._config, self._controls = transport, config, controls
@@ -100,6 +105,8 @@ class Clock:
         self._spin = None if config.realtime is None else Spin(config.realtime.spin)
         self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
+        self._spacing = Spacing(self._frames.fps) if spaced and not self.simulated else None
+        self.moved: list[tuple[int, int]] = []
         self.pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
@@ -158,6 +165,7 @@ class Clock:
             seed: Of the episode.
             played: Frames of the phase before it.
         """
+        self.moved = []
         self._set_begin(seed, played)
         self._first = self._number + 1
         self.pool.begin_episode()
@@ -187,7 +195,7 @@ class Clock:
     # A frame.
 
     def deadline(self, frame: int) -> int:
-        """Return when a frame of the running episode is to begin."""
+        """Return when the running episode's frame was to begin, the one that goes on."""
         return self.begin + self._frames.begin(frame)
 
     def wait_for(self, frame: int) -> None:
@@ -217,7 +225,7 @@ class Clock:
 
     def choose(self, frame: int) -> Inference | None:
         """Return the inference that takes effect on the frame; None for the default action."""
-        due = self._dispatcher.choose()
+        due = self._dispatcher.choose(0 if self._spacing is None else self._frames.frame_in(self._passed()))
         chosen = None if due is None else self.pool.take(due)
         if self._config.max_age is not None:
             self.pool.forget(frame - self._config.max_age)
@@ -225,6 +233,21 @@ class Clock:
 
     def pass_frame(self, frame: int) -> None:
         """Let the frame pass, where that is known before the environment's step."""
+
+    def is_held_up(self) -> bool:
+        """Return whether the frame began more than half a frame ago."""
+        return self._passed() > self._frames.begin(1) // 2
+
+    def _passed(self) -> int:
+        """Return how many nanoseconds ago the frame began."""
+        return 0
+
+    def wait_to_send(self, frame: int) -> bool:
+        """Wait until a machine may be sent to; return whether it has had no word for so long that it is at rest."""
+        return False
+
+    def note_send(self) -> None:
+        """Note that a machine was sent to."""
 
     def listen(self, until: int) -> None:
         """Handle messages of workers; wait for them until a monotonic time."""
@@ -334,6 +357,7 @@ class RealClock(Clock):
 
     simulated = False
     _is_late = False  # whether a worker has been reported as overdue
+    _due = _sends = 0  # when the frame was to begin, and when its action is sent
     _warned_of_age = False
 
     def undisturbed(self) -> AbstractContextManager[None]:
@@ -391,7 +415,42 @@ class RealClock(Clock):
                 self._spin.note(woken - awake)
             if frame > 0 and self._now() < deadline:
                 self._start_workers()
-        self.lateness = now - deadline
+        self._due, self.lateness = deadline, now - deadline
+        if self._spacing is not None:
+            self._make_up_for(frame, self.lateness)
+
+    def deadline(self, frame: int) -> int:
+        """See `Clock.deadline`; that of a frame which has moved the next ones is its own."""
+        return self._due
+
+    def _passed(self) -> int:
+        return self._now() - self._due - self.lateness
+
+    def wait_to_send(self, frame: int) -> bool:
+        """See `Clock.wait_to_send`."""
+        assert self._spacing is not None
+        until, now = self._spacing.next_send, self._now()
+        self._make_up_for(frame + 1, until - now)
+        while now < until:
+            if until - now > _OVERSLEPT:  # else it looks at the time again and again
+                self.listen(until - _OVERSLEPT)
+            now = self._now()
+        self._sends = now
+        return self._spacing.is_at_rest(now)
+
+    def note_send(self) -> None:
+        """See `Clock.note_send`."""
+        assert self._spacing is not None
+        self._spacing.sent(self._sends, self._now())
+
+    def _make_up_for(self, frame: int, late: int) -> None:
+        """Move a machine's deadlines from this frame on, if it is more than half a frame late, by as much."""
+        assert self._spacing is not None
+        if skipped := self._spacing.skipped(late):
+            self.begin += late
+            self.moved.append((frame, late + (self.moved[-1][1] if self.moved else 0)))
+            self.record.skipped += skipped
+            self._dispatcher.skip(frame, skipped)
 
     def next_start(self) -> int | None:
         """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
@@ -415,6 +474,8 @@ class RealClock(Clock):
             self._prepare(self._measured())
             self._warn_of_old_playout()
         self.begin = max(self._now(), self._last_deadline)  # the last frame has its full length
+        if self._spacing is not None:
+            self.begin = max(self.begin, self._spacing.next_send)
         if self.record.episodes and not drains:  # the next deadline of the same clock
             late = self.begin - self._last_deadline
             self.begin = self._last_deadline + self._frames.begin(self._frames.frame_at(late))

@@ -5,6 +5,8 @@
 #
 # Frame k begins at t_k = t_0 + k / fps, which depends on no other frame: a frame that begins late moves no
 # later one. So errors do not add up, and after a slow step the loop is on time again as soon as it can be.
+# A machine's frames are not made up for: one that begins more than half a frame late moves the later ones
+# (`schedule/spacing.py`).
 #
 #   t_k                                                                                          t_k+1
 #    |  1 publish   2 collect   3 start   4 choose   5 step            6 wait                      |
@@ -184,6 +186,7 @@ class EnvironmentLoop:
             self._safe_action = make_default_action(config.pause_action, env, safe_line, "pause_action", judged)
         self._holding = holding_machine(env)
         self._halted = False  # whether it is paused, where there are no controls
+        self._let_go = False  # whether it was paused as the deadman was let go
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
         self._prefix = config.shown(env.observation_space, env.action_space)
         self._stacks = config.stacks(env.observation_space, env.action_space)
@@ -191,12 +194,12 @@ class EnvironmentLoop:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._halves = halves_of(env)
-        self._guard, self._deadman = guard_of(config, env, self._halves, warns), deadman_of(config, now, warns)
+        self._guard = guard_of(config, env, self._halves, warns, is_simulated=clock.simulated)
+        self._deadman = deadman_of(config, now, warns)
         if self._guard is not None:
             self._halves = self._guard
-        self.clock = clock(
-            transport, config, controls, self._stops, now, warns, started=self._note_start, splits=release is not None
-        )
+        terms = {"splits": release is not None, "spaced": self._halves.reads_late}
+        self.clock = clock(transport, config, controls, self._stops, now, warns, self._note_start, **terms)
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; garbage is collected between its episodes and never inside a frame.
@@ -225,7 +228,7 @@ class EnvironmentLoop:
         frames = episodes = 0
         with clock.undisturbed():
             while phase.goes_on(frames, episodes) and not record.stopped:
-                clock.rest(self._watch)
+                clock.rest(self._must_wait)
                 if record.stopped:
                     break
                 frames += self._play_episode(phase, phase.first_episode + episodes, frames)
@@ -256,10 +259,19 @@ class EnvironmentLoop:
 
     def _watch(self) -> bool:
         """Return whether it is to be paused; a deadman that is let go pauses it."""
-        if self._deadman is not None and not self.paused and not self._deadman.held():
-            self._record.released += 1
-            self.pause(True)
+        if self._deadman is not None and not self.paused:
+            self._let_go = not self._deadman.held()
+            if self._let_go:
+                self._record.released += 1
+                self.pause(True)
         return self.paused
+
+    def _must_wait(self) -> bool:
+        """Return whether the next episode has to wait, as a pause goes on."""
+        paused = self._watch()
+        if self._deadman is not None:
+            self._deadman.remind(paused and self._let_go)
+        return paused
 
     def _updates_made(self) -> int:
         """Return how many updates the learners have made in the phase."""
@@ -291,9 +303,11 @@ class EnvironmentLoop:
             self._frame, self._stack = frame, shown
             ticket = Ticket(0, clock.publish(shown), number, frame, lived, phase.eval_mode)
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
+            if self._deadman is not None and episode.paused is None and clock.is_held_up() and self._watch():
+                self._pause(episode, observation, frame, frame)  # it was let go while the loop was held up
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            sent = halves.send(action)
+            sent = self._send(halves.send, action, frame)
             if sent is not None:
                 self._note_sent(episode, sent, frame)
             self._record_frame(episode, observation, action, sent, frame)
@@ -328,15 +342,27 @@ class EnvironmentLoop:
         if self._halves.reads_late:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
             leave = self._halves.send if self._guard is None else self._guard.leave
-            leave(self._safe_action_of(episode, observation, frame))
+            self._send(leave, self._safe_action_of(episode, observation, frame), frame)
         self._recorder.end_episode(observation, frame)
         self.clock.end_episode(frame, played)
-        timing = EpisodeTiming(episode.score, frame, episode.number, self.clock.begin, info.get("won"))
+        moved = tuple(self.clock.moved)
+        began = self.clock.begin - (moved[-1][1] if moved else 0)
+        timing = EpisodeTiming(episode.score, frame, episode.number, began, info.get("won"), moved)
         self._record.episodes.append(timing)
         self._record.effects.append(episode.effects)
         if episode.paused is not None:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
+
+    def _send(self, send: Callable[[Any], Any], action: Any, frame: int) -> Any:
+        """Send an action, of a machine as soon as it may be; return what was sent if it differs, else None."""
+        if not self._halves.reads_late:
+            return send(action)
+        if self.clock.wait_to_send(frame) and self._guard is not None:
+            self._guard.rest()
+        sent = send(action)
+        self.clock.note_send()
+        return sent
 
     def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:
         """Note that the frame's action is not the one that was to be sent."""
@@ -407,21 +433,25 @@ class EnvironmentLoop:
         """Begin or end a pause on this frame, if asked; after a pause all is as in the beginning of an episode."""
         paused = self._watch()
         if paused and episode.paused is None:
-            episode.paused = frame
-            episode.cut(self._following(observation, frame), frame, observation)
-            self.clock.close(frame - 1)
-            if self._chunks is not None:
-                self._chunks.clear()
-            if self._stacks is not None:
-                self._stacks.begin()
-            if self._release is not None:
-                self._release.begin_episode()
+            self._pause(episode, observation, frame, frame - 1)
         elif episode.paused is not None and not paused:
             if self._holding is not None:  # until the next action, where the pause has held it
                 self._holding.held = deepcopy(self._safe_action_of(episode, observation, frame))
             episode.pauses.append((episode.paused, frame))
             episode.paused, episode.last_action, episode.missed = None, None, 0
             self.clock.reopen()
+
+    def _pause(self, episode: _Episode, observation: Any, frame: int, after: int) -> None:
+        """Begin a pause on this frame; no action that started on frame `after` or before is applied."""
+        episode.paused = frame
+        episode.cut(self._following(observation, frame), frame, observation)
+        self.clock.close(after)
+        if self._chunks is not None:
+            self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
+        if self._release is not None:
+            self._release.begin_episode()
 
     def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
         """Return the environment's action on this frame: a decision's, a chunk's, or the default action."""

@@ -26,6 +26,7 @@ import gymnasium as gym
 
 from async_wrappers.checks import flag
 from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.schedule.spacing import Spacing
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 from async_wrappers.wrappers.api import OLDER, older_interface
 from async_wrappers.wrappers.copies import own_copy
@@ -212,7 +213,8 @@ class MachineEnv(gym.Env[Any, Any]):
     ``step`` sends the action, waits for the end of the frame and reads the machine. Frames end on the deadlines
     ``t_0 + k / fps``, where t_0 is when `reset` returned, so that errors do not add up. A step ends on the first of
     them after its action was sent: a trainer that was away for longer than a frame misses some (`missed_frames`), and
-    no frame is hurried afterwards.
+    no frame is hurried afterwards: an action that comes sooner than a frame after the last one, nearly, waits
+    (`async_wrappers.schedule.spacing`).
 
     ``info["sent"]`` is what was really sent, where that differs from the action.
 
@@ -279,6 +281,7 @@ class MachineEnv(gym.Env[Any, Any]):
         self._now, self._sleep = now, sleep
         self._given_fps = fps if fps is not None else getattr(machine, "fps", None)
         self._frames = FrameClock(self.fps) if self.waits else None
+        self._spacing = None if self._frames is None else Spacing(self._frames.fps)
         self._begin = self._frame = self.missed_frames = 0
 
     @property
@@ -289,6 +292,11 @@ class MachineEnv(gym.Env[Any, Any]):
             ValueError: The machine does not say.
         """
         return frame_rate(self) if self._given_fps is None else self._given_fps
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing was sent for more than a frame and a half, so that what moved has had to stop."""
+        return self._spacing is not None and self._spacing.is_at_rest(self._now())
 
     @property
     def phase_state(self) -> Any:
@@ -315,7 +323,7 @@ class MachineEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Outcome:
         """Send an action, wait for the frame's end, and read the machine."""
-        sent = self.halves.send(action)
+        sent = self.halves.send(action) if self._spacing is None else self._send(self._spacing, action)
         if self._frames is not None:
             self._pass_frame(self._frames)
         observation, reward, terminated, truncated, info = self.halves.observe()
@@ -330,8 +338,18 @@ class MachineEnv(gym.Env[Any, Any]):
         ends = frames.frame_in(self._now() - self._begin) + 1
         self.missed_frames += max(0, ends - self._frame - 1)
         self._frame = ends
-        deadline = self._begin + frames.begin(ends)
-        while (rest := deadline - self._now()) > 0:
+        self._wait_until(self._begin + frames.begin(ends))
+
+    def _send(self, spacing: Spacing, action: Any) -> Any:
+        """Send an action as soon as the machine may be sent to."""
+        self._wait_until(spacing.next_send)
+        began = self._now()
+        sent = self.halves.send(action)
+        spacing.sent(began, self._now())
+        return sent
+
+    def _wait_until(self, time: int) -> None:
+        while (rest := time - self._now()) > 0:
             self._sleep(rest / 1e9)
 
 

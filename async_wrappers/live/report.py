@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ class EpisodeTiming:
         number: Its number among the episodes of its kind of phase.
         won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
         began: When its first frame began, in nanoseconds on the run's time line; ignored when two are compared.
+        moved: Frames of a machine from which on the deadlines were later, and by how many nanoseconds in all.
     """
 
     score: float
@@ -40,6 +43,7 @@ class EpisodeTiming:
     number: int = 0
     began: int = field(default=0, compare=False)
     won: bool | None = None
+    moved: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class Measurements:
         late: Actions released after they were due.
         too_old: Actions that would have been applied, and were refused as older than ``max_age``.
         limited: Frames on which a limit changed the action.
+        skipped: Frames of a machine that passed while the loop was held up, and were not made up.
         released: How often the deadman was let go.
         unsent: The newest actions of a dry run.
         pauses: First frame of each pause and the frame after its last, by episode.
@@ -145,6 +150,7 @@ class Measurements:
     late: int = 0
     too_old: int = 0
     limited: int = 0
+    skipped: int = 0
     released: int = 0
     unsent: list[Any] = field(default_factory=list)
     pauses: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -236,6 +242,7 @@ class Measurements:
                 "too_old": self.too_old,
                 "limited": self.limited,
                 "missed_deadlines": self._missed_deadlines(),
+                "skipped": self.skipped,
             },
             lateness_ms=self._statistics(self.lateness, 1e6),
             drift_ms=self._drift_ms(),
@@ -299,7 +306,9 @@ class Measurements:
 
     def _at(self, episode: EpisodeTiming, frame: int) -> int:
         """Return when a frame of an episode began, on the run's time line."""
-        return episode.began + round(frame * 1e9 / self.fps) - self.begin
+        moves = bisect_right(episode.moved, frame, key=itemgetter(0))
+        moved = episode.moved[moves - 1][1] if moves else 0
+        return episode.began + round(frame * 1e9 / self.fps) + moved - self.begin
 
     def _intervals(self) -> Iterator[int]:
         """Yield the frames between two applied actions of an episode, unless a pause lies between them."""
@@ -349,7 +358,7 @@ class TimingReport:
         frames: Counts: total, fresh (with an action of the agent's), default, paused (the rest of total),
             dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
             refused as older than ``max_age``), limited (frames on which `Limits` changed the action), missed_deadlines
-            (frames that began more than half a frame late).
+            (frames that began more than half a frame late), skipped (frames of a machine that were not made up).
         lateness_ms: By how much frames began after their deadline.
         drift_ms: Lateness of the last frame less that of the first.
         fps: Frames per second that were reached.
@@ -557,7 +566,8 @@ class TimingReport:
             yield "ratios", ", ".join(f"{name} {mean:.3f}" for name, mean in self.off_policy.items())
         yield "interval", f"{_line(self.interval_ms)} ms"
         missed, lateness = self.frames["missed_deadlines"], f"lateness p99 {self.lateness_ms['p99']:.3f} ms"
-        yield "deadlines", f"{missed} missed, {lateness}, drift {self.drift_ms:.3f} ms"
+        skipped = f" and {self.frames['skipped']} frames skipped" if self.frames.get("skipped") else ""
+        yield "deadlines", f"{missed} missed{skipped}, {lateness}, drift {self.drift_ms:.3f} ms"
         if self.realtime is not None:
             yield "realtime", self._scheduled(self.realtime)
         w = self.workers

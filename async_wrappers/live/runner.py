@@ -359,6 +359,7 @@ class AsyncRunner:
 
         nothing: Any = None
         clock: Any = no_clock
+        clock.simulated = self._is_virtual
         EnvironmentLoop(env, nothing, self._spec.config, warns=lambda sentence: None, clock=clock)
 
     def refuse_realtime(self) -> None:

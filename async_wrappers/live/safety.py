@@ -13,23 +13,33 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import reprlib
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from async_wrappers.live.machine import Halves, MachineEnv, Outcome
 from async_wrappers.live.run_spec import LoopConfig
+from async_wrappers.schedule.spacing import fastest
 from async_wrappers.wrappers.copies import own_copy
 from async_wrappers.wrappers.limits import Limiter
 
 __all__ = ["Deadman", "Guard", "check_deadman", "deadman_of", "guard_of"]
 
 _KEPT = 100_000  # newest actions of a dry run
+_MOMENT = 1_000_000_000  # nanoseconds that a run waits for a deadman before it says so
+_SHORT = reprlib.Repr()
+_SHORT.maxother = 100  # characters
+_LATER = inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction
 
 
 class Guard:
@@ -64,6 +74,11 @@ class Guard:
         if self._limiter is not None:
             self._limiter.begin()
 
+    def rest(self) -> None:
+        """Note that what moved has come to rest, since nothing was sent for a while."""
+        if self._limiter is not None:
+            self._limiter.rest()
+
     def send(self, action: Any) -> Any:
         """Send what may be sent of an action; return what was sent if it differs, else None."""
         changed = False
@@ -93,8 +108,17 @@ class Guard:
         self._halves.abandon()
 
 
-def guard_of(config: LoopConfig, env: gym.Env[Any, Any], halves: Halves, warns: Callable[[str], None]) -> Guard | None:
+def guard_of(
+    config: LoopConfig,
+    env: gym.Env[Any, Any],
+    halves: Halves,
+    warns: Callable[[str], None],
+    is_simulated: bool = False,
+) -> Guard | None:
     """Return the guard that the settings ask for; None if they ask for none.
+
+    A machine's limits per second hold on the wall, also where it is sent to a little sooner than a frame after the
+    last time.
 
     Raises:
         ValueError: The limits do not fit the actions, or a dry run of an environment, which has to be stepped.
@@ -103,7 +127,8 @@ def guard_of(config: LoopConfig, env: gym.Env[Any, Any], halves: Halves, warns: 
         raise ValueError(f"dry_run=True needs a make_env that makes a Machine, as an environment is stepped, got {env}")
     if config.limits is None and not config.dry_run:
         return None
-    limiter = None if config.limits is None else Limiter(config.limits, env, config.fps, warns)
+    fps = fastest(config.fps) if halves.reads_late and not is_simulated else config.fps
+    limiter = None if config.limits is None else Limiter(config.limits, env, fps, warns)
     return Guard(halves, limiter, config.dry_run)
 
 
@@ -111,10 +136,11 @@ class Deadman:
     """A switch that has to be held: a function, or a file that somebody touches again and again.
 
     Args:
-        source: A function that returns whether it is held, which must be quick; or the file's path.
+        source: A function that returns whether it is held (only True holds), which must be quick; or the file's path.
         timeout: Of a file: nanoseconds since it was touched after which it counts as let go.
         now: The time, in nanoseconds.
-        warns: Called once with a sentence, where the function raises, or the file was never there.
+        warns: Called once with a sentence, where the function raises or returns neither True nor False, or the file was
+            never there; and once where a run waits for it (`remind`).
 
     Attributes:
         released: How often it was found let go while it counted as held.
@@ -126,6 +152,8 @@ class Deadman:
         """See the class."""
         self._source, self._timeout, self._now, self._warns = source, timeout, now, warns
         self._is_path, self._warned = not callable(source), False
+        self._waits: int | None = None  # since when a run waits for it
+        self._reminded = False
         self._touched: int | None = None  # when the file says that it was touched last
         self._touch = -timeout - 1  # when that was at the earliest, on our clock
         self._looked = 0  # when the file was looked at last, on our clock
@@ -135,10 +163,30 @@ class Deadman:
         if self._is_path:
             return self._is_touched()
         try:
-            return bool(self._source())
+            answer = self._source()
         except Exception as error:
             self._warn(f"deadman raised {type(error).__name__}: {error}")
             return False
+        if isinstance(answer, bool | np.bool_):  # truth has to be said: a method, a coroutine and NaN are true as well
+            return bool(answer)
+        if inspect.iscoroutine(answer):
+            answer.close()  # else Python warns that nobody awaits it
+        self._warn(f"deadman must return True or False, got {' '.join(_SHORT.repr(answer).split())}")
+        return False
+
+    def remind(self, waits: bool) -> None:
+        """Note whether a run waits for it; say once, after a moment, that it does, and what to do."""
+        if not waits:
+            self._waits = None
+            return
+        now = self._now()
+        self._waits = now if self._waits is None else self._waits
+        if not self._reminded and now - self._waits > _MOMENT:
+            self._reminded = True
+            self._warns(
+                "the run waits before an episode, paused by its deadman, which was not held: hold it, then call "
+                "resume() of the runner, from another thread or a signal's handler"
+            )
 
     def _warn(self, what: str) -> None:
         """Say once why it counts as let go."""
@@ -151,9 +199,9 @@ class Deadman:
         self._looked = now
         try:
             touched = os.stat(self._source).st_mtime_ns
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if self._touched is None:  # else somebody deleted it
-                self._warn(f"deadman={str(self._source)!r} cannot be read ({error.strerror})")
+                self._warn(f"deadman={str(self._source)!r} cannot be read ({getattr(error, 'strerror', error)})")
             return False
         if touched != self._touched:
             # The file says how old its touch is, by a clock that may be set, and jump. But the touch came after the
@@ -176,6 +224,34 @@ def deadman_of(config: LoopConfig, now: Callable[[], int], warns: Callable[[str]
 
 def check_deadman(name: str, value: Any) -> Any:
     """Return a deadman's source, or raise a ValueError that names the argument."""
+    wanted = "a function that returns whether it is held, or a path"
     if not (callable(value) or isinstance(value, str | Path)) or value == "":
-        raise ValueError(f"{name} must be a function that returns whether it is held, or a path, got {value!r}")
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    if callable(value):
+        _refuse_function(name, value)
+        return value
+    try:
+        kind = os.stat(value).st_mode
+    except FileNotFoundError:
+        return value  # somebody may make it yet
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name} must be {wanted} that can be read, got {str(value)!r} ({error})") from None
+    if stat.S_ISDIR(kind):
+        raise ValueError(f"{name} must be {wanted} of a file, which somebody touches, got a directory, {str(value)!r}")
     return value
+
+
+def _refuse_function(name: str, function: Any) -> None:
+    """Refuse what can be seen not to return whether the switch is held when it is called without arguments."""
+    inner = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    for each in (inner, getattr(inner, "__call__", None)):  # noqa: B004  # the method itself
+        if any(is_kind(each) for is_kind in _LATER):
+            raise ValueError(f"{name} must be a function that returns True or False at once, got {function!r}")
+    try:
+        inspect.signature(function).bind()
+    except ValueError:  # some of C have no signature
+        return
+    except TypeError as error:
+        raise ValueError(f"{name} must be a function without arguments, got {function!r}: {error}") from None

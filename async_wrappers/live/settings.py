@@ -337,8 +337,9 @@ class RunnerSettings(Settings):
     deadman: Callable[[], bool] | str | Path | None = setting(
         None,
         "A switch that has to be held: a function without arguments, called in the loop's process as each frame "
-        "begins, that tells whether it is; or the path of a file that somebody touches again and again. As it is let "
-        "go the run is paused, from that frame on, and goes on by `resume` alone, once it is held again.",
+        "begins, that returns whether it is (only True holds); or the path of a file that somebody touches again and "
+        "again. As it is let go the run is paused, from that frame on, and goes on by `resume` alone, once it is held "
+        "again.",
         check_deadman,
     )
     deadman_timeout: float | None = setting(

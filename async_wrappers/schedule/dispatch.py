@@ -80,6 +80,7 @@ owns no clock, never sleeps, and does no input or output. All times are whole na
 #               release applies the action and frees no worker
 #   _applied    start of the newest action applied, -1 before the first
 #   _offers     starts left on the present frame, None for any number
+#   _skips      (frame, n): before this frame the world went on for n frames that nobody played
 #
 # Inferences whose end will be reported are in none of these books: the live loop keeps them, with their observations.
 # A book is a heap or a hash table, so that an event with 10,000 workers costs little more than one with ten.
@@ -171,6 +172,7 @@ class Dispatcher:
         self._due: list[tuple[int, int, int, int, int]] = []
         self._ownerless: set[tuple[int, int]] = set()
         self._read: dict[int, int] = {}
+        self._skips: list[tuple[int, int]] = []
         self._stagger.begin()
         for worker in free:
             self.free(worker, 0)
@@ -183,6 +185,12 @@ class Dispatcher:
         twin._events, twin._idle, twin._due = self._events.copy(), self._idle.copy(), self._due.copy()
         twin._ownerless, twin._read = self._ownerless.copy(), self._read.copy()
         return twin
+
+    def skip(self, frame: int, frames: int) -> None:
+        """Note that the world went on for so many frames more before a frame began, for the age of actions."""
+        if self._max_age is not None:
+            oldest = frame - self._max_age
+            self._skips = [each for each in self._skips if each[0] > oldest] + [(frame, frames)]
 
     def frame(self, frame: int) -> None:
         """Begin a frame: its observation is there."""
@@ -280,8 +288,12 @@ class Dispatcher:
         """Return the time of the next event that needs no report, None if there is none."""
         return self._events[0][0] if self._events else None
 
-    def choose(self) -> Due | None:
-        """Return which action the present frame receives, None for the default action; call `starts` before."""
+    def choose(self, held_up: int = 0) -> Due | None:
+        """Return which action the present frame receives, None for the default action; call `starts` before.
+
+        Args:
+            held_up: Frames that have passed since the frame began, for the age of the action.
+        """
         best: tuple[int, int, int, int] | None = None
         while self._due and self._due[0][0] <= self._frame:
             _, start, released, worker, ended = heappop(self._due)
@@ -291,7 +303,7 @@ class Dispatcher:
                 best = candidate
         if best is None:
             return None
-        if self._max_age is not None and self._frame + best[0] > self._max_age:
+        if self._is_too_old(-best[0], self._frame + held_up):
             self.too_old += 1
             self._stagger.lost(-best[0])
             return None
@@ -314,7 +326,7 @@ class Dispatcher:
         coming: list[tuple[int, int, int]] = []
         newest = self._applied
         for due, start, worker in sorted(waiting + held, key=lambda each: (each[0], -each[1])):
-            if self._max_age is not None and due - start > self._max_age:
+            if self._is_too_old(start, due):
                 continue
             if start > newest:  # else a newer one comes on the same frame or before
                 newest = start
@@ -327,10 +339,10 @@ class Dispatcher:
         Args:
             running: Starts of the inferences that go on; which of them ends first is not known, so the oldest counts.
         """
-        newest, oldest, following = self._applied, self._max_age, self._frame + 1
+        newest, following = self._applied, self._frame + 1
 
         def may_be_applied(start: int, frame: int = following) -> bool:
-            return start > newest and (oldest is None or frame - start <= oldest)
+            return start > newest and not self._is_too_old(start, frame)
 
         finished = [(due, start) for due, start, *_ in self._due if may_be_applied(start, max(due, following))]
         held = [start for _, kind, _, start, _ in self._events if kind == _RELEASE and may_be_applied(start)]
@@ -391,6 +403,12 @@ class Dispatcher:
             frames.append(self._due[0][0])
         opens = self._stagger.opens(frame) if self._idle and not self._closed else None
         return max(frame, min(frames if opens is None else [*frames, opens], default=frame))
+
+    def _is_too_old(self, start: int, frame: int) -> bool:
+        """Return whether what a decision read on frame `start` is older than `max_age` on this frame."""
+        if self._max_age is None:
+            return False
+        return frame - start + sum(frames for at, frames in self._skips if start < at) > self._max_age
 
     def _advance(self, now: int) -> None:
         """Process all events due by `now`."""

@@ -4,8 +4,8 @@
 # ========================
 #
 # With a_k what is sent on frame k, v_k = a_k - a_k-1 its change, r and j the largest |v_k| and |v_k - v_k-1|: of all
-# a_k that are allowed the one nearest to the action asked for is sent, provided that it can still be stopped before the
-# bounds. From a change v > 0 the changes v - j, v - 2 j, ... come to rest after another
+# a_k that are allowed the one nearest to the action asked for is sent from which the way still comes to rest there, and
+# so before the bounds. From a change v > 0 the changes v - j, v - 2 j, ... come to rest after another
 #
 #     D(v) = sum_i max(0, v - i j) = n v - j n (n + 1) / 2,   n = floor(v / j)
 #
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import number
 from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.schedule.spacing import fastest
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
 
@@ -51,8 +52,11 @@ class Limits:
     """What a machine may be sent, in each dimension of a Box; None is no limit.
 
     Whatever is asked for, what is sent lies within `low` and `high`, changes by no more than `rate`, and its rate of
-    change by no more than `jerk`; it is as near to what was asked for as these let it be. An episode begins at the
-    no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
+    change by no more than `jerk`; it comes to rest where it was asked to as soon as these let it. An episode begins at
+    the no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
+
+    A second is `fps` frames. Of a machine on a real clock it is the wall's, whatever holds the loop up
+    (`async_wrappers.schedule.spacing`).
 
     Example:
         >>> from async_wrappers import Limits
@@ -169,7 +173,12 @@ class Limiter:
         """Begin an episode: the machine is at rest."""
         if self._machine is not None and self._machine.held is not None:
             self._rest = self._place(np.asarray(self._machine.held, np.float64))
-        self._sent, self._change = self._rest, np.zeros_like(self._rest)
+        self._sent = self._rest
+        self.rest()
+
+    def rest(self) -> None:
+        """Begin anew where the machine is, at rest: nothing was sent for so long that what moved has had to stop."""
+        self._change = np.zeros_like(self._rest)
 
     def __call__(self, asked: Any) -> Limited:
         """Return what is sent on the next frame.
@@ -220,10 +229,10 @@ class Limiter:
             new = np.copysign(_quickest(np.abs(new), planned), new)
             new = new.clip(self._change - jerk, self._change + jerk)
         new = new.clip(-rate, rate)
-        aimed = before + new
+        aimed: Array = np.asarray(before + new)  # of the shape (), a sum is no array
         # Not before + way, which rounding may make a neighbour of what was asked for.
         np.copyto(aimed, wanted, where=new == way)
-        return self._rounded(aimed.clip(self._low, self._high), before)
+        return self._rounded(np.asarray(aimed.clip(self._low, self._high)), before)
 
     def _now(self) -> tuple[Array, Array, Array]:
         """Return rate and jerk on this frame, less what rounding can add, and the jerk that the way to rest has."""
@@ -285,7 +294,7 @@ class Limiter:
             if (each < least).any():
                 raise ValueError(
                     f"{name} must be >= {float(least.max()):.2g} per frame, which {dtype} can tell apart, got "
-                    f"{getattr(limits, name)!r} {limits.unit} at fps={fps!r}"
+                    f"{getattr(limits, name)!r} {limits.unit} at {float(FrameClock(fps).fps):g} frames per second"
                 )
 
 
@@ -335,7 +344,11 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
             raise ValueError(f"limits must be Limits(...), got {limits!r}")
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(limits=limits, fps=fps))
         gym.Wrapper.__init__(self, env)
-        self._limiter = Limiter(limits, env, frame_rate(env) if fps is None else fps)
+        fps = frame_rate(env) if fps is None else fps
+        # A simulator's second is so many frames, however long they take. A machine's is the wall's.
+        machine: Any = env.unwrapped
+        self._machine = machine if getattr(machine, "waits", False) and hasattr(machine, "is_at_rest") else None
+        self._limiter = Limiter(limits, env, fps if self._machine is None else fastest(fps))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; it is at rest."""
@@ -345,6 +358,8 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Limit the action, and take a step."""
+        if self._machine is not None and self._machine.is_at_rest:
+            self._limiter.rest()
         sent, changed = self._limiter(action)
         observation, reward, terminated, truncated, info = self.env.step(sent)
         told = {**info, "limited": changed}

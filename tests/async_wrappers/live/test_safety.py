@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -227,6 +228,102 @@ def test_a_deadman_that_raises_counts_as_let_go_and_says_so_once() -> None:
     assert len([each for each in warned if "deadman" in str(each.message)]) == 1
 
 
+async def _later() -> bool:
+    return True
+
+
+class _Later:
+    async def __call__(self) -> bool:
+        return True
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(None, 1, 1.0, np.nan, "False", "True", [True], np.ones(1), np.array(True), threading.Event().is_set),
+        *(object(), lambda: True, int, np.float64(1), {"held": True}, b"1", 1j, np.array([]), NotImplemented, ...),
+        _later,  # called by the function, so that it answers a coroutine
+    ],
+)
+def test_only_true_holds_a_deadman_and_anything_else_says_so_once(answer: Any) -> None:
+    warned: list[str] = []
+    deadman = Deadman(lambda: answer() if answer is _later else answer, 0, lambda: 0, warned.append)
+    assert not deadman.held() and not deadman.held()
+    gc.collect()  # of a coroutine that nobody awaited, Python would warn
+    assert len(warned) == 1
+    assert warned[0].startswith("deadman must return True or False, got ")
+    assert warned[0].endswith("; it counts as let go")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("answer", "held"), [(True, True), (np.True_, True), (False, False), (np.False_, False)])
+def test_true_and_false_of_python_and_numpy_are_taken_as_they_are(answer: Any, held: bool) -> None:
+    assert Deadman(lambda: answer, 0, lambda: 0, lambda sentence: pytest.fail(sentence)).held() is held
+
+
+def test_a_method_without_its_brackets_does_not_move_a_robot() -> None:
+    env, event = world(), threading.Event()
+    with pytest.warns(RuntimeWarning, match=r"^deadman must return True or False, got <bound method Event.is_set"):
+        report = run(env, deadman=lambda: event.is_set)
+    assert report.frames["paused"] == 20
+    assert not np.any(env.actions)
+
+
+def test_a_run_that_waits_for_a_deadman_says_so_and_goes_on_when_it_is_held_and_resumed() -> None:
+    machine, held, said = Turning(), [False], threading.Event()
+
+    def operate() -> None:
+        if said.wait(60):
+            held[0] = True
+            runner.resume()
+        else:
+            runner.stop()
+
+    class Noted(list[str]):
+        def write(self, message: Any, *_: Any, **__: Any) -> None:
+            self.append(str(message))
+            said.set()
+
+    runner = AsyncRunner(
+        lambda: machine,
+        lambda: lambda observation: FULL,
+        1,
+        50,
+        backend="thread",
+        latency=0.02,
+        deadman=lambda: held[0],
+    )
+    sentences = Noted()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.showwarning", sentences.write)
+        operator = threading.Thread(target=operate)
+        operator.start()
+        report = runner.run(frames=5)
+        operator.join()
+    assert report.frames == {**report.frames, "total": 5, "paused": 0}
+    assert len(sentences) == 1
+    assert sentences[0].startswith(
+        "the run waits before an episode, paused by its deadman, which was not held: hold it"
+    )
+
+
+def test_a_deadman_that_is_let_go_while_the_loop_is_held_up_lets_no_action_of_the_policys_pass() -> None:
+    machine, held = Turning(), [True]
+
+    def slow(observation: Any) -> Any:
+        if len(machine.speeds) == 5:
+            held[0] = False
+            time.sleep(0.3)
+        return FULL
+
+    runner = AsyncRunner(lambda: machine, lambda: slow, 0, 50, backend="thread", deadman=lambda: held[0])
+    report = runner.run(frames=12)
+    assert machine.speeds[:5] == [1.0] * 5
+    assert machine.speeds[5:] == [0.0] * 8
+    assert (report.released, report.frames["paused"]) == (1, 7)
+
+
 def test_a_file_has_to_be_touched_again_and_again(tmp_path: Path) -> None:
     path, clock, warned = tmp_path / "held", [0], list[str]()
     deadman = Deadman(path, 200 * MS, lambda: clock[0], warned.append)
@@ -314,6 +411,22 @@ def test_between_two_episodes_nothing_is_reset_before_a_deadman_is_held_and_the_
     [
         ({"deadman": 3}, r"^deadman must be a function that returns whether it is held, or a path, got 3$"),
         ({"deadman": ""}, r"^deadman must be a function that .*, got ''$"),
+        ({"deadman": "\0bad"}, r"^deadman must be a function .* or a path that can be read, got '\\x00bad' \(embedded"),
+        ({"deadman": "\ud800"}, r"^deadman must be a function .* or a path that can be read, got '\\ud800' \("),
+        ({"deadman": "x" * 5000}, r"^deadman must be a function .* or a path that can be read, got 'x*' \(.*too long"),
+        ({"deadman": "."}, r"^deadman must be .* of a file, which somebody touches, got a directory, '\.'$"),
+        ({"deadman": Path()}, r"^deadman must be .* of a file, which somebody touches, got a directory, '\.'$"),
+        ({"deadman": b"x"}, r"^deadman must be a function that returns whether it is held, or a path, got b'x'$"),
+        ({"deadman": _later}, r"^deadman must be a function that returns True or False at once, got <function _later"),
+        (
+            {"deadman": partial(_later)},
+            r"^deadman must be a function that returns True or False at once, got functools",
+        ),
+        ({"deadman": _Later()}, r"^deadman must be a function that returns True or False at once, got <.*_Later"),
+        (
+            {"deadman": lambda status: True},
+            r"^deadman must be a function without arguments, got .*: missing .*'status'$",
+        ),
         (
             {"deadman": bool, "deadman_timeout": 50},
             r"^deadman_timeout=50.0 needs a path as deadman, got <class",

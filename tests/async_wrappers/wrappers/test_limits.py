@@ -81,6 +81,17 @@ def test_what_is_asked_for_is_sent_to_its_last_bit_where_it_may_be(limits: Limit
         assert (action.tobytes(), changed) == (asked.astype(dtype).tobytes(), False)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_action_of_no_dimension_is_limited_as_one_of_one(dtype: Any) -> None:
+    limits = Limits(low=-0.9, rate=0.2, jerk=0.05, unit=PER_FRAME, soft_start=0.1)
+    single, joint = limiter(limits, Box(-1, 1, (), dtype)), limiter(limits, Box(-1, 1, (1,), dtype))
+    for asked in (1.0, 1.0, 0.3, -1.0, np.inf, -np.inf, 0.0) * 4:
+        action, changed = single(np.asarray(asked, dtype))
+        expected = joint(np.array([asked], dtype))
+        assert isinstance(action, np.ndarray) and (action.shape, action.dtype) == ((), dtype)
+        assert (action.tobytes(), changed) == (expected.action.tobytes(), expected.changed)
+
+
 @pytest.mark.filterwarnings("error")
 def test_an_infinite_action_of_a_box_without_bounds_is_followed_by_any_other() -> None:
     limit = limiter(Limits(rate=[0.1, np.inf], unit=PER_FRAME), Box(np.float32([-1, -np.inf]), np.float32([1, np.inf])))

@@ -376,7 +376,7 @@ SCHEMA = {
     "learner_step_ms": None,
     "frames": {
         *("total", "fresh", "default", "paused"),
-        *("dropped_actions", "late_actions", "too_old", "limited", "missed_deadlines"),
+        *("dropped_actions", "late_actions", "too_old", "limited", "missed_deadlines", "skipped"),
     },
     "lateness_ms": DISTRIBUTION,
     "drift_ms": float,
@@ -453,6 +453,7 @@ def test_the_numbers_of_a_report_by_hand() -> None:
         "too_old": 0,
         "limited": 0,
         "missed_deadlines": 0,
+        "skipped": 0,
     }
     assert report.latency_ms == dict.fromkeys(DISTRIBUTION, 50.0) | {"std": 0.0}
     assert report.delay_frames == dict.fromkeys(DISTRIBUTION, 4.0) | {"std": 0.0}

@@ -1,0 +1,372 @@
+"""Nothing stated per second, or in frames, is exceeded on the wall clock, whatever holds a machine's loop up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, cycle, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, MachineEnv, RampDown
+from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.report import Measurements
+from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
+from async_wrappers.schedule.spacing import NEARLY
+from async_wrappers.schedule.stagger import make_stagger
+from async_wrappers.testing.played import MS
+from tests.worlds.fake_transport import FakeTransport
+from tests.worlds.recording_env import RecordingEnv
+
+FPS = 50
+FRAME = 20 * MS
+SPACE = Box(-1.0, 1.0, (1,), np.float64)
+GAP = float(NEARLY) / FPS  # seconds
+SETTINGS = settings(
+    max_examples=30,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+# Nanoseconds: mostly nothing or jitter, now and then a part of a frame, a frame, or seconds.
+STALLS = st.lists(
+    st.sampled_from([0, 0, 0, 50_000]) | st.integers(0, 25 * MS) | st.sampled_from([FRAME, 70 * MS, 3_000 * MS]),
+    min_size=1,
+    max_size=40,
+)
+QUIET = [0]
+
+
+class Oversleeping(FakeTransport):
+    """Its waits end late."""
+
+    late: Iterator[int] = cycle(QUIET)
+
+    def now(self) -> int:
+        self.time += 1_000  # who looks again and again sees time pass
+        return self.time
+
+    def collect(self, until: int) -> Any:
+        waits = until > self.time
+        events = super().collect(until)
+        if waits and not events:
+            self.time += next(self.late)
+        return events
+
+
+class Stalling:
+    """A machine whose methods take the times of lists, on the clock of a transport.
+
+    Attributes:
+        began: Of each episode, when `send` was called, and the action.
+        ended: The same, when it returned.
+    """
+
+    observation_space, action_space = RecordingEnv().observation_space, SPACE
+
+    def __init__(self, stalls: dict[str, list[int]], length: Any = None) -> None:
+        self._env = RecordingEnv(length, action_space=SPACE)
+        self._stalls = {name: cycle(stalls.get(name, QUIET)) for name in ("reset", "observe")}
+        self._stalls["send"] = chain(
+            QUIET, cycle(stalls.get("send", QUIET))
+        )  # a send's usual time is known from then on
+        self.transport: FakeTransport | None = None
+        self.began: list[list[tuple[int, float]]] = []
+        self.ended: list[list[tuple[int, float]]] = []
+
+    def _stall(self, name: str) -> int:
+        assert self.transport is not None
+        self.transport.time += next(self._stalls[name])
+        return self.transport.time
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._stall("reset")
+        self.began.append([])
+        self.ended.append([])
+        return self._env.reset(seed=seed, options=options)
+
+    def send(self, action: Any) -> None:
+        assert self.transport is not None
+        self._action = action
+        self.began[-1].append((self.transport.time, float(action[0])))
+        self.ended[-1].append((self._stall("send"), float(action[0])))
+
+    def observe(self) -> Any:
+        self._stall("observe")
+        return self._env.step(self._action)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def play(
+    stalls: dict[str, list[int]],
+    act: Any,
+    frames: int = 50,
+    length: Any = None,
+    on_frame: Any = None,
+    answers: int | None = None,
+    **terms: Any,
+) -> tuple[Stalling, Measurements]:
+    """Play a machine at 50 frames a second, whose loop is held up.
+
+    An inference takes 1.5 frames; after so many `answers` it never ends.
+    """
+    machine = Stalling(stalls, length)
+    latencies = [30 * MS] if answers is None else [30 * MS] * answers + [10**18] * 100
+    transport = Oversleeping(act, latencies, [0, 0])
+    transport.late = cycle(stalls.get("sleep", QUIET))
+    machine.transport = transport
+    config = LoopConfig(2, FPS, make_stagger("none"), calibration_time=0.0, **{"default_action": "noop", **terms})
+    loop = EnvironmentLoop(machine, transport, config, now=transport.now)
+    return machine, loop.play(PhaseSpec(frames=frames, on_frame=on_frame))
+
+
+def full(observation: Any, decision: Any) -> Any:
+    """Ask for one end."""
+    return np.array([1.0])
+
+
+def wavering(observation: Any, decision: Any) -> Any:
+    """Ask for one end, then for the other one."""
+    return np.array([1.0 if decision.start // 7 % 2 == 0 else -1.0])
+
+
+def all_sends(machine: Stalling) -> Iterator[list[tuple[int, float]]]:
+    """Yield each episode's sends: they reach the motor somewhere between the call of `send` and its return."""
+    yield from machine.began
+    yield from machine.ended
+
+
+def seconds(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return (after[0] - before[0]) / 1e9
+
+
+HELD_UP = st.fixed_dictionaries({}, optional=dict.fromkeys(("reset", "send", "observe", "sleep"), STALLS))
+
+
+@SETTINGS
+@given(stalls=HELD_UP, length=st.sampled_from([None, [7, 20, 11, 30]]))
+def test_two_sends_are_never_closer_than_nearly_a_frame(stalls: dict[str, list[int]], length: Any) -> None:
+    machine, record = play(stalls, wavering, length=length)
+    assert sum(episode.frames for episode in record.episodes) == 50
+    for sends in (
+        [each for episode in machine.began for each in episode],
+        [each for episode in machine.ended for each in episode],
+    ):
+        least = min(FRAME, *(after - before for (before, _), (after, _) in pairwise(sends)))
+        assert least >= NEARLY * FRAME
+
+
+@SETTINGS
+@given(
+    stalls=HELD_UP,
+    rate=st.sampled_from([0.5, 1.0, 8.0, None]),
+    jerk=st.sampled_from([4.0, 60.0, None]),
+    soft=st.sampled_from([0.0, 0.4]),
+)
+def test_rate_jerk_and_soft_start_hold_on_the_wall(
+    stalls: dict[str, list[int]], rate: float | None, jerk: float | None, soft: float
+) -> None:
+    soft = soft if rate or jerk else 0.0
+    machine, _ = play(stalls, wavering, limits=Limits(rate=rate, jerk=jerk, soft_start=soft))
+    for sends in all_sends(machine):
+        first, change = sends[0][0], sends[0][1]
+        for before, after in pairwise(sends):
+            passed, last, change = seconds(before, after), change, after[1] - before[1]
+            share = 1.0 if not soft else min(1.0, 0.1 + 0.9 * (after[0] - first) / 1e9 / soft)
+            frame = min(passed, 1 / FPS)
+            if rate:
+                assert abs(change) <= share * rate * frame
+            if jerk and sends is machine.began[0]:
+                # What was not told anything for longer than a frame and a half has stopped.
+                still = passed > 1.5 / FPS + 1e-9
+                assert abs(change - (0 if still else last)) <= share * jerk * frame * GAP
+
+
+@SETTINGS
+@given(stalls=HELD_UP)
+def test_a_ramp_takes_its_time(stalls: dict[str, list[int]]) -> None:
+    machine, _ = play(stalls, full, 30, answers=3, default_action=RampDown(10, hold=2))
+    for sends in all_sends(machine):
+        downwards = [(before, after) for before, after in pairwise(sends) if after[1] < before[1]]
+        assert len(downwards) == 10
+        for before, after in downwards:
+            assert before[1] - after[1] <= min(seconds(before, after) / GAP, 1) / 10 + 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:workers 1 have not inferred")
+@SETTINGS
+@given(stalls=HELD_UP)
+def test_the_entries_of_a_chunk_are_neither_hurried_nor_left_out(stalls: dict[str, list[int]]) -> None:
+    def act(observation: Any, decision: Any) -> Any:
+        return np.linspace(0, 1, 61)[:, None]
+
+    machine, record = play(stalls, act, answers=1, default_action=np.zeros(1), chunk=Chunk(61))
+    begin = record.effects[0][0][1]
+    assert [action for _, action in machine.began[0][begin:50]] == pytest.approx(np.linspace(0, 1, 61)[begin:50])
+
+
+@given(jitter=st.lists(st.integers(0, 300_000), min_size=1, max_size=50))
+@SETTINGS
+def test_jitter_moves_no_deadline(jitter: list[int]) -> None:
+    machine, record = play({"sleep": jitter, "observe": jitter[::-1]}, wavering, frames=100)
+    assert record.skipped == 0
+    for frame, (sent, _) in enumerate(machine.began[0]):
+        assert 0 <= sent - record.begin - frame * FRAME <= 2 * MS
+
+
+def test_missed_frames_are_skipped_and_reported() -> None:
+    stalls = {"observe": [0] * 9 + [3_005 * MS] + [0] * 1000}
+    machine, record = play(stalls, wavering, frames=20)
+    times = [(time - record.begin) / MS for time, _ in machine.began[0]]
+    assert times[:10] == pytest.approx([20.0 * frame for frame in range(10)], abs=0.1)
+    assert times[10:] == pytest.approx([3_205 + 20 * frame - 0.3 * (frame > 0) for frame in range(11)], abs=0.2)
+    report = record.report()
+    assert report.frames["skipped"] == 150
+    assert report.frames["missed_deadlines"] == 1
+    assert report.fps == pytest.approx(20 / 3.4, rel=0.01)
+    assert "1 missed and 150 frames skipped" in str(report)
+    late = [span for span in report.spans if span.effect is not None and span.effect > 11]
+    assert all(span.applied is not None and span.applied / MS >= 3_200 for span in late)
+
+
+def test_a_small_delay_is_worked_off_and_moves_no_deadline() -> None:
+    machine, record = play({"observe": [0] * 9 + [8 * MS] + [0] * 1000}, wavering, frames=40)
+    times = [(time - record.begin) / MS - 20 * frame for frame, (time, _) in enumerate(machine.began[0])]
+    assert times[:10] == pytest.approx([0] * 10, abs=0.1)
+    assert times[10:40] == pytest.approx([max(0.0, 8 - 0.3 * frame) for frame in range(30)], abs=0.2)
+    assert record.skipped == 0
+
+
+def test_what_was_seen_before_a_stall_is_too_old_after_it() -> None:
+    stalls = {"observe": [0] * 9 + [3_000 * MS] + [0] * 1000}
+    _, record = play(stalls, wavering, 20, max_age=140)
+    _, kept = play(stalls, wavering, 20, max_age=160)
+    assert (record.too_old > 0, kept.too_old) == (True, 0)
+    assert any(start < 10 < effect for start, effect in kept.effects[0])
+    assert not any(start < 10 < effect for start, effect in record.effects[0])
+
+
+# A trainer that takes turns.
+
+
+@SETTINGS
+@given(thinks=STALLS, rate=st.sampled_from([0.5, 8.0, None]), jerk=st.sampled_from([4.0, None]))
+def test_a_trainer_that_stays_away_hurries_nothing_either(
+    thinks: list[int], rate: float | None, jerk: float | None
+) -> None:
+    transport = FakeTransport(wavering, [0], [0])
+
+    def sleep(seconds: float) -> None:
+        transport.time += round(seconds * 1e9)
+
+    machine = Stalling({"observe": [1 * MS, 4 * MS]})
+    machine.transport = transport
+    env = LimitAction(MachineEnv(machine, FPS, now=transport.now, sleep=sleep), Limits(rate=rate, jerk=jerk), FPS)
+    env.reset(seed=0)
+    for frame in range(50):
+        transport.time += thinks[frame % len(thinks)]
+        env.step(np.array([1.0 if frame // 7 % 2 == 0 else -1.0]))
+    change = machine.began[0][0][1]
+    for before, after in pairwise(machine.began[0]):
+        passed, last, change = seconds(before, after), change, after[1] - before[1]
+        assert passed >= GAP
+        if rate:
+            assert abs(change) <= rate * min(passed, 1 / FPS)
+        if jerk:
+            assert abs(change - (0 if passed > 1.5 / FPS + 1e-9 else last)) <= jerk * GAP**2
+
+
+def test_a_machine_on_simulated_time_has_its_limits_by_frames() -> None:
+    machine = Stalling({})
+    machine.transport = FakeTransport(wavering, [0], [0])
+    env = LimitAction(MachineEnv(machine, FPS, waits=False), Limits(rate=1.0), FPS)
+    env.reset(seed=0)
+    env.step(np.array([1.0]))
+    assert machine.began[0][0][1] == pytest.approx(0.02, rel=1e-12)
+
+
+# On a real clock.
+
+
+class Logging:
+    """A machine that writes down when it was told what; its 20th reading takes 0.4 s."""
+
+    observation_space, action_space = Box(-1.0, 1.0, (1,)), SPACE
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+        self._reads = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def send(self, action: Any) -> None:
+        print(time.monotonic_ns(), float(action[0]), file=self._file)
+
+    def observe(self) -> Any:
+        self._reads += 1
+        if self._reads == 20:
+            time.sleep(0.4)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def to_and_fro(observation: Any) -> Any:
+    return np.array([1.0 if int(time.monotonic() * 2) % 2 else -1.0])
+
+
+@pytest.mark.filterwarnings("ignore:workers=")
+def test_limits_hold_where_the_kernel_stops_the_loop_and_where_a_reading_is_slow(tmp_path: Path) -> None:
+    path = tmp_path / "sends"
+    path.touch()
+    runner = AsyncRunner(
+        partial(Logging, path),
+        lambda: to_and_fro,
+        1,
+        FPS,
+        latency=0.02,
+        default_action="repeat",
+        limits=Limits(rate=1.0, jerk=20.0),
+    )
+    stopped = []
+
+    def operate() -> None:
+        for lines in (40, 60):
+            while len(path.read_text().splitlines()) < lines:
+                time.sleep(0.01)
+            pid = runner.pids["the environment"]
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                time.sleep(0.6)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            stopped.append(lines)
+
+    operator = threading.Thread(target=operate, daemon=True)
+    with runner:
+        runner.start()
+        operator.start()
+        report = runner.run(frames=90)
+    operator.join(60)
+    assert stopped == [40, 60]
+    sends = [(int(when), float(action)) for when, action in map(str.split, path.read_text().splitlines())]
+    assert len(sends) == 91
+    assert sum(seconds(*pair) > 0.35 for pair in pairwise(sends)) == 3
+    for before, after in pairwise(sends):
+        assert abs(after[1] - before[1]) <= 1.0 * min(seconds(before, after), 1 / FPS)
+    assert report.frames["skipped"] >= (0.4 + 0.6 + 0.6) * FPS - 6
+    assert max(action for _, action in sends) - min(action for _, action in sends) > 0.1  # it did move
