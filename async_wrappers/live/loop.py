@@ -90,6 +90,7 @@ from async_wrappers.live.workers import Action, Features, Inference, Refusal
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
+from async_wrappers.wrappers.limits import foreseen, limiters_of
 
 __all__ = ["EnvironmentLoop", "episode_seed"]
 
@@ -196,8 +197,10 @@ class EnvironmentLoop:
         self._halves = halves_of(env)
         self._guard = guard_of(config, env, self._halves, warns, is_simulated=clock.simulated)
         self._deadman = deadman_of(config, now, warns)
+        self._limiters = limiters_of(env)
         if self._guard is not None:
             self._halves = self._guard
+            self._limiters[:0] = [] if self._guard.limiter is None else [self._guard.limiter]
         terms = {"splits": release is not None, "spaced": self._halves.reads_late}
         self.clock = clock(transport, config, controls, self._stops, now, warns, self._note_start, **terms)
 
@@ -565,8 +568,8 @@ class EnvironmentLoop:
             for due, inference in coming
             if isinstance(inference.answer, Action)
         ]
-        length = self._prefix.length
-        return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, landed))
+        actions = self._chunks.committed(frame, self._prefix.length, unfinished, landed)
+        return self._prefix.join(observation, foreseen(self._limiters, actions) if self._limiters else actions)
 
     def _read(self, observation: Any, frame: int) -> Any:
         """Return a decision's input on its starting frame: the observation, with committed actions, in a stack."""

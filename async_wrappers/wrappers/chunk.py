@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 from async_wrappers.checks import number, whole
 
 __all__ = [
-    "PENDING",
     "Chunk",
     "ChunkBatch",
     "Chunks",
@@ -252,16 +251,6 @@ class Landed(NamedTuple):
     chunk: NDArray[Any]
 
 
-class _Pending:
-    """Stands for an action that is not known yet."""
-
-    def __repr__(self) -> str:
-        return "PENDING"
-
-
-PENDING = _Pending()
-
-
 class Chunks:
     """The chunks of one episode, in the order of their starts: which action a frame receives.
 
@@ -339,15 +328,19 @@ class Chunks:
             coming: Chunks that will land for certain and that `add` has not received.
 
         Returns:
-            For each frame a copy of the action; None where no chunk gives one, so that `Chunk.after` acts;
-            `PENDING` where an unfinished decision, newer than all that is known, may have landed by then.
+            For each frame a copy of the action; None where it is not known: an unfinished decision that has a say in it
+            may have landed by then, or no chunk gives one, so that `Chunk.after` acts.
         """
         known = sorted((*(landed for landed in self._landed if landed.known <= frame), *coming), key=_by_start)
-        actions = []
+        mixes, actions = self._rule.mean is not None, []
         for each in range(frame, frame + length):
-            newest = max((landed.start for landed in known if landed.effect <= each), default=-1)
-            is_pending = any(start > newest and lands <= each for start, lands in unfinished)
-            actions.append(PENDING if is_pending else self._of(known, each))
+            # A newer chunk overrules a decision from its landing on; in a mean, only one that lands no later than it.
+            is_pending = any(
+                lands <= each
+                and not any(landed.start > start and landed.effect <= (lands if mixes else each) for landed in known)
+                for start, lands in unfinished
+            )
+            actions.append(None if is_pending else self._of(known, each))
         return actions
 
     def _of(self, chunks: Sequence[Landed], frame: int) -> Any | None:

@@ -5,8 +5,9 @@ At ``s_j`` the running chunk goes on until ``e_j``: the environment will receive
 smoothly from there. Real-time chunking freezes them as a prefix (Black, Galliker, Levine, "Real-Time
 Execution of Action Chunking Flow Policies", arXiv 2506.07339); without chunks `CommittedActions` shows the same.
 
-No row depends on an inference that is running at ``s_j``. If one of these, newer than all known ones, may have landed
-by a frame, that frame's action is *pending*.
+No row depends on an inference that is running at ``s_j``. A frame's action is *not known* if one of these, newer than
+all known ones, may have landed by then, or if no chunk covers the frame, so that `Chunk.after` acts. The last column
+tells such a row from an action of zeros: each row without a one there is what its frame receives.
 
 * `CommittedPrefix`: around a `RealtimeDelay`.
 * `PrefixRows`: its rows, and those of the runner with ``committed_prefix=``.
@@ -24,7 +25,6 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.action_history import delay_inside, encoder, one_of
-from async_wrappers.wrappers.chunk import PENDING
 from async_wrappers.wrappers.recorded import recorded
 
 __all__ = ["CommittedPrefix", "PrefixRows", "prefix_length"]
@@ -36,8 +36,8 @@ KEY = "committed_prefix"
 class PrefixRows:
     """Joins actions to an observation, one row [width + 1] for each frame, as `CommittedActions` does.
 
-    A Discrete action is one-hot, a Box action its values. The last column is one where the action is pending; such a
-    row is otherwise zero, and so is one of a frame on which `Chunk.after` acts.
+    A Discrete action is one-hot, a Box action its values. The last column is one where the action is not known; such a
+    row is otherwise zero.
 
     Args:
         observation_space: Of the observations.
@@ -81,13 +81,12 @@ class PrefixRows:
         return np.concatenate([observation, rows.ravel()]) if self._flat else {"observation": observation, KEY: rows}
 
     def rows(self, actions: Sequence[Any]) -> NDArray[Any]:
-        """Return the rows [length, width + 1]; those of frames that are not given are zero."""
+        """Return the rows [length, width + 1]; None, or no action, is not known."""
         rows: NDArray[Any] = np.zeros((self.length, self._width), self._one.dtype)
+        rows[:, -1] = self._one
         for row, action in zip(rows, actions, strict=False):
-            if action is PENDING:
-                row[-1] = self._one
-            elif action is not None:
-                row[:-1] = self._encode(action).astype(rows.dtype) * self._one
+            if action is not None:
+                row[:-1], row[-1] = self._encode(action).astype(rows.dtype) * self._one, 0
         return rows
 
 
@@ -147,7 +146,7 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         self._delay.keep_committed()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; nothing is committed yet."""
+        """Reset the environment; no action is known yet."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._told(observation, info), info
 

@@ -19,7 +19,7 @@ from async_wrappers.wrappers.api import OLDER, begun, older_interface
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
-from async_wrappers.wrappers.limits import reports_sent
+from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
 from async_wrappers.wrappers.recorded import given, recorded
 
 if TYPE_CHECKING:
@@ -178,6 +178,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self.report_effect = report_effect
         self.hears_sent = reports_sent(env)
         self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper shows committed actions
+        # With committed actions: what limits them, and copies of that as of frames that decisions read, oldest first.
+        self._limiters: list[Limiter] = []
+        self._limits: deque[tuple[int, list[Limiter]]] = deque()
         timing["max_age"] = max_age
         asked = {name: value for name, value in timing.items() if not _is(value, _DEFAULTS.get(name))}
         if schedule is None:
@@ -215,6 +218,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._chunks.clear()
         if self._log is not None:
             self._log.clear()
+            self._limits.clear()
         self._schedule_frames = self._schedule.frames(seed)
         self._start, effect = self._schedule.first()  # of the decision that the agent makes next
         self._delay = effect - self._start
@@ -232,6 +236,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._due, read = next(self._schedule_frames)
         if read:
             self._seen.append((0, own_copy(observation), own_info(info)))
+            if self._limiters:
+                self._note_limits()
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
         while self._frame < self._start and not self._over:
@@ -339,16 +345,29 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         return self._schedule.counts
 
     def keep_committed(self) -> None:
-        """Keep the log that `committed` needs, from the next reset on."""
+        """Keep what `committed` needs, from the next reset on."""
         self._log = self._schedule.keep_log()
+        self._limiters = [] if self._chunks is None else limiters_of(self.env)
 
     def committed(self, frame: int, length: int) -> list[Any]:
         """Return the actions of `length` frames as far as they are known when `frame`, a returned start, begins.
 
-        With chunks alone, and after `keep_committed`; see `async_wrappers.wrappers.chunk.Chunks.committed`.
+        With chunks alone, and after `keep_committed`; see `async_wrappers.wrappers.chunk.Chunks.committed`. Where the
+        environment limits actions they are those that it will be sent (`async_wrappers.wrappers.limits.foreseen`).
         """
         assert self._chunks is not None
-        return self._chunks.committed(frame, length, self._schedule.unfinished(frame, self._chunks.newest(frame)))
+        unfinished = self._schedule.unfinished(frame, self._chunks.newest(frame))
+        actions = self._chunks.committed(frame, length, unfinished)
+        if not self._limiters:
+            return actions
+        while self._limits and self._limits[0][0] < frame:
+            self._limits.popleft()
+        # At an episode's end the frame is the newest one, which no decision has read.
+        return foreseen(self._limits[0][1] if self._limits else self._limiters, actions)
+
+    def _note_limits(self) -> None:
+        """Keep copies of the limiters as a frame begins that a decision reads."""
+        self._limits.append((self._frame, [limiter.ahead() for limiter in self._limiters]))
 
     def going_on(self, frame: int, landed: int) -> list[int]:
         """Return the starts of decisions before `frame` whose landing is uncertain when it begins.
@@ -406,6 +425,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if read:
             copy = observation.copy() if type(observation) is np.ndarray else own_copy(observation)
             self._seen.append((self._frame, copy, own_info(info) if info else {}))
+            if self._limiters:
+                self._note_limits()
 
     def _look_back(self, start: int) -> _Sight:
         """Return the sight of a decision, and forget older ones."""

@@ -21,9 +21,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -37,7 +39,7 @@ from async_wrappers.schedule.spacing import fastest
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
 
-__all__ = ["LimitAction", "Limited", "Limiter", "Limits", "reports_sent"]
+__all__ = ["LimitAction", "Limited", "Limiter", "Limits", "foreseen", "limiters_of", "reports_sent"]
 
 _UNITS = ("per second", "per frame")
 _SOFT = 0.1  # share of rate and jerk at the beginning of a soft start
@@ -220,6 +222,12 @@ class Limiter:
             )
         return place
 
+    def ahead(self) -> Limiter:
+        """Return a copy that goes on by itself, without a warning."""
+        ahead = copy(self)
+        ahead._warned = True
+        return ahead
+
     def _limited(self, wanted: Array) -> Array:
         """Return the allowed action that is nearest to one within the bounds."""
         before = self._sent
@@ -331,6 +339,9 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         limits: The limits.
         fps: Frames per second; None for the environment's own (`async_wrappers.schedule.frames.frame_rate`).
 
+    Attributes:
+        limiter: What applies them.
+
     Raises:
         ValueError: See `Limits` and `Limiter`; or there is no frame rate.
     """
@@ -348,24 +359,48 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         # A simulator's second is so many frames, however long they take. A machine's is the wall's.
         machine: Any = env.unwrapped
         self._machine = machine if getattr(machine, "waits", False) and hasattr(machine, "is_at_rest") else None
-        self._limiter = Limiter(limits, env, fps if self._machine is None else fastest(fps))
+        self.limiter = Limiter(limits, env, fps if self._machine is None else fastest(fps))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; it is at rest."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._limiter.begin()  # where the reset has brought a machine
+        self.limiter.begin()  # where the reset has brought a machine
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Limit the action, and take a step."""
         if self._machine is not None and self._machine.is_at_rest:
-            self._limiter.rest()
-        sent, changed = self._limiter(action)
+            self.limiter.rest()
+        sent, changed = self.limiter(action)
         observation, reward, terminated, truncated, info = self.env.step(sent)
         told = {**info, "limited": changed}
         if changed:
             told.setdefault("sent", sent.copy())  # a machine's own is what was really sent
         return observation, reward, terminated, truncated, told
+
+
+def limiters_of(env: gym.Env[Any, Any]) -> list[Limiter]:
+    """Return the limiters that an environment's actions pass, outermost first, as far as they are in its own units."""
+    found, layer = [], env
+    while isinstance(layer, gym.Wrapper) and not isinstance(layer, gym.ActionWrapper):
+        if isinstance(layer, LimitAction):
+            found.append(layer.limiter)
+        layer = layer.env
+    return found
+
+
+def foreseen(limiters: Iterable[Limiter], actions: Sequence[Any]) -> list[Any]:
+    """Return what will be sent on the next frames, up to the first whose action is not known; None from there on.
+
+    Args:
+        limiters: What the actions pass, outermost first; they stay as they are.
+        actions: Of the next frames, None where it is not known.
+    """
+    known = list(takewhile(lambda action: action is not None, actions))
+    for limiter in limiters:
+        ahead = limiter.ahead()
+        known = [ahead(action).action for action in known]
+    return known + [None] * (len(actions) - len(known))
 
 
 def reports_sent(env: Any) -> bool:

@@ -50,7 +50,7 @@ def played() -> tuple[list[tuple[int, int, Any, int]], list[float]]:
     observation, info = env.reset()
     decisions = []
     for number in range(DECISIONS):
-        start, told = info["realtime"]["start"], int(observation["committed_prefix"][:, :-1].any(axis=1).sum())
+        start, told = info["realtime"]["start"], int((observation["committed_prefix"][:, -1] == 0).sum())
         observation, *_, info = env.step(np.full((LENGTH, 1), number + 1.0))
         realtime = info["realtime"]
         decisions.append((start, start + realtime["delay"], realtime["executed"], told))

@@ -230,17 +230,14 @@ class LeRobotPolicy:
 
 
 def left_over(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
-    """Return the actions of a committed prefix, [T, A], up to the first that is pending; None for none.
-
-    Rows at the end that are zero are of frames for which no chunk has an action.
+    """Return the actions of a committed prefix, [T, A], up to the first that is not known; None for none.
 
     Args:
-        rows: [length, A + 1]; the last column is one where the action is pending.
+        rows: [length, A + 1]; the last column is one where the action is not known.
     """
-    pending = np.flatnonzero(rows[:, -1])
-    known = rows[: pending[0] if len(pending) else len(rows), :-1]
-    filled = np.flatnonzero(known.any(axis=1))
-    return np.array(known[: filled[-1] + 1], np.float32) if len(filled) else None
+    unknown = np.flatnonzero(rows[:, -1])
+    known = rows[: unknown[0] if len(unknown) else len(rows), :-1]
+    return np.array(known, np.float32) if len(known) else None
 
 
 class LeRobotMachine:

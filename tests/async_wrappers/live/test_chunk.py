@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, CommittedPrefix, Limits, RealtimeDelay, TemporalEnsemble
+from async_wrappers import AsyncRunner, CommittedPrefix, LimitAction, Limits, RealtimeDelay, TemporalEnsemble
 from async_wrappers.live import Decision
 from async_wrappers.live.loop import episode_seed
 from async_wrappers.schedule.simulated import SimulatedSchedule
@@ -124,7 +124,9 @@ def by_the_wrapper(env: Any, case: Case, policy: Chunking) -> tuple[list[Any], l
     return decided, transitions
 
 
-def assert_alike(case: Case, space: Any, length: int, prefix: int | None, flat: bool, **chunks: Any) -> None:
+def assert_alike(
+    case: Case, space: Any, length: int, prefix: int | None, flat: bool, limits: Limits | None = None, **chunks: Any
+) -> None:
     kind = Discrete(len(MEANINGS)) if space is None else space
     recorders = [RecordingEnv(case.episodes, rewards=(1.0, 2.0, 4.0, 8.0), action_space=kind) for _ in range(2)]
     for recorder in recorders:
@@ -138,11 +140,14 @@ def assert_alike(case: Case, space: Any, length: int, prefix: int | None, flat: 
         backend="virtual",
         committed_prefix=prefix,
         flat_prefix=flat,
+        limits=limits,
+        learns_from="drawn",
         **learning,
         **terms(case, length, **chunks),
     )
     runner.run(episodes=len(case.episodes))
-    env: Any = RealtimeDelay(recorders[1], **terms(case, length, **chunks))
+    inside: Any = recorders[1] if limits is None else LimitAction(recorders[1], limits, case.fps)
+    env: Any = RealtimeDelay(inside, **terms(case, length, **chunks))
     if prefix is not None:
         env = CommittedPrefix(env, prefix, flat)
     decided, transitions = by_the_wrapper(env, case, Chunking(length, kind))
@@ -177,11 +182,34 @@ def test_discrete_chunks_executed_entries_and_prefixes_are_those_of_the_wrapper(
     length=st.integers(1, 16),
     prefix=st.one_of(st.none(), st.integers(1, 14)),
     mean=st.sampled_from([None, "weighted_average", TemporalEnsemble(0.3)]),
+    limits=st.sampled_from([None, Limits(high=0.5), Limits(rate=0.25, jerk=0.125, unit="per frame")]),
 )
-def test_real_chunks_means_and_prefixes_are_those_of_the_wrapper(
-    case: Case, length: int, prefix: int | None, mean: Any
+def test_real_chunks_means_prefixes_and_limits_are_those_of_the_wrapper(
+    case: Case, length: int, prefix: int | None, mean: Any, limits: Limits | None
 ) -> None:
-    assert_alike(case, NUMBERS, length, prefix, flat=False, mean=mean)
+    assert_alike(case, NUMBERS, length, prefix, flat=False, mean=mean, limits=limits)
+
+
+def test_limits_of_the_runner_and_of_the_environment_are_foreseen() -> None:
+    recorder = RecordingEnv(40, action_space=NUMBERS)
+    policy = Chunking(9, NUMBERS)
+    AsyncRunner(
+        lambda: LimitAction(recorder, Limits(rate=0.125, unit="per frame"), 50),
+        lambda: policy,
+        1,
+        50,
+        backend="virtual",
+        latency=0.05,
+        default_action=Chunk(9),
+        committed_prefix=3,
+        limits=Limits(high=0.5),
+    ).run(episodes=1)
+    known = [
+        (start, seen["committed_prefix"]) for _, start, seen in policy.seen if not seen["committed_prefix"][:, -1].any()
+    ]
+    assert len(known) > 8
+    for start, rows in known:
+        np.testing.assert_array_equal(rows[: 40 - start, :2], recorder.actions[start : start + 3])
 
 
 class Collecting(Idle):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
-from hypothesis import HealthCheck, given, settings
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from async_wrappers import CommittedPrefix, RealtimeDelay
-from async_wrappers.testing.played import Played
+from async_wrappers import CommittedPrefix, LimitAction, Limits, RealtimeDelay, TemporalEnsemble
+from async_wrappers.schedule.stagger import Tickets
+from async_wrappers.testing.played import MS, Played
 from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.ones_env import OnesEnv
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
@@ -26,7 +29,7 @@ def chunk(observation: Any, length: int) -> Any:
     return np.array([mixed(*numbers, i) % len(MEANINGS) for i in range(length)])
 
 
-def told(env: CommittedPrefix, length: int) -> list[tuple[int, int, Any]]:
+def told(env: CommittedPrefix, length: int, chunk: Any = chunk) -> list[tuple[int, int, Any]]:
     """Play an episode; return (start, effect, rows) of each decision that was applied, in order."""
     observation, info = env.reset(seed=0)
     decisions, over = [], False
@@ -40,15 +43,17 @@ def told(env: CommittedPrefix, length: int) -> list[tuple[int, int, Any]]:
     return decisions
 
 
-def assert_true(recorder: RecordingEnv, decisions: list[Any], after: int) -> None:
-    """Each row that is known is of the action which that frame received; where it is empty the base default acted."""
+def assert_true(recorder: RecordingEnv, decisions: list[Any]) -> None:
+    """Each row that is known is of the action which that frame received, and all others are zero but for the mask."""
+    actions = recorder.actions
     for start, effect, rows in decisions:
-        for frame in range(start, min(effect, start + len(rows), len(recorder.actions))):
-            row = rows[frame - start].tolist()
-            action = recorder.actions[frame]
-            if row[-1] == 0:
-                assert np.flatnonzero(row).tolist() == ([action] if any(row) else [])
-                assert any(row) or action == after
+        assert set(rows[:, -1].tolist()) <= {0, 1}
+        assert not rows[rows[:, -1] == 1, :-1].any()
+        for frame in range(start, min(effect, start + len(rows), len(actions))):
+            *row, unknown = rows[frame - start].tolist()
+            action = actions[frame]
+            received = np.eye(len(MEANINGS))[action] if isinstance(action, int | np.integer) else np.float32(action)
+            assert unknown or row == received.tolist()
 
 
 @SETTINGS
@@ -59,12 +64,12 @@ def test_with_constants_all_is_told_up_to_the_first_landing_of_a_decision_in_fli
     recorder, length = RecordingEnv(frames), delay + noops + 1 + more
     env = CommittedPrefix(RealtimeDelay(recorder, delay, noops, Chunk(length)), max(delay, 1))
     decisions = told(env, length)
-    assert_true(recorder, decisions, after=2)
+    assert_true(recorder, decisions)
     starts = [start for start, _, _ in decisions]
     for start, effect, rows in decisions:
-        in_flight = [each + delay for each in range(0, start, noops + 1) if each + delay > start]
-        pending = [frame >= min(in_flight) for frame in range(start, effect)] if in_flight else [False] * delay
-        assert [row[-1] == 1 for row in rows[:delay].tolist()] == pending
+        lands = [each + delay for each in range(0, start, noops + 1) if each + delay > start]
+        unknown = [frame < delay or frame >= min(lands, default=effect) for frame in range(start, effect)]
+        assert [row[-1] == 1 for row in rows[:delay].tolist()] == unknown
     assert starts == sorted(starts)
 
 
@@ -80,14 +85,120 @@ def test_with_random_latencies_what_is_told_is_what_happens(case: Case, length: 
         stagger=case.stagger(),
         default_action=Chunk(length, "noop"),
     )
-    assert_true(recorder, told(CommittedPrefix(env, shown), length), after=2)
+    assert_true(recorder, told(CommittedPrefix(env, shown), length))
+
+
+NUMBERS = Box(-1, 1, (2,), np.float32)
+LIMITS = st.builds(
+    Limits,
+    high=st.sampled_from([None, 0.5]),
+    rate=st.sampled_from([0.1, 0.7]),
+    jerk=st.sampled_from([None, 0.05]),
+    unit=st.just("per frame"),
+    soft_start=st.sampled_from([0.0, 0.1]),
+)
+
+
+def moved(observation: Any, length: int) -> Any:
+    """Return a chunk of real actions that depends on all that is shown; a third of them are zeros."""
+    numbers = [*observation["observation"].tolist(), *(1000 * observation["committed_prefix"]).astype(int).ravel()]
+    hashed = np.array([mixed(*map(int, numbers), i) for i in range(length)])
+    return np.float32([hashed % 3 / 2, hashed % 3 * -0.25]).T
+
+
+@SETTINGS
+@given(
+    case=cases(shortest=1),
+    length=st.integers(1, 16),
+    shown=st.integers(1, 14),
+    after=st.sampled_from(["noop", "repeat", np.float32([0.7, 0.7])]),
+    mean=st.sampled_from([None, "average", TemporalEnsemble(0.3)]),
+    limits=st.lists(LIMITS, max_size=2),
+    max_age=st.none() | st.integers(9, 14),
+)
+def test_each_number_that_is_told_is_received_whatever_acts_in_between(
+    case: Case, length: int, shown: int, after: Any, mean: Any, limits: list[Limits], max_age: int | None
+) -> None:
+    inside: Any = RecordingEnv(case.episodes, action_space=NUMBERS)
+    recorder = inside
+    for each in limits:
+        inside = LimitAction(inside, each, 50)
+    try:
+        env = RealtimeDelay(
+            inside,
+            latency=Played(case.latencies),
+            workers=case.workers,
+            fps=case.fps,
+            stagger=case.stagger(),
+            default_action=Chunk(length, after, mean),
+            max_age=max_age,
+        )
+        prefix = CommittedPrefix(env, shown)
+        for _ in case.episodes:
+            assert_true(recorder, told(prefix, length, moved))
+    except ValueError as error:
+        assert "max_age must" in str(error)  # which refuses all actions
+        reject()
+
+
+def test_zeros_that_are_sent_are_told_from_frames_that_nothing_covers() -> None:
+    env = CommittedPrefix(RealtimeDelay(RecordingEnv(action_space=NUMBERS), 2, 1, Chunk(4, after=np.float32([1, 1]))))
+    assert env.reset()[0]["committed_prefix"].tolist() == [[0, 0, 1], [0, 0, 1]]
+    assert env.step(np.zeros((4, 2), np.float32))[0]["committed_prefix"].tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_a_mean_is_not_known_while_an_older_chunk_that_lands_first_is_computed() -> None:
+    """At 100 frames a second the first inference ends after frame 2 has begun, the second before it."""
+    env = RealtimeDelay(
+        RecordingEnv(action_space=NUMBERS),
+        latency=Played([21 * MS, MS, 25 * MS]),
+        workers=2,
+        fps=100,
+        stagger=Tickets(3, slot=1),
+        default_action=Chunk(5, mean="average"),
+    )
+    prefix = CommittedPrefix(env, 3)
+    starts = {}
+    observation, info = prefix.reset(seed=0)
+    for _ in range(3):
+        starts[info["realtime"]["start"]] = observation["committed_prefix"]
+        observation, *_, info = prefix.step(np.full((5, 2), 0.5, np.float32))
+    assert starts[2][:, -1].tolist() == [1, 1, 1]  # frame 4 receives the mean of both
+
+
+def test_with_limits_the_numbers_are_those_that_will_be_sent_up_to_the_first_that_is_not_known() -> None:
+    recorder = RecordingEnv(action_space=NUMBERS)
+    inside = LimitAction(recorder, Limits(rate=0.125, unit="per frame"), 50)
+    env = CommittedPrefix(RealtimeDelay(inside, 2, 1, Chunk(4, after=0 * NUMBERS.high)), 4)
+    env.reset()
+    rows = env.step(np.ones((4, 2), np.float32))[0]["committed_prefix"]
+    np.testing.assert_allclose(rows[:, 0], [0.125, 0.25, 0, 0], atol=1e-6)
+    assert rows[:, -1].tolist() == [0, 0, 1, 1]
+    rows = env.step(np.ones((4, 2), np.float32))[0]["committed_prefix"]
+    np.testing.assert_array_equal(rows[:2, :2], recorder.actions[4:6])
+    np.testing.assert_allclose(rows[:2, 0], [0.375, 0.5], atol=1e-6)
+
+
+def test_in_a_vector_each_is_told_its_own() -> None:
+    def make(number: int) -> CommittedPrefix:
+        inside = LimitAction(
+            RecordingEnv(action_space=NUMBERS), Limits(rate=0.125 * (number + 1), unit="per frame"), 50
+        )
+        return CommittedPrefix(RealtimeDelay(inside, 3, 2, "chunk"))
+
+    envs = SyncVectorEnv([partial(make, number) for number in range(2)])
+    envs.reset(seed=0)
+    for chunks in np.random.default_rng(0).uniform(-1, 1, (6, 2, 6, 2)).astype(np.float32):
+        told = envs.step(chunks)[0]["committed_prefix"]
+        for env, rows in zip(envs.envs, told, strict=True):
+            np.testing.assert_array_equal(rows, [[*action, 0] for action in env.unwrapped.actions[-3:]])
 
 
 def test_one_worker_that_decides_every_nine_frames_is_told_both_frames_of_its_delay() -> None:
     recorder = RecordingEnv(30, action_space=Discrete(100))
     env = CommittedPrefix(RealtimeDelay(recorder, 2, 8, Chunk(11, after=0)))
     observation, _ = env.reset()
-    assert not observation["committed_prefix"].any()
+    assert np.flatnonzero(observation["committed_prefix"]).tolist() == [100, 201]  # neither is known
     observation, *_ = env.step(np.arange(50, 61))
     assert [np.flatnonzero(row).tolist() for row in observation["committed_prefix"]] == [[59], [60]]
     assert recorder.actions == [0, 0, *range(52, 61)]

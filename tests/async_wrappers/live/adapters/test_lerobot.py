@@ -188,16 +188,16 @@ def test_the_committed_prefix_is_the_left_over_chunk_as_the_network_sees_it(
 
 def test_without_a_known_action_there_is_no_prefix(lerobot: str) -> None:
     policy = lerobot_policy(lerobot)()
-    policy.act({"observation": np.zeros(2), "committed_prefix": np.zeros((4, 3), np.float32)}, decision())
+    policy.act({"observation": np.zeros(2), "committed_prefix": np.float32([[0, 0, 1]] * 4)}, decision())
     assert FakePolicy.made[0].asked[0][1:] == (0, None)
 
 
 @pytest.mark.parametrize(
     ("rows", "known"),
     [
-        ([[1, 0], [0, 0], [2, 0], [0, 0]], [[1], [0], [2]]),
+        ([[1, 0], [0, 0], [2, 0], [0, 0]], [[1], [0], [2], [0]]),
         ([[0, 1], [1, 0]], None),
-        ([[0, 0], [0, 0]], None),
+        ([[0, 0], [0, 0]], [[0], [0]]),
         ([[1, 0], [0, 1]], [[1]]),
     ],
 )
