@@ -340,7 +340,17 @@ def encoder(space: gym.Space[Any]) -> tuple[Callable[[Any], NDArray[Any]], NDArr
     # Zeros stand before the episode's first action, so the bounds must hold them.
     low, high = np.minimum(numbers.low, 0).astype(np.float32), np.maximum(numbers.high, 0).astype(np.float32)
     if isinstance(space, Discrete):  # the usual case: to look a row up is quicker than to make it
-        table, first = np.eye(int(space.n), dtype=np.float32), int(space.start)
-        return lambda action: table[int(action) - first], low, high
-    flat = np.ravel if isinstance(space, Box) else partial(flatten, space)
-    return lambda action: np.asarray(flat(action), np.float32), low, high
+        return partial(_one_hot, np.eye(int(space.n), dtype=np.float32), int(space.start)), low, high
+    return partial(_numbers, np.ravel if isinstance(space, Box) else partial(flatten, space)), low, high
+
+
+# Functions of the module, and no lambdas, so that a wrapper can be pickled.
+
+
+def _one_hot(table: NDArray[np.float32], first: int, action: Any) -> NDArray[Any]:
+    row: NDArray[np.float32] = table[int(action) - first]
+    return row
+
+
+def _numbers(flat: Callable[[Any], Any], action: Any) -> NDArray[Any]:
+    return np.asarray(flat(action), np.float32)

@@ -11,10 +11,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AppliedActions, CommittedActions, DecisionDelay, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers import (
+    AppliedActions,
+    Chunk,
+    CommittedActions,
+    CommittedPrefix,
+    DecisionDelay,
+    RealtimeDelay,
+    VectorRealtimeDelay,
+)
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.schedule.plain import PlainSchedule
 from tests.worlds.recording_env import RecordingEnv
@@ -146,3 +155,39 @@ def test_a_schedule_told_from_a_frame_on_is_what_follows_that_frame(delay: int, 
     for _ in range(frame):
         next(whole)
     assert [next(rest) for _ in range(20)] == [next(whole) for _ in range(20)]
+
+
+SHOWN: dict[str, Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]] = {
+    "applied": lambda env: RealtimeDelay(AppliedActions(env, 3), 2, 1, "repeat"),
+    "committed": lambda env: CommittedActions(RealtimeDelay(env, 2, 1, "repeat"), 3),
+    "committed, of a latency": lambda env: CommittedActions(
+        RealtimeDelay(env, latency=LogNormal(0.08, 0.4), workers=3, fps=50, default_action="repeat"), 3
+    ),
+    "delay": lambda env: DecisionDelay(RealtimeDelay(env, 2, 1, "repeat")),
+    "prefix": lambda env: CommittedPrefix(RealtimeDelay(env, 2, 1, Chunk(6)), 4),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize(
+    ("shown", "space"),
+    [
+        (shown, space)
+        for shown in SHOWN
+        for space in (Discrete(5), MultiDiscrete([2, 3]), Box(-1, 1, (2,), np.float32))
+        if (shown, type(space)) != ("prefix", MultiDiscrete)  # of which there are no chunks
+    ],
+    ids=str,
+)
+def test_a_copy_of_a_wrapper_that_shows_the_delay_goes_on_as_the_original(
+    how: str, shown: str, space: gym.Space[Any]
+) -> None:
+    env = SHOWN[shown](RecordingEnv(40, action_space=space))
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    for _ in range(4):
+        env.step(env.action_space.sample())
+    twin = COPIES[how](env)
+    for _ in range(5):
+        action = env.action_space.sample()
+        np.testing.assert_equal(env.step(action), twin.step(action))
