@@ -337,7 +337,7 @@ class Chunks:
             # A newer chunk overrules a decision from its landing on; in a mean, only one that lands no later than it.
             is_pending = any(
                 lands <= each
-                and not any(landed.start > start and landed.effect <= (lands if mixes else each) for landed in known)
+                and not any(landed.start >= start and landed.effect <= (lands if mixes else each) for landed in known)
                 for start, lands in unfinished
             )
             actions.append(None if is_pending else self._of(known, each))

@@ -190,6 +190,11 @@ def test_real_chunks_means_prefixes_and_limits_are_those_of_the_wrapper(
     assert_alike(case, NUMBERS, length, prefix, flat=False, mean=mean, limits=limits)
 
 
+def test_where_several_workers_read_a_frame_the_first_that_ends_rules_the_others_out() -> None:
+    case = Case([11 * MS], 3, 60, MaxTime, [6])
+    assert_alike(case, NUMBERS, 3, 4, flat=False)
+
+
 def test_limits_of_the_runner_and_of_the_environment_are_foreseen() -> None:
     recorder = RecordingEnv(40, action_space=NUMBERS)
     policy = Chunking(9, NUMBERS)
