@@ -6,6 +6,7 @@ bool is no number here: ``workers=True`` is a mistake more often than a 1.
 * `whole`: a whole number within bounds. `whole_frames`: a number of frames >= 0.
 * `positive`: a number > 0. `number`: a number with any other condition.
 * `flag`: True or False. `choice`: one of some words. `function`: something that can be called.
+* `refuse_daemonic`: whether this process may start others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "plain_data",
     "positive",
     "positive_range",
+    "refuse_daemonic",
     "whole",
     "whole_frames",
     "whole_range",
@@ -166,6 +168,22 @@ def _index(value: Any) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def refuse_daemonic() -> None:
+    """Raise an error of one sentence where this process may start no other, before multiprocessing's assertion does.
+
+    Raises:
+        RuntimeError: multiprocessing has started this process as a daemon.
+    """
+    from multiprocessing import current_process  # too much to load with the package
+
+    process = current_process()
+    if process.daemon:
+        raise RuntimeError(
+            f"no process can be started from {process.name}, as multiprocessing started it with daemon=True: start it "
+            "with daemon=False (a multiprocessing.Pool cannot), or play in threads (backend='thread')"
+        )
 
 
 def plain_data(name: str, value: Any) -> Any:

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.checks import refuse_daemonic
 from async_wrappers.files import write_text_atomically
 
 __all__ = [
@@ -264,6 +265,7 @@ class _Process:
     """A process of this machine; see `OtherLearner`."""
 
     def __init__(self, job: Job) -> None:
+        refuse_daemonic()
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         # It is no daemon, which could not start processes of its own: hosts, and those of environments.

@@ -26,6 +26,7 @@ import cloudpickle
 from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.hosts.host import make_host
+from async_wrappers.checks import refuse_daemonic
 
 __all__ = ["ProcessHosts"]
 
@@ -112,6 +113,7 @@ class _Process:
     def __init__(self, host: int, incarnation: int, of_host: Sequence[Any], news: Any) -> None:
         self.host, self.incarnation, self.why = host, incarnation, ""
         self._version: int | None = None  # of the weights that it has
+        refuse_daemonic()
         context = _fork_server()
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")

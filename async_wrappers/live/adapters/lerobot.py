@@ -16,7 +16,7 @@ from wall time. Here both are counted in frames::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -245,8 +245,9 @@ class LeRobotMachine:
 
     Observations are dicts of LeRobot's names for data sets and policies: ``observation.state`` holds the numbers among
     ``observation_features`` in their order, ``observation.images.NAME`` each picture. An action holds the numbers of
-    ``action_features``; `send` returns what ``send_action`` says was really sent. The robot is connected by the first
-    `reset` and disconnected by `close`. Where an episode begins is up to you: a subclass's `reset`, or your hands.
+    ``action_features``; `send` returns what ``send_action`` says was really sent, if it says so. The robot is connected
+    by the first `reset` and disconnected by `close`. Where an episode begins is up to you: a subclass's `reset`, or
+    your hands.
 
     Until the first action it holds still: each joint is sent the place where the reset read it, and a speed (its name
     ends in ``.vel``) is 0. For a robot with other actions than it reads, a subclass has to say how it is held, by
@@ -306,10 +307,10 @@ class LeRobotMachine:
             self._robot.connect()
         return self._shown(self._robot.get_observation()), {}
 
-    def send(self, action: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Send an action, and return what the robot's driver made of it."""
+    def send(self, action: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
+        """Send an action, and return what the robot's driver made of it; None where it does not say."""
         sent = self._robot.send_action(dict(zip(self._joints, action.tolist(), strict=True)))
-        return np.array([sent[name] for name in self._joints], np.float32)
+        return None if sent is None else _array("send_action", sent, self._joints)
 
     def observe(self) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Read the robot."""
@@ -328,10 +329,22 @@ class LeRobotMachine:
         return np.array([0.0 if _is_speed(name) else read[name] for name in self._joints], np.float32)
 
     def _shown(self, read: Mapping[str, Any]) -> dict[str, Any]:
+        _refuse_missing("get_observation", read, self._pictures)
         shown: dict[str, Any] = {f"{_IMAGES}.{name}": read[name] for name in self._pictures}
         if self._numbers:
-            shown[_STATE] = np.array([read[name] for name in self._numbers], np.float32)
+            shown[_STATE] = _array("get_observation", read, self._numbers)
         return shown
+
+
+def _array(method: str, answer: Mapping[str, Any], names: Iterable[str]) -> npt.NDArray[np.float32]:
+    """Return the numbers of these names that a method of a robot's has answered."""
+    _refuse_missing(method, answer, names)
+    return np.array([answer[name] for name in names], np.float32)
+
+
+def _refuse_missing(method: str, answer: Any, names: Iterable[str]) -> None:
+    if missing := [name for name in names if not isinstance(answer, Mapping) or name not in answer]:
+        raise ValueError(f"{method} must return a dict with all of the robot's features, and {missing[0]!r} is missing")
 
 
 def _features(features: Mapping[str, Any]) -> tuple[list[str], dict[str, tuple[int, ...]]]:

@@ -19,6 +19,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from async_wrappers.checks import refuse_daemonic
 from async_wrappers.live.run_spec import RunFailed
 
 __all__ = ["Child", "Pulse", "assure_room", "enough_descriptors"]
@@ -216,7 +217,12 @@ def assure_room() -> None:
     """Raise the system's error if there are too few descriptors for starting a process.
 
     multiprocessing loses some if they run out while it starts one.
+
+    Raises:
+        OSError: There are too few.
+        RuntimeError: This process is a daemon, which may start none.
     """
+    refuse_daemonic()
     taken = [os.open(os.devnull, os.O_RDONLY)]
     try:
         while len(taken) < _ONE_START:

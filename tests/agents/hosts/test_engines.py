@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
+
+import pytest
 
 from async_wrappers.agents.hosts.engine import Lost
 from async_wrappers.agents.hosts.host import Plan
@@ -40,3 +43,16 @@ def test_a_process_that_is_killed_is_lost_and_none_is_left_at_the_end() -> None:
     assert time.monotonic() - begin < 5.0  # a host that does nothing ends when it is asked to
     for pid in pids.values():
         assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_host_in_a_daemonic_process_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    engine = ProcessHosts(plan)
+    engine.publish(weights_of(plan, 0), 0)
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(
+        RuntimeError,
+        match=r"^no process can be started from MainProcess, .* with daemon=False \(a multiprocessing.Pool cannot\)",
+    ):
+        engine.start(0, 0, nothing_played(plan))
+    engine.close()

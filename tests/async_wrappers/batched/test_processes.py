@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -314,3 +315,12 @@ def test_a_first_reset_that_never_returns_ends_in_a_sentence_with_the_remedy(tmp
 def test_a_timeout_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^timeout must be a finite number > 0, or None, got 0$"):
         ProcessEnvs(RecordingEnv, 2, 1, timeout=0)
+
+
+def test_in_a_daemonic_process_they_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(
+        RuntimeError,
+        match=r"^no process can be started from MainProcess, .* with daemon=False \(a multiprocessing.Pool cannot\)",
+    ):
+        ProcessEnvs(SeededEnv, 1, processes=1)

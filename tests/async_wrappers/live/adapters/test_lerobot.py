@@ -359,6 +359,30 @@ def test_a_speed_is_held_at_0_and_an_action_that_is_not_read_has_to_be_said() ->
         RealtimeDelay(MachineEnv(unsaid, waits=False), 1, default_action="repeat")
 
 
+def test_a_robot_that_does_not_say_what_was_sent_is_sent_all_the_same() -> None:
+    robot = Robot()
+    robot.send_action = lambda action: robot.places.update(action)  # type: ignore[method-assign, assignment]
+    machine = LeRobotMachine(robot, low=-100, high=100)
+    machine.reset(seed=0)
+    assert machine.send(np.array([30, 40], np.float32)) is None  # type: ignore[func-returns-value]
+    assert machine.observe()[0]["observation.state"].tolist() == [30, 40]
+
+
+@pytest.mark.parametrize("name", ["pan.pos", "top"])
+def test_a_feature_that_the_robot_leaves_out_is_one_sentence(name: str) -> None:
+    robot = Robot()
+    machine = LeRobotMachine(robot, low=-100, high=100)
+    machine.reset(seed=0)
+    read = robot.get_observation()
+    del read[name]
+    robot.get_observation = lambda: read  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=rf"^get_observation must return a dict with .*, and '{name}' is missing$"):
+        machine.observe()
+    robot.send_action = lambda action: {"lift.pos": 1.0}  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=r"^send_action must return a dict with .*, and 'pan\.pos' is missing$"):
+        machine.send(np.array([30, 40], np.float32))
+
+
 @pytest.mark.parametrize(
     ("robot", "arguments", "sentence"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -999,3 +1000,12 @@ def test_a_policy_factory_that_raises_later_is_tried_again(tmp_path: Path) -> No
     with nothing_left(), pytest.warns(RuntimeWarning, match=r"raised, and is started again:\n(.|\n)*not yet"):
         report = make_runner(Endless, make_policy, workers=1).run(frames=600)
     assert report.workers["restarts"] == 2
+
+
+def test_a_run_in_a_daemonic_process_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(
+        RuntimeError,
+        match=r"^no process can be started from MainProcess, .* with daemon=False \(a multiprocessing.Pool cannot\)",
+    ):
+        make_runner(Endless, lambda: lambda observation: 1).run(frames=3)
