@@ -1,7 +1,7 @@
 """Sources of unrolls, from which a batch of an actor-critic is drawn, and the replays among them.
 
 Every unroll of every environment goes into each of an agent's sources, and each gives its share of a batch's rows
-(`mixture.Mixture`). A source decides which unrolls it keeps and which it gives. `queue.UnrollQueue` gives each once;
+(`mixture.Mixture`). A source decides which unrolls it keeps and which it gives. `mixture.UnrollQueue` gives each once;
 `StandardReplay` and `elite.EliteReplay` keep many: each is an `UnrollReplay`, a ring of unrolls with a selector. A
 source of a user's own is one too, with a selector of its own, and gin names it::
 

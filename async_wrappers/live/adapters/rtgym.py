@@ -18,7 +18,8 @@ class RtgymMachine:
     """A ``RealTimeGymInterface`` of rtgym's as a `async_wrappers.live.machine.Machine`.
 
     The no-op is the interface's default action, where it has one. `close` sends it, and calls ``wait``. rtgym's buffer
-    of actions is `async_wrappers.AppliedActions` here, and its delays are measured rather than assumed.
+    of actions is `async_wrappers.AppliedActions` around a `MachineEnv`, or live the interface's own, and its delays are
+    measured rather than assumed.
 
     Args:
         interface: The interface, made; rtgym itself is not needed.
