@@ -120,6 +120,7 @@ def _add_plan_flags(one: argparse.ArgumentParser) -> None:
     one.add_argument("--spike-factor", type=float, help="how many times slower they are")
     one.add_argument("--learn-ms", type=float, help="one update of the weights, in milliseconds")
     one.add_argument("--cores", type=int, help="cores of the machine (those of this one)")
+    one.add_argument("--remote", action="store_true", help="workers are on another machine: no cores here for them")
     one.add_argument("--model-mb", type=float, help="size of the weights, in megabytes")
     one.add_argument("--memory-gbs", type=float, default=20.0, help="memory bandwidth in gigabytes per second (20)")
     one.add_argument("--workers", type=int, help="a number of workers to forecast beside the rules'")
@@ -222,6 +223,8 @@ def _plan(options: argparse.Namespace) -> None:
                 "or --batch-trace in the place of --latency-ms or --trace"
             )
     latency = _latency(options)
+    if options.latency_ms is not None:
+        _remark_on_seconds("--latency-ms", options.latency_ms)
     found = plan(
         latency,
         fps=options.fps,
@@ -234,6 +237,7 @@ def _plan(options: argparse.Namespace) -> None:
         step=None if options.step_ms is None else options.step_ms / 1000,
         seconds=options.seconds,
         seed=options.seed,
+        remote=options.remote,
     )
     if options.picture is not None:
         _draw(latency, found, options)
@@ -252,6 +256,11 @@ def _tell(found: Plan | Capacity, file: str | None) -> None:
 
 def _capacity(options: argparse.Namespace) -> None:
     """Plan for many environments, which accelerators serve."""
+    if options.remote:
+        raise ValueError(
+            "--remote is about one environment: leave it out, or give --latency-ms or --trace in the place of the "
+            "batches"
+        )
     for flag in _ONE:
         if getattr(options, flag) is not None:
             name = flag.replace("_", "-")
@@ -324,7 +333,16 @@ def _need_matplotlib() -> None:
         import matplotlib  # noqa: F401
 
 
+def _remark_on_seconds(name: str, milliseconds: float) -> None:
+    """Remark on a latency in milliseconds that looks like one in seconds."""
+    if 0 < milliseconds < 1:
+        whole = f"{1000 * milliseconds:g}"
+        print(f"{name} {milliseconds:g} is {milliseconds:g} ms; {milliseconds:g} s are {name} {whole}", file=sys.stderr)
+
+
 def _workers(options: argparse.Namespace) -> None:
+    for latency in options.latencies_ms:
+        _remark_on_seconds("--latencies-ms", latency)
     seconds = [latency / 1000 for latency in options.latencies_ms]
     needs = workers_against_latency(seconds, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
     print("| latency | mean rule | workers | playout | fresh | delay, frames | delay | busy |")

@@ -201,6 +201,35 @@ def test_the_arm_of_the_robot_page_comes_to_rest_when_its_policys_server_is_kill
         monkeypatch.delitem(sys.modules, name)
 
 
+def test_the_robot_takes_a_latency_of_ones_own_and_warns_of_a_delay_that_was_not_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mujoco")
+    for name in ("arm", "policy", "robot"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setenv("ARM_LATENCY_MS", "60")  # is set by `main`, and must not outlive the test
+    monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
+    robot, policy = import_module("robot"), import_module("policy")
+    asked: list[Any] = []
+    monkeypatch.setattr(robot, "play", lambda *given, **named: asked.append(named))
+    for name in ("draw_ages", "draw_arm"):
+        monkeypatch.setattr(robot, name, lambda *given: None)
+    output = ["--output", str(tmp_path)]
+    robot.main([*output, "--latency-ms", "90", "--workers", "6", "--playout", "6"])
+    assert asked == [{"workers": 6, "playout": 6}]
+    assert policy.make_policy().latency_ms == 90
+    warning = (
+        "warning: the policy was trained for a delay of 4 frames and plays under 6: train it with RealtimeDelay.de"
+    )
+    assert capsys.readouterr().out.startswith(warning)
+    robot.main(output)
+    assert "warning" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        robot.main([*output, "--workers", "0"])
+    for name in ("arm", "policy", "robot"):
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_the_arm_follows_its_target_better_than_one_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """On simulated time, under the delay that the policy was trained with."""
     pytest.importorskip("mujoco")
@@ -208,7 +237,7 @@ def test_the_arm_follows_its_target_better_than_one_that_rests(monkeypatch: pyte
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
     arm, policy = import_module("arm"), import_module("policy")
-    trained = policy.Policy(thinks=0)
+    trained = policy.Policy(latency_ms=0)
     returns = {}
     for name, make in {"trained": lambda: trained, "at rest": lambda: lambda o: np.zeros(2, np.float32)}.items():
         features = {"features": arm.ArmEnv.observation_space} if name == "trained" else {}

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.checks import positive, whole
+from async_wrappers.checks import flag, positive, whole
 from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.frames import FrameClock
@@ -122,7 +122,7 @@ class Plan:
         slots: Forecasts for fewer workers, with whole and even slots, at playout p99; empty where one is enough.
         learners: Number of learners that make one update per frame together; None without `learn_ms`.
         cores: Cores of the machine.
-        cores_needed: Busy workers, learners, and one for the environment loop.
+        cores_needed: Busy workers (none of them with `remote`), learners, and one for the environment loop.
         memory_mb: ``weights`` (two copies), ``workers_measured`` and ``workers_budget`` (13 and 300 MB per worker), in
             megabytes; None if the size of the model is not known.
         memory_gbs: Gigabytes of weights read per second; None if the size of the model is not known.
@@ -130,6 +130,7 @@ class Plan:
             if not asked for.
         step_ms: The same of the environment's step.
         advice: Sentences.
+        remote: Whether the workers are on another machine.
     """
 
     latency: str
@@ -149,6 +150,7 @@ class Plan:
     release_ms: dict[str, float] | None
     step_ms: dict[str, float] | None
     advice: tuple[str, ...]
+    remote: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
@@ -190,7 +192,8 @@ class Plan:
             yield from ("", _SLOTS_HEADER, *map(_slots_line, self.slots))
         learners = "" if self.learners is None else f"{self.learners} learners (one update per frame), "
         busy = self.cores_needed - (self.learners or 0) - 1
-        needed = f"{self.cores_needed} needed: {busy} busy workers, {learners}1 environment loop"
+        workers = "" if self.remote else f"{busy} busy workers, "
+        needed = f"{self.cores_needed} needed: {workers}{learners}1 environment loop"
         yield from ("", f"cores     {needed}; {self.cores} here")
         if self.loop_ms:
             parts = {"release": self.release_ms, "environment step": self.step_ms}
@@ -237,6 +240,7 @@ def plan(
     step: Any = None,
     seconds: float = 60,
     seed: int = 0,
+    remote: bool = False,
 ) -> Plan:
     """Return how many workers a latency needs at a frame rate, and the fresh frames and delays that they give.
 
@@ -264,6 +268,8 @@ def plan(
         step: How long the environment's step takes: a latency as above.
         seconds: How long an episode lasts. At least 10,000 frames and three mean latencies are simulated.
         seed: Of the simulated latencies.
+        remote: Whether the workers are on another machine (`async_wrappers.live.remote`), whose cores are not counted;
+            the latency is then that of a round trip.
 
     Returns:
         Forecasts for each rule, the number of workers that is enough, and advice.
@@ -285,7 +291,8 @@ def plan(
     world = Forecaster(latency, fps, seconds, seed)
     rules = tuple(world.rules())
     playout, enough = world.enough()
-    slots = tuple(world.slots(cores))
+    remote = flag("remote", remote)
+    slots = tuple(world.slots(1 if remote else cores))
     chosen = enough or rules[-1]
     if workers is not None:
         rules = (*rules, world.forecast("given", workers, "tickets"))
@@ -307,12 +314,13 @@ def plan(
         slots=slots,
         learners=learners,
         cores=cores,
-        cores_needed=math.ceil(chosen.busy_workers - 1e-9) + (learners or 0) + 1,
+        cores_needed=(0 if remote else math.ceil(chosen.busy_workers - 1e-9)) + (learners or 0) + 1,
         memory_mb=memory_mb,
         memory_gbs=None if model_mb is None else chosen.inferences_per_second * model_mb / 1000,
         release_ms=release_ms,
         step_ms=step_ms,
         advice=(),
+        remote=remote,
     )
     return replace(found, advice=tuple(_advice(found, chosen, memory_gbs)))
 
@@ -548,7 +556,12 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
 
 
 def _advice_on_the_machine(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
-    if found.cores < chosen.busy_workers:
+    if found.remote:
+        yield (
+            f"The other machine must infer {chosen.busy_workers:.1f} at a time; the latency must be that of a round "
+            "trip while it does."
+        )
+    if not found.remote and found.cores < chosen.busy_workers:
         yield (
             f"This cannot work on {found.cores} {'core' if found.cores == 1 else 'cores'}: {chosen.busy_workers:.1f} "
             "workers are busy at a time, and more of them only slow each other down. Make the policy faster, let "
@@ -562,7 +575,8 @@ def _advice_on_the_machine(found: Plan, chosen: Forecast, memory_gbs: float) -> 
             )
     elif found.cores < found.cores_needed:
         yield (
-            f"The loop and the learners share cores with workers: {found.cores_needed} are needed, {found.cores} here."
+            f"The loop and the learners share cores{'' if found.remote else ' with workers'}: {found.cores_needed} are "
+            f"needed, {found.cores} here."
         )
     # The environment loop.
     if (frame_ms := 1000 / found.fps) < found.loop_ms:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WEIGHTS = Path(__file__).with_name("arm.npz")
-THINKS = 0.060  # seconds of one inference, as of a large network
+LATENCY = 60.0  # milliseconds of one inference, as of a large network; `robot.py --latency-ms` sets another one
 
 
 class Released(NamedTuple):
@@ -30,14 +31,15 @@ class Policy:
     the arm has received since the observation.
     """
 
-    def __init__(self, path: str | Path = WEIGHTS, thinks: float = THINKS) -> None:
+    def __init__(self, path: str | Path = WEIGHTS, latency_ms: float = LATENCY) -> None:
         with np.load(path) as arrays:
             self.layers = [(arrays[f"weight{k}"], arrays[f"bias{k}"]) for k in range(3)]
-        self.thinks = thinks
+        self.latency_ms = latency_ms
         self.blank = np.zeros(self.layers[0][0].shape[1] - 10, np.float32)  # the last actions, before there are any
+        self.delay = len(self.blank) // 2  # frames, under which it was trained: it reads as many actions [2]
 
     def encode(self, observation: Any, decision: Any) -> Any:
-        time.sleep(self.thinks)
+        time.sleep(self.latency_ms / 1000)
         return observation
 
     def release(self, features: Any, memory: Any, decision: Any) -> Released:
@@ -49,7 +51,7 @@ class Policy:
 
 
 def make_policy() -> Policy:
-    return Policy()
+    return Policy(latency_ms=float(os.environ.get("ARM_LATENCY_MS", LATENCY)))
 
 
 def main(run: str) -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from ctypes.util import find_library
 from functools import partial
 from importlib.util import find_spec
@@ -25,22 +26,22 @@ import numpy as np
 if __name__ == "__main__" and find_library("EGL"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported: it renders without a screen
 from arm import FPS, MODEL, Arm
-from policy import make_policy
+from policy import LATENCY, make_policy
 
 from async_wrappers import AsyncRunner, RampDown
 
 HERE = Path(__file__).parent
-WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due
+WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due, as `arm.gin` has them
 
 
 class Server:
     """``python -m async_wrappers serve``, in a process of its own."""
 
-    def __init__(self, factory: str = "policy:make_policy") -> None:
+    def __init__(self, factory: str = "policy:make_policy", workers: int = WORKERS) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         serve = [sys.executable, "-m", "async_wrappers", "serve", factory, "--bind", self.address]
-        self.command = [*serve, "--workers", str(WORKERS), "--threads"]
+        self.command = [*serve, "--workers", str(workers), "--threads"]
         self.process: Any = None
 
     def start(self) -> None:
@@ -52,8 +53,10 @@ class Server:
         """Wait for its death, and start it again some seconds later, unless the run has ended."""
         self.process.wait()
         print("the server was killed", flush=True)
+        killed = time.monotonic()
         if not ended.wait(after):
             self.start()
+            print(f"it was away for {time.monotonic() - killed:.1f} s", flush=True)
 
     def end(self) -> None:
         self.process.terminate()
@@ -66,9 +69,17 @@ def kill(status: Any, pid: int, frame: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def play(seconds: float, kill_at: float, away: float, log: Path, factory: str = "policy:make_policy") -> Any:
+def play(
+    seconds: float,
+    kill_at: float,
+    away: float,
+    log: Path,
+    factory: str = "policy:make_policy",
+    workers: int = WORKERS,
+    playout: int = PLAYOUT,
+) -> Any:
     """Play, and return the report."""
-    server, ended = Server(factory), threading.Event()
+    server, ended = Server(factory, workers), threading.Event()
     server.start()
     back = threading.Thread(target=server.comes_back, args=(away, ended))
     back.start()
@@ -76,9 +87,9 @@ def play(seconds: float, kill_at: float, away: float, log: Path, factory: str = 
         runner = AsyncRunner(
             partial(Arm, log),
             server.address,
-            WORKERS,
+            workers,
             FPS,
-            playout=PLAYOUT,
+            playout=playout,
             default_action=RampDown(25, hold=3),  # hold the last speed for 3 frames, then slow down over 25
             features=Arm.observation_space,  # what the server's half of the policy answers; see policy.py
             make_release=make_policy,
@@ -133,7 +144,7 @@ def draw_ages(report: Any, log: Path, kill_at: float, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_arm(report: Any, log: Path, path: Path, every: int = 5, size: int = 220) -> None:
+def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, every: int = 5, size: int = 220) -> None:
     """Draw the arm as a moving picture; its frame is red where the arm follows no action of the policy's."""
     import mujoco
     from PIL import Image, ImageOps
@@ -146,7 +157,7 @@ def draw_arm(report: Any, log: Path, path: Path, every: int = 5, size: int = 220
         data.qpos[:], data.mocap_pos[0, :2] = rows["angles"][k], rows["target"][k]
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera="above")
-        is_alone = not behind[k] <= 2 * PLAYOUT * 1000 / FPS
+        is_alone = not behind[k] <= 2 * playout * 1000 / FPS
         picture = ImageOps.expand(Image.fromarray(renderer.render()), 6, "#d62728" if is_alone else "#dddddd")
         pictures.append(picture.quantize(32, dither=Image.Dither.NONE))
     renderer.close()
@@ -158,6 +169,9 @@ def main(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--seconds", type=float, default=12.0, help="of real time (12)")
     parser.add_argument("--kill-at", type=float, default=4.0, help="seconds until the server is killed (4)")
     parser.add_argument("--away", type=float, default=2.0, help="seconds until it is started again (2)")
+    parser.add_argument("--latency-ms", type=float, default=LATENCY, help=f"of one inference ({LATENCY:g})")
+    parser.add_argument("--workers", type=int, default=WORKERS, help=f"inferences at a time ({WORKERS})")
+    parser.add_argument("--playout", type=int, default=PLAYOUT, help=f"frames until an action is due ({PLAYOUT})")
     parser.add_argument("--output", type=Path, default=Path(), help="folder of both pictures (here)")
     options = parser.parse_args(arguments)
     for module in ("matplotlib", "PIL"):
@@ -165,14 +179,26 @@ def main(arguments: list[str] | None = None) -> Any:
             parser.error(f"{module} draws the pictures: python -m pip install -e '.[mujoco,plot]'")
     if not 0 < options.seconds < 3600 or not options.away >= 0:
         parser.error(f"--seconds must be from 0 to 3600 and --away >= 0, got {options.seconds:g} and {options.away:g}")
+    if not 0 <= options.latency_ms < 10_000 or options.workers < 1 or options.playout < 1:
+        parser.error(
+            f"--latency-ms must be from 0 to 10,000, --workers and --playout >= 1, got {options.latency_ms:g}, "
+            f"{options.workers} and {options.playout}"
+        )
+    os.environ["ARM_LATENCY_MS"] = str(options.latency_ms)  # for the policy in the server's process
+    if options.playout != (trained := make_policy().delay):
+        print(
+            f"warning: the policy was trained for a delay of {trained} frames and plays under {options.playout}: train "
+            f"it with RealtimeDelay.delay = {options.playout} and SACAgent.action_window = {options.playout}"
+        )
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "arm.npz")
-        report = play(options.seconds, options.kill_at, options.away, log)
+        chosen = {"workers": options.workers, "playout": options.playout}
+        report = play(options.seconds, options.kill_at, options.away, log, **chosen)
         print(report)
         draw_ages(report, log, options.kill_at, options.output / "arm_ages.png")
         try:
-            draw_arm(report, log, options.output / "arm.gif")
+            draw_arm(report, log, options.output / "arm.gif", options.playout)
         except Exception as error:  # MuJoCo's own kinds: no EGL here
             print(f"no moving picture, as nothing can be rendered here ({error}): try MUJOCO_GL=osmesa")
     return report

@@ -176,6 +176,18 @@ def test_fewer_cores_than_busy_workers_cannot_help(scattered: Plan) -> None:
     assert not any("cannot work" in sentence for sentence in scattered.advice)
 
 
+def test_workers_on_another_machine_need_no_cores_here() -> None:
+    here, remote = (
+        plan(LogNormal(0.120, 0.2), cores=2, learn_ms=20, seconds=10, remote=each) for each in (False, True)
+    )
+    assert here.rules == remote.rules
+    assert remote.cores_needed == 2 + 1  # learners, and the loop
+    assert "cores     3 needed: 2 learners (one update per frame), 1 environment loop; 2 here" in str(remote)
+    assert any("The other machine must infer 7.2 at a time" in sentence for sentence in remote.advice)
+    assert any("share cores: 3 are needed, 2 here" in sentence for sentence in remote.advice)
+    assert not any("cannot work" in sentence or "per core" in sentence for sentence in remote.advice)
+
+
 def test_fewer_workers_are_forecast_with_whole_and_with_even_slots() -> None:
     found = plan(2.3 * FRAME, cores=2, seconds=10)
     one, two = found.slots
@@ -533,6 +545,16 @@ def test_the_command_line_passes_everything_on(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("quick")
+def test_the_command_line_plans_for_another_machine_and_remarks_on_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plan", "--latency-ms", ".12", "--cores", "1", "--seconds", "10", "--remote") == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{plan(0.12 / 1000, cores=1, seconds=10, remote=True)}\n"
+    assert printed.err == "--latency-ms 0.12 is 0.12 ms; 0.12 s are --latency-ms 120\n"
+    assert run("plan", "--latency-ms", "1", "--seconds", "10") == 0
+    assert run("workers", "--latencies-ms", "0.5", "--seconds", "10") == 0
+    assert capsys.readouterr().err == "--latencies-ms 0.5 is 0.5 ms; 0.5 s are --latencies-ms 500\n"
+
+
 def test_the_command_line_reads_a_trace_and_writes_json_and_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
