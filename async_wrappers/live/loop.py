@@ -200,7 +200,7 @@ class EnvironmentLoop:
         self._limiters = limiters_of(env)
         if self._guard is not None:
             self._halves = self._guard
-            self._limiters[:0] = [] if self._guard.limiter is None else [self._guard.limiter]
+            self._limiters[:0] = self._guard.limiters
         terms = {"splits": release is not None, "spaced": self._halves.reads_late}
         self.clock = clock(transport, config, controls, self._stops, now, warns, self._note_start, **terms)
 

@@ -51,7 +51,6 @@ class Guard:
         dry_run: Whether nothing is sent.
 
     Attributes:
-        limiter: As given.
         changed: Whether a limit has changed the newest action.
         limited: Frames since `begin_run` on which another action was sent than was chosen.
         unsent: The newest actions of a dry run.
@@ -59,7 +58,7 @@ class Guard:
 
     def __init__(self, halves: Halves, limiter: Limiter | None, dry_run: bool) -> None:
         """See the class."""
-        self._halves, self.limiter, self._dry_run = halves, limiter, dry_run
+        self._halves, self._limiter, self._dry_run = halves, limiter, dry_run
         self.reads_late = halves.reads_late
         self.begin_run()
 
@@ -67,13 +66,18 @@ class Guard:
         """Begin a run, with a soft start if there is one."""
         self.limited, self.changed = 0, False
         self.unsent: deque[Any] = deque(maxlen=_KEPT)
-        if self.limiter is not None:
-            self.limiter.begin_run()
+        if self._limiter is not None:
+            self._limiter.begin_run()
 
     def begin_episode(self) -> None:
         """Begin an episode: the machine is at rest."""
-        if self.limiter is not None:
-            self.limiter.begin()
+        if self._limiter is not None:
+            self._limiter.begin()
+
+    @property
+    def limiters(self) -> list[Limiter]:
+        """What limits actions; empty for no limits."""
+        return [] if self._limiter is None else [self._limiter]
 
     def rest(self) -> None:
         """Note that what moved has come to rest, since nothing was sent for a while."""
@@ -83,8 +87,8 @@ class Guard:
     def send(self, action: Any) -> Any:
         """Send what may be sent of an action; return what was sent if it differs, else None."""
         changed = False
-        if self.limiter is not None:
-            action, changed = self.limiter(action)
+        if self._limiter is not None:
+            action, changed = self._limiter(action)
             self.limited += changed
             self.changed = changed
         if self._dry_run:

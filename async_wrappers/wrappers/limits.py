@@ -339,9 +339,6 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         limits: The limits.
         fps: Frames per second; None for the environment's own (`async_wrappers.schedule.frames.frame_rate`).
 
-    Attributes:
-        limiter: What applies them.
-
     Raises:
         ValueError: See `Limits` and `Limiter`; or there is no frame rate.
     """
@@ -359,19 +356,19 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         # A simulator's second is so many frames, however long they take. A machine's is the wall's.
         machine: Any = env.unwrapped
         self._machine = machine if getattr(machine, "waits", False) and hasattr(machine, "is_at_rest") else None
-        self.limiter = Limiter(limits, env, fps if self._machine is None else fastest(fps))
+        self._limiter = Limiter(limits, env, fps if self._machine is None else fastest(fps))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; it is at rest."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self.limiter.begin()  # where the reset has brought a machine
+        self._limiter.begin()  # where the reset has brought a machine
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Limit the action, and take a step."""
         if self._machine is not None and self._machine.is_at_rest:
-            self.limiter.rest()
-        sent, changed = self.limiter(action)
+            self._limiter.rest()
+        sent, changed = self._limiter(action)
         observation, reward, terminated, truncated, info = self.env.step(sent)
         told = {**info, "limited": changed}
         if changed:
@@ -384,7 +381,7 @@ def limiters_of(env: gym.Env[Any, Any]) -> list[Limiter]:
     found, layer = [], env
     while isinstance(layer, gym.Wrapper) and not isinstance(layer, gym.ActionWrapper):
         if isinstance(layer, LimitAction):
-            found.append(layer.limiter)
+            found.append(layer._limiter)
         layer = layer.env
     return found
 
