@@ -112,7 +112,15 @@ def refuse_damage(path: Path, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,11 +15,20 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from async_wrappers.files import refuse_damage
-from async_wrappers.live.recording.files import FACTS, episode_paths, read_rows, space_of_json
+from async_wrappers.live.recording.files import (
+    FACTS,
+    check_content,
+    episode_paths,
+    is_part,
+    read_facts,
+    read_rows,
+    space_of_json,
+)
 from async_wrappers.live.recording.rows import RowLayout, Rows
 
 __all__ = ["COLUMNS", "Episode", "Recording", "load_recording"]
 
+_REMEDY = "delete it to read the others"
 COLUMNS = ("frame", "deadline", "lateness", "late", "start", "delay", "lag", "default", "limited", "paused")
 
 
@@ -77,6 +86,7 @@ class Recording(Sequence[Episode]):
     fps: Fraction
     facts: Mapping[str, Any]
     _paths: Sequence[Path] = field(repr=False)
+    _unchecked: set[Path] = field(repr=False)  # finished files whose content has not been compared with its checksum
 
     def __len__(self) -> int:
         """Return the number of episodes."""
@@ -87,17 +97,21 @@ class Recording(Sequence[Episode]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Episode]: ...
     def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
-        """Return an episode.
+        """Return an episode. The first time, all of its file is read, and compared with its checksum.
 
         Raises:
             ValueError: Its file is damaged.
         """
         if isinstance(index, slice):
             return [self[each] for each in range(len(self))[index]]
-        path = self._paths[index]
+        path = _finished(self._paths[index])
         layout = RowLayout(self.observation_space, self.action_space)
-        with refuse_damage(path, "delete it to read the others"):
-            return _episode(read_rows(path, layout.dtype), layout)
+        with refuse_damage(path, _REMEDY):
+            rows = read_rows(path, layout.dtype)
+            if path in self._unchecked:
+                check_content(path, layout.dtype)
+                self._unchecked.discard(path)
+            return _episode(rows, layout)
 
     def delays(self) -> npt.NDArray[np.int64]:
         """Return the delay of each frame that received an action of the policy's, in frames, over all episodes."""
@@ -108,7 +122,10 @@ class Recording(Sequence[Episode]):
 def load_recording(directory: str | Path) -> Recording:
     """Return the recording in a directory that ``AsyncRunner(record=...)`` has written.
 
-    Episodes whose writer was killed are there up to the last whole row. Episodes without a frame are left out.
+    Episodes whose writer was killed are there up to the last whole row. Episodes without a frame are left out. A
+    finished file that is not as it was written is refused: here if its length, its header or the order of its rows is
+    not, and where the episode is first used if its content is not. A warning says that recordings of format 1 have no
+    checksums.
 
     Raises:
         ValueError: There is no recording, or a file is damaged.
@@ -122,20 +139,32 @@ def load_recording(directory: str | Path) -> Recording:
             f"directory {str(directory)!r} must be a recording of AsyncRunner(record=...), but there is no {path}"
         )
     with refuse_damage(path, "it cannot be read without its frame rate and spaces"):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        if facts.pop("format") != 1:
-            raise ValueError(f"its format is not 1, and its version {facts['version']}")
+        facts = read_facts(path)
+        checks = facts.pop("format") != 1
         observation_space, action_space = (
             space_of_json(facts.pop(f"{each}_space")) for each in ("observation", "action")
         )
         fps = Fraction(facts.pop("fps"))
-    layout, paths = RowLayout(observation_space, action_space), []
-    for each in episode_paths(directory):
-        with refuse_damage(each, "delete it to read the others"):
+        if fps <= 0:
+            raise ValueError(f"fps is {fps}")
+        layout = RowLayout(observation_space, action_space)
+    if not checks:
+        sentence = f"{directory} is of format 1, without checksums: damage to the content of its rows is not noticed"
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+    paths = []
+    for each in map(_finished, episode_paths(directory)):
+        with refuse_damage(each, _REMEDY):
             rows = read_rows(each, layout.dtype)
         if len(rows) > 1:
             paths.append(each)
-    return Recording(directory, observation_space, action_space, fps, facts, paths)
+    unchecked = {each for each in paths if checks and not is_part(each)}
+    return Recording(directory, observation_space, action_space, fps, facts, paths, unchecked)
+
+
+def _finished(path: Path) -> Path:
+    """Return the path of an episode's file, whose writer may have finished it meanwhile."""
+    finished = path.with_suffix("")
+    return finished if is_part(path) and finished.is_file() else path
 
 
 def _episode(rows: Rows, layout: RowLayout) -> Episode:
