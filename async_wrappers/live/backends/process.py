@@ -35,6 +35,7 @@ from async_wrappers.live.backends.supervised import Child, enough_descriptors
 from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedMemory
+from async_wrappers.live.recording.files import count_frames
 from async_wrappers.live.recording.rows import RowRing
 from async_wrappers.live.recording.writer import PATIENCE, reported, wait_until_drained
 from async_wrappers.live.report import Measurements
@@ -281,10 +282,17 @@ class ProcessBackend:
     def _lose_recorder(self, how: str | None) -> None:
         """Go on without the recorder, which has ended, or which a stop keeps from its work."""
         assert self._recorder is not None and self._rows is not None
+        wrote = not self._rows.is_closed
         self._rows.close()
         lost, self._recorder = self._recorder, None
         lost.kill()
         how = lost.how_it_ended() if how is None else how
+        lost.join(1)
+        if wrote and self._spec.record is not None:
+            with suppress(
+                OSError
+            ):  # it may have been ended between a row and its count, or before there was a directory
+                self._rows.note_saved(count_frames(self._spec.record, self._rows.layout.dtype))
         self._started.pop(lost.name, None)
         lost.close()
         sentence = f"the recording in {self._spec.record} ends here, as the recorder {how}: the run goes on"

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from async_wrappers.extras import extra
-from async_wrappers.live.recording.files import EpisodeFiles, NoDirectory
+from async_wrappers.live.recording.files import EpisodeFiles
 from async_wrappers.live.recording.reader import Episode, Recording, load_recording
 from async_wrappers.live.recording.rows import RowLayout
 
@@ -52,14 +52,17 @@ def to_minari(directory: str | Path, target: str) -> Converted:
 
     The actions are those that were sent. The other columns, and the actions that were drawn, are the episodes' infos,
     whose first row belongs to the reset, as Minari has it. The dataset's metadata have the delay under which the
-    recording was made (``delay_frames``: median, least and most), with which a pretraining compares its own.
+    recording was made (``delay_frames``: median, least and most), with which a pretraining compares its own. A slash in
+    the name of an entry, which Minari could not read, becomes a dot. What was written is read back before it gets its
+    name.
 
     Args:
         directory: Of the recording.
         target: An id such as ``"arm/recorded-v0"``, kept where Minari keeps its datasets, or a directory; a new one.
 
     Raises:
-        ValueError: There is no recording, it has no frames, it is one of a dry run, or the dataset exists.
+        ValueError: There is no recording, it is damaged, it has no frames, it is one of a dry run, two of its entries
+            have one name there, the dataset exists, or Minari cannot write it or read it back.
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
     recording = _checked(load_recording(directory))
@@ -68,28 +71,65 @@ def to_minari(directory: str | Path, target: str) -> Converted:
         import minari
         from minari.data_collector import EpisodeBuffer
     path, name = _minari_place(target)
-    with _new_directory(path) as temporary:
-        spaces_of_it = recording.observation_space, recording.action_space
+    spaces_of_it = _without_slashes(recording.observation_space), _without_slashes(recording.action_space)
+    with _new_directory(path) as temporary, _in_a_sentence(f"output {str(path)!r} is not written, as Minari fails"):
         new = minari.dataset.minari_storage.MinariStorage.new
         # JPEG would change the pictures.
         storage = new(temporary / "data", *spaces_of_it, jpeg_encoding=False)
         facts = {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "AsyncRunner"}
         storage.update_metadata({**facts, "fps": float(recording.fps), "delay_frames": _delay(recording)})
         for number, episode in enumerate(recording):
-            cut = np.zeros(len(episode), np.bool_)
-            last = cut.copy()
-            last[-1] = True
-            buffer = EpisodeBuffer(
-                id=number,
-                observations=episode.observations,
-                actions=episode.sent,
-                rewards=episode.rewards,
-                terminations=last if episode.terminated else cut,
-                truncations=cut if episode.terminated else last,
-                infos=_infos(episode),
-            )
-            storage.update_episodes([buffer])
+            storage.update_episodes([EpisodeBuffer(id=number, **_buffer(episode))])
+        found = minari.MinariDataset(temporary / "data")
+        for episode, read in zip(recording, found.iterate_episodes(), strict=True):
+            for part, written in _buffer(episode).items():
+                if not _same(written, getattr(read, part)):
+                    raise ValueError(f"it reads other {part} than it was given")
     return Converted(path, len(recording), sum(map(len, recording)))
+
+
+def _buffer(episode: Episode) -> dict[str, Any]:
+    """Return what Minari keeps of an episode, by Minari's names."""
+    cut = np.zeros(len(episode), np.bool_)
+    last = cut.copy()
+    last[-1] = True
+    return {
+        "observations": _mapped(np.asarray, episode.observations),
+        "actions": _mapped(np.asarray, episode.sent),
+        "rewards": episode.rewards,
+        "terminations": last if episode.terminated else cut,
+        "truncations": cut if episode.terminated else last,
+        "infos": _infos(episode),
+    }
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two dicts or tuples of arrays, or arrays, are the same."""
+    if isinstance(one, Mapping):
+        return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    if isinstance(one, tuple):  # Minari gives a tuple of infos back as a dict
+        there = tuple(other[f"_index_{place}"] for place in range(len(other))) if isinstance(other, Mapping) else other
+        return isinstance(there, tuple) and len(one) == len(there) and all(map(_same, one, there))
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _without_slashes(space: gym.Space[Any]) -> gym.Space[Any]:
+    """Return a space with the names that its entries have in a Minari dataset, where a slash would begin a group."""
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([_without_slashes(each) for each in space.spaces])
+    if not isinstance(space, spaces.Dict):
+        return space
+    named: dict[str, Any] = {}
+    for key in space.spaces:
+        if (other := named.setdefault(_dotted(key), key)) != key:
+            raise ValueError(
+                f"the entries {other!r} and {key!r} are both {_dotted(key)!r} in Minari: rename one of them"
+            )
+    return spaces.Dict([(_dotted(key), _without_slashes(each)) for key, each in space.spaces.items()])
+
+
+def _dotted(key: Any) -> str:
+    return str(key).replace("/", ".")
 
 
 def _delay(recording: Recording) -> dict[str, float] | None:
@@ -113,9 +153,9 @@ def _after(first: int, values: Array) -> Array:
 
 
 def _mapped(function: Callable[[Array], Any], values: Any) -> Any:
-    """Apply a function to each array of a dict or tuple of arrays."""
+    """Apply a function to each array of a dict or tuple of arrays, whose keys get the names that Minari can read."""
     if isinstance(values, Mapping):
-        return {key: _mapped(function, each) for key, each in values.items()}
+        return {_dotted(key): _mapped(function, each) for key, each in values.items()}
     if isinstance(values, tuple):
         return tuple(_mapped(function, each) for each in values)
     return function(values)
@@ -139,7 +179,19 @@ def _checked(recording: Recording) -> Recording:
             f"{str(recording.directory)!r} must be a recording of actions that were sent, but it is one of a dry run, "
             "whose actions had no effect: record a run without dry_run"
         )
+    for _ in recording:  # a damaged episode is refused here, before anything is written
+        pass
     return recording
+
+
+@contextmanager
+def _in_a_sentence(what: str) -> Iterator[None]:
+    """Turn an error of another library, which may be of any type and several lines, into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{what} ({reason})") from error
 
 
 @contextmanager
@@ -221,8 +273,8 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
         videos: Whether pictures are kept as videos, which changes them a little, or each by itself.
 
     Raises:
-        ValueError: There is no recording, it has no frames, it is one of a dry run, its frame rate is no whole number,
-            two entries of it have one name there, or `target` exists.
+        ValueError: There is no recording, it is damaged, it has no frames, it is one of a dry run, its frame rate is no
+            whole number, two entries of it have one name there, `target` exists, or LeRobot cannot write it.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
     recording, path = _checked(load_recording(directory)), Path(target).absolute()
@@ -240,14 +292,18 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
     features |= {f"{_OURS}drawn{name[len('action') :]}": leaf.feature() for name, leaf in acted.items()}
     features |= {f"{_OURS}{name}": _scalar("int64" if name in _WHOLE else "bool") for name in sorted(_WHOLE | _FLAGS)}
     features |= {"next.reward": _scalar("float32"), "next.done": _scalar("bool"), "next.terminated": _scalar("bool")}
-    dataset = library.create(
-        f"local/{path.name}", int(recording.fps), features, root=path, robot_type="async_wrappers", use_videos=videos
-    )
-    for episode in recording:
-        for frame in range(len(episode)):
-            dataset.add_frame({**_frame_of(episode, frame, seen, acted), "task": task})
-        dataset.save_episode()
-    dataset.finalize()
+    facts: dict[str, Any] = {"robot_type": "async_wrappers", "use_videos": videos}
+    try:
+        with _in_a_sentence(f"output {str(path)!r} is not written, as LeRobot fails"):
+            dataset = library.create(f"local/{path.name}", int(recording.fps), features, root=path, **facts)
+            for episode in recording:
+                for frame in range(len(episode)):
+                    dataset.add_frame({**_frame_of(episode, frame, seen, acted), "task": task})
+                dataset.save_episode()
+            dataset.finalize()
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
     return Converted(path, len(recording), sum(map(len, recording)))
 
 
@@ -334,8 +390,8 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         target: A new directory.
 
     Raises:
-        ValueError: There is no such dataset, its actions are several features, two features would be one entry, or
-            `target` is not new.
+        ValueError: There is no such dataset, LeRobot cannot read it, its actions are several features, two features
+            would be one entry, or `target` is not new.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
     library, source = _lerobot(), Path(directory).absolute()
@@ -343,7 +399,8 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         raise ValueError(
             f"{str(directory)!r} must be a LeRobot dataset, but there is no {source / 'meta' / 'info.json'}"
         )
-    dataset = library(f"local/{source.name}", root=source)
+    with _in_a_sentence(f"{str(directory)!r} cannot be read by LeRobot"):
+        dataset = library(f"local/{source.name}", root=source)
     if "action" not in dataset.features:
         acted = ", ".join(name for name in dataset.features if name.startswith("action")) or "none"
         raise ValueError(
@@ -363,27 +420,25 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         observed = box[names[0]]
     layout = RowLayout(observed, box["action"])
     facts = {"fps": str(Fraction(dataset.fps)), "workers": 0, "default_action": "none", "clock": "LeRobot"}
-    try:
-        files = EpisodeFiles(Path(target).absolute(), layout, facts)
-    except NoDirectory as error:
-        raise ValueError(str(error).replace("record=", "output ")) from None
-    number = episodes = frames = 0
-    items = (dataset[index] for index in range(len(dataset)))
-    for item, following in pairwise(chain(items, [None])):
-        over = following is None or _number(following["frame_index"]) == 0
-        seen = {keys[name]: _value(item[name], box[name]) for name in names}
-        row = _row_of(item, seen if len(names) > 1 else seen[keys[names[0]]], layout)
-        row["number"] = number = number + 1
-        row["terminated"] = over and bool(_number(item.get("next.terminated", 0)))
-        files.write(row)
-        frames += not over or bool(row["terminated"][0])
-        if over:
-            if row["terminated"]:  # nothing is bootstrapped on the observation after it
-                row["number"], row["frame"], row["final"] = number + 1, row["frame"] + 1, True
-                files.write(row)
-            number, episodes = number + 2, episodes + 1  # a gap, after which a new file begins
-    files.close()
-    return Converted(Path(target).absolute(), episodes, frames)
+    path = Path(target).absolute()
+    with _new_directory(path) as temporary, _in_a_sentence(f"{str(directory)!r} cannot become a recording"):
+        files = EpisodeFiles(temporary, layout, facts)
+        number = 0
+        items = (dataset[index] for index in range(len(dataset)))
+        for item, following in pairwise(chain(items, [None])):
+            over = following is None or _number(following["frame_index"]) == 0
+            seen = {keys[name]: _value(item[name], box[name]) for name in names}
+            row = _row_of(item, seen if len(names) > 1 else seen[keys[names[0]]], layout)
+            row["number"] = number = number + 1
+            row["terminated"] = over and bool(_number(item.get("next.terminated", 0)))
+            files.write(row)
+            if over:
+                if row["terminated"]:  # nothing is bootstrapped on the observation after it
+                    row["number"], row["frame"], row["final"] = number + 1, row["frame"] + 1, True
+                    files.write(row)
+                number += 2  # a gap, after which a new file begins
+        files.close()
+        return Converted(path, len(load_recording(temporary)), files.frames)
 
 
 def _row_of(item: Mapping[str, Any], observation: Any, layout: RowLayout) -> Array:

@@ -7,6 +7,7 @@ an environment of its own.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -317,6 +318,94 @@ def test_actions_of_several_features_do_not_come_back_and_say_so(tmp_path: Path)
     with pytest.raises(ValueError, match=r"actions in one feature, 'action', got action\.arm, action\.hand: those of"):
         from_lerobot(tmp_path / "arm", tmp_path / "back")
     assert not (tmp_path / "back").exists()
+
+
+# Minari's names, and what is not as it was written.
+
+
+def test_names_with_a_slash_convert_to_names_that_minari_reads(tmp_path: Path) -> None:
+    gripper = spaces.Tuple([JOINTS, spaces.Discrete(3)])
+    observed = spaces.Dict(
+        {"observation/joint_position": JOINTS, "observation/camera": CAMERA, "a": spaces.Dict({"b/c": JOINTS})}
+    )
+    acted = spaces.Dict({"arm/joints": JOINTS, "gripper": gripper})
+    source = recorded_of(tmp_path / "run", Drawn(observed, acted))
+    to_minari(source, str(tmp_path / "arm"))
+    dataset = minari.MinariDataset(tmp_path / "arm" / "data")
+    (theirs,), (ours,) = list(dataset.iterate_episodes()), load_recording(source)
+    assert set(theirs.observations) == {"observation.joint_position", "observation.camera", "a"}
+    for name in ("joint_position", "camera"):
+        found, expected = theirs.observations[f"observation.{name}"], ours.observations[f"observation/{name}"]
+        assert np.array_equal(found, expected)
+    assert np.array_equal(theirs.observations["a"]["b.c"], ours.observations["a"]["b/c"])
+    assert np.array_equal(theirs.actions["arm.joints"], ours.sent["arm/joints"])
+    assert all(map(np.array_equal, theirs.actions["gripper"], ours.sent["gripper"]))
+    assert dataset.observation_space["a"]["b.c"] == JOINTS
+
+
+@pytest.mark.parametrize("name", ["", ".", "a\0b"])
+def test_names_that_minari_cannot_read_back_are_refused_and_leave_nothing(tmp_path: Path, name: str) -> None:
+    source = recorded_of(tmp_path / "run", Drawn(spaces.Dict({"x": JOINTS, name: JOINTS})))
+    with pytest.raises(ValueError, match=r"^output '.*arm' is not written, as Minari fails \(.*\)$"):
+        to_minari(source, str(tmp_path / "arm"))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_entries_whose_names_would_meet_in_minari_are_refused(tmp_path: Path) -> None:
+    source = recorded_of(tmp_path / "run", Drawn(spaces.Dict({"a/b": JOINTS, "a.b": JOINTS})))
+    with pytest.raises(
+        ValueError, match=r"^the entries 'a[./]b' and 'a[./]b' are both 'a\.b' in Minari: rename one of"
+    ):
+        to_minari(source, str(tmp_path / "arm"))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_minari_reads_otherwise_than_it_was_given_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    source = recorded(tmp_path / "run")
+    episodes = minari.MinariDataset.iterate_episodes
+
+    def other(dataset: Any) -> Any:
+        for episode in episodes(dataset):
+            episode.actions[1] += 1
+            yield episode
+
+    monkeypatch.setattr(minari.MinariDataset, "iterate_episodes", other)
+    with pytest.raises(ValueError, match=r"as Minari fails \(it reads other actions than it was given\)"):
+        to_minari(source, str(tmp_path / "arm"))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("to", ["minari", "lerobot"])
+@pytest.mark.usefixtures("lerobot")
+def test_a_damaged_recording_is_not_converted_and_leaves_nothing(tmp_path: Path, to: str, capsys: Any) -> None:
+    path = recorded(tmp_path / "run") / "episode-000002.npy"
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-300] ^= 16
+    for content in (whole[:-500], whole[: len(whole) // 2], bytes(flipped), b""):
+        path.write_bytes(content)
+        with pytest.raises(SystemExit) as ended:
+            main(["convert", str(tmp_path / "run"), "--to", to, "--output", str(tmp_path / "arm")])
+        assert ended.value.code == 2
+        assert re.fullmatch(r".*episode-000002\.npy is damaged .*: delete it .*\n", capsys.readouterr().err)
+        assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.usefixtures("lerobot")
+def test_an_error_of_lerobots_is_a_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    source = recorded(tmp_path / "run")
+    to_lerobot(source, tmp_path / "arm")
+
+    def fails(*given: Any) -> Any:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(FakeLeRobot, "save_episode", fails)
+    with pytest.raises(ValueError, match=r"^output '.*other' is not written, as LeRobot fails \(first line\)$"):
+        to_lerobot(source, tmp_path / "other")
+    monkeypatch.setattr(FakeLeRobot, "__getitem__", fails)
+    with pytest.raises(ValueError, match=r"^'.*arm' cannot become a recording \(first line\)$"):
+        from_lerobot(tmp_path / "arm", tmp_path / "back")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["arm", "run"]
 
 
 def test_without_lerobot_one_sentence_names_its_environment(tmp_path: Path, capsys: Any) -> None:

@@ -284,11 +284,13 @@ def test_a_process_records_and_its_death_ends_the_recording_alone(tmp_path: Path
         assert report.frames["total"] == 100
         assert report.recording is not None
         assert 0 < report.recording["dropped"] <= 100
+        saved = 60 + report.recording["frames"]
         assert "the recorder" not in runner.pids
         assert runner.run(frames=10).recording == {"directory": str(tmp_path / "run"), "frames": 0, "dropped": 10}
     whole, *part = load_recording(tmp_path / "run")
     assert whole.observations[:, 0].tolist() == list(range(61))
     assert all(len(each) for each in part)
+    assert len(whole) + sum(map(len, part)) == saved
 
 
 @pytest.mark.timeout(120)
