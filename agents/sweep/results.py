@@ -1,7 +1,9 @@
 """The outputs of a sweep: its table, TensorBoard's HPARAMS tab, Weights & Biases, and the manifest.
 
 The table is in long form, one number per row, because trials differ in their metrics and iterations. It
-is made from the trials' files, and can be made again at any time. The manifest holds versions, commands and machines.
+is made from the trials' files, and can be made again at any time. Its last column is the same in each row, a checksum
+of the others, so that no row can be lost or changed on the way to another machine. The manifest holds versions,
+commands and machines.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import platform
 import subprocess
 import sys
 import time
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
@@ -51,6 +54,7 @@ TENSORBOARD = Path("metrics") / "tensorboard"
 HPARAMS = ".hparams"
 # In the directory of a trial that has been sent; holds the run's id.
 WANDB = "wandb_run.txt"
+CHECK = "check"
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
 _MOST_NAMED = 3  # environments, or agents, in a title
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
@@ -96,7 +100,8 @@ def write_results(base_dir: Path, plan: SweepPlan) -> Path:
     """Write ``results.csv``, and ``results.parquet`` where pyarrow is installed; return the former's path."""
     table = list(_rows(base_dir, plan))
     columns = _columns(plan)
-    lines = [_line(columns), *(_line([row[name] for name in columns]) for row in table)]
+    check = _checksum_of(columns, table)
+    lines = [_line([*columns, CHECK]), *(_line([*(row[name] for name in columns), check]) for row in table)]
     write_text_atomically(base_dir / CSV, "".join(lines))
     _write_parquet(base_dir / PARQUET, columns, table)
     return base_dir / CSV
@@ -108,6 +113,12 @@ def _line(cells: Sequence[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow(map(_quoted, cells))
     return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _checksum_of(columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
+    """Return the CRC-32 of a table's cells, which depends on neither quotes nor line ends; a letter keeps it a text."""
+    cells = [list(columns), *([_text(row[name]) for name in columns] for row in table)]
+    return f"c{zlib.crc32(json.dumps(cells).encode()):08x}"
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -137,23 +148,16 @@ def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
         raise ValueError(f"finished must be a sweep's {CSV}, got {table} ({error})") from None
     except AttributeError:  # a row with fewer cells than columns, or with more
         raise ValueError(f"{table} is damaged, a row of it is not whole: copy it again") from None
-    where = ["arm", *plan.keys, "seed"]
-    if not rows or list(rows[0]) != _columns(plan):
+    columns, where = _columns(plan), ["arm", *plan.keys, "seed"]
+    if not rows or list(rows[0]) not in (columns, [*columns, CHECK]):
         raise ValueError(
-            f"finished must be a {CSV} of this sweep, with the columns {', '.join(_columns(plan))}, got {table} with "
+            f"finished must be a {CSV} of this sweep, with the columns {', '.join(columns)}, got {table} with "
             f"{', '.join(rows[0]) if rows else 'no row'}"
         )
     found: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
     for number, row in enumerate(rows, 2):
-        metrics, name = found[tuple(row[each] for each in where)], row["metric"]
         try:
-            if row["iteration"] == "":
-                metrics[name] = float(row["value"])
-                continue
-            series = metrics.setdefault(name, [])
-            if int(row["iteration"]) != len(series):
-                raise ValueError(f"iteration {row['iteration']} comes after {len(series) - 1}")
-            series.append(float(row["value"]))
+            _add(found[tuple(row[each] for each in where)], row)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{table} is damaged in line {number} ({error}): copy it again") from None
     points = {(trial.arm, *map(_text, _values(plan, trial))) for trial in plan.trials()}
@@ -161,13 +165,58 @@ def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
     if strangers:
         point = ", ".join(f"{name} = {value}" for name, value in zip(where, strangers[0], strict=True))
         raise ValueError(f"{table} is of another sweep: it has a trial of {point}, which this one has not")
+    if CHECK not in rows[0]:
+        _check_alike(table, rows, found)
+    elif {row[CHECK] for row in rows} != {_checksum_of(columns, rows)}:
+        raise ValueError(f"{table} is damaged, as rows are lost, changed or given twice: copy it again")
     taken = {}
     for trial in plan.trials():
-        metrics = found.get((trial.arm, *map(_text, _values(plan, trial)), str(trial.seed_number)), {})
-        if "seconds" in metrics:
-            seconds = metrics.pop("seconds")
+        if metrics := found.get((trial.arm, *map(_text, _values(plan, trial)), str(trial.seed_number))):
+            if not 0 <= (seconds := metrics.pop("seconds", -1.0)) < math.inf:
+                raise ValueError(f"{table} is damaged, trial {trial.name} took no seconds >= 0: copy it again")
             taken[trial.name] = {"metrics": metrics, "seconds": seconds}
     return taken
+
+
+def _add(metrics: dict[str, Any], row: Mapping[str, str]) -> None:
+    """Add a row of a table to the metrics of its trial.
+
+    Raises:
+        ValueError: Its value is no number, or another row does not go with it.
+    """
+    name, value = row["metric"], float(row["value"])
+    if row["iteration"] == "":
+        if name in metrics:
+            raise ValueError(f"a second {name} of the same trial")
+        metrics[name] = value
+        return
+    series = metrics.setdefault(name, [])
+    if not isinstance(series, list) or int(row["iteration"]) != len(series):
+        last = len(series) - 1 if isinstance(series, list) else "none"
+        raise ValueError(f"iteration {row['iteration']} comes after {last}")
+    series.append(value)
+
+
+def _check_alike(
+    table: Path, rows: Sequence[Mapping[str, str]], trials: Mapping[tuple[str, ...], Mapping[str, Any]]
+) -> None:
+    """Refuse what a table of an older version, which has no checksum, can be seen to have lost.
+
+    Raises:
+        ValueError: A value is NaN, or two seeds of a point differ in their metrics or iterations.
+    """
+    for number, row in enumerate(rows, 2):
+        if math.isnan(float(row["value"])):
+            raise ValueError(f"{table} is damaged in line {number} (its value is {row['value']}): copy it again")
+    first: dict[tuple[str, ...], tuple[str, Any]] = {}
+    for (*point, seed), metrics in trials.items():
+        sizes = {name: len(value) if isinstance(value, list) else None for name, value in metrics.items()}
+        other, expected = first.setdefault(tuple(point), (seed, sizes))
+        if sizes != expected:
+            name = min(name for name in {*sizes, *expected} if sizes.get(name, 0) != expected.get(name, 0))
+            raise ValueError(
+                f"{table} is damaged, seeds {other} and {seed} of a point have other rows of {name}: copy it again"
+            )
 
 
 def _values(plan: SweepPlan, trial: Trial) -> list[Any]:

@@ -205,3 +205,86 @@ def test_a_table_that_is_not_of_this_sweep_is_refused_and_nothing_is_begun(tmp_p
     with pytest.raises(ValueError, match=r"finished must be a sweep's results.csv, got .*nowhere.csv \(.*No such file"):
         sweep(play, {"x": [1]}, 1, tmp_path / "s", finished=[tmp_path / "nowhere.csv"])
     assert not (tmp_path / "s").exists()
+
+
+def played(place: Path, trials: int = 3) -> tuple[SweepPlan, list[str]]:
+    """The plan of a sweep whose trials have finished, and the lines of its table."""
+    points = [Point("", {"x": "1"}), Point("=a", {"x": "2.5"})]
+    plan = SweepPlan(points, ["x"], trials, [], "f")
+    for trial in plan.trials():
+        metrics = {"score": float(trial.seed % 997), "curve": [1.0, 2.5, 4.0]}
+        (place / "trials" / trial.name).mkdir(parents=True)
+        (place / "trials" / trial.name / "result.json").write_text(json.dumps({"metrics": metrics, "seconds": 0.5}))
+    return plan, write_results(place, plan).read_text().splitlines(keepends=True)
+
+
+def refuse(place: Path, plan: SweepPlan, lines: list[str]) -> None:
+    table = place / "copied.csv"
+    table.write_text("".join(lines))
+    with pytest.raises(ValueError, match=r"copied\.csv (is damaged.*: copy it again|with .*)$"):
+        results_in(table, plan)
+
+
+def test_a_table_that_has_lost_any_line_or_has_any_twice_is_refused(tmp_path: Path) -> None:
+    plan, lines = played(tmp_path)
+    for place in range(len(lines)):
+        refuse(tmp_path, plan, lines[:place] + lines[place + 1 :])
+        refuse(tmp_path, plan, lines[: place + 1] + lines[place:])
+    for length in range(len(lines)):
+        refuse(tmp_path, plan, lines[:length])
+    refuse(tmp_path, plan, [*lines[:6], *lines[11:16], *lines[6:11], *lines[16:]])  # two trials in the other order
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "inf", "1e9", "", "7"])
+def test_a_table_with_another_value_is_refused(tmp_path: Path, value: str) -> None:
+    plan, lines = played(tmp_path)
+    for place in range(1, len(lines)):
+        cells = lines[place].split(",")
+        refuse(tmp_path, plan, [*lines[:place], ",".join([*cells[:5], value, *cells[6:]]), *lines[place + 1 :]])
+
+
+@given(st.data())
+def test_damage_of_any_kind_to_a_table_is_refused_or_changes_nothing(tmp_path_factory: Any, data: Any) -> None:
+    place = tmp_path_factory.mktemp("table")
+    plan, lines = played(place, 2)
+    whole = "".join(lines)
+    begin = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(begin, min(len(whole), begin + 9)))
+    table = place / "copied.csv"
+    table.write_text(whole[:begin] + data.draw(st.text(",.-+0123456789ainf\n\"'", max_size=4)) + whole[end:])
+    try:
+        found = results_in(table, plan)
+    except ValueError as error:
+        assert "copied.csv" in str(error)
+    else:
+        assert found == results_in(place / "results.csv", plan)
+
+
+def test_a_table_with_the_line_ends_of_another_system_is_taken(tmp_path: Path) -> None:
+    plan, lines = played(tmp_path)
+    (tmp_path / "copied.csv").write_bytes("".join(lines).replace("\n", "\r\n").encode())
+    assert results_in(tmp_path / "copied.csv", plan) == results_in(tmp_path / "results.csv", plan)
+    assert len(results_in(tmp_path / "copied.csv", plan)) == 6
+
+
+def test_a_table_of_an_older_version_is_taken_unless_it_can_be_seen_to_have_lost_a_row(tmp_path: Path) -> None:
+    plan, lines = played(tmp_path)
+    lines = [f"{line.rpartition(',')[0]}\n" for line in lines]
+    (tmp_path / "copied.csv").write_text("".join(lines))
+    assert results_in(tmp_path / "copied.csv", plan) == results_in(tmp_path / "results.csv", plan)
+    for place in range(1, len(lines)):
+        refuse(tmp_path, plan, lines[:place] + lines[place + 1 :])
+        refuse(tmp_path, plan, lines[: place + 1] + lines[place:])
+        cells = lines[place].split(",")
+        refuse(tmp_path, plan, [*lines[:place], ",".join([*cells[:5], "nan", *cells[6:]]), *lines[place + 1 :]])
+        if cells[4] == "seconds":
+            refuse(tmp_path, plan, [*lines[:place], ",".join([*cells[:5], "-1", *cells[6:]]), *lines[place + 1 :]])
+
+
+def test_the_table_of_our_scores_is_taken_over() -> None:
+    table = Path(__file__).parents[3] / "docs" / "results" / "minatar.csv"
+    rows = read_csv(table)
+    keys = list(rows[0])[1:-5]
+    points = {(row["arm"], *(row[key] for key in keys)): None for row in rows}
+    plan = SweepPlan([Point(each[0], dict(zip(keys, each[1:], strict=True))) for each in points], keys, 5, [], "f")
+    assert len(results_in(table, plan)) == 225

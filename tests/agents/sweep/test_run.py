@@ -36,7 +36,7 @@ class TestSweep:
         table = sweep(play, GRID, 2, tmp_path / "s", jobs=2)
         with open(table) as file:
             rows = list(csv.DictReader(file))
-        assert list(rows[0]) == ["arm", "delay", "agent", "seed", "iteration", "metric", "value", "trial"]
+        assert list(rows[0]) == ["arm", "delay", "agent", "seed", "iteration", "metric", "value", "trial", "check"]
         scores = {(row["delay"], row["agent"], row["seed"]) for row in rows if row["metric"] == "score"}
         assert len(scores) == 8
         assert sum(row["metric"] == "score" for row in rows) == 8
