@@ -24,7 +24,7 @@ from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.experiment.unread import Unread, given_in
 from async_wrappers.agents.sweep.grid import draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
-from async_wrappers.agents.sweep.run import run_sweep
+from async_wrappers.agents.sweep.run import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, trial_status
 
 __all__ = ["TrialsFailed", "add_flags", "run"]
@@ -79,11 +79,9 @@ def run(options: Namespace) -> None:
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(options, plan, base_dir)) from None
-    failed = [each.name for each in plan.trials() if trial_status(base_dir / "trials" / each.name) == "failed"]
     print(f"table: {table}\nplot it: {program()} plot {base_dir}\nbase_dir: {base_dir}")
-    if failed:
-        count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
-        raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
+    if failed := failed_trials(base_dir, plan):
+        raise TrialsFailed(f"{failed}: mend the cause, add --retry-failed")
 
 
 def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:

@@ -296,9 +296,12 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: There is no sweep, or no trial of it has finished.
     """
-    table = list(_rows(Path(base_dir), read_plan(base_dir)))
+    plan = read_plan(base_dir)
+    table = list(_rows(Path(base_dir), plan))
     if not table:
-        raise ValueError(f"{base_dir}: no trial of this sweep has finished yet")
+        failed = sum(trial_status(Path(base_dir) / "trials" / each.name) == "failed" for each in plan.trials())
+        retry = f", and {failed} have failed: mend the cause, and run it again with --retry-failed" if failed else ""
+        raise ValueError(f"{base_dir}: no trial of this sweep has finished yet{retry}")
     return table
 
 

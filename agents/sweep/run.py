@@ -11,7 +11,8 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
+import warnings
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -35,11 +36,22 @@ from async_wrappers.agents.sweep.results import (
     write_results,
     write_to_trackers,
 )
-from async_wrappers.agents.sweep.trial import FAILURE, RESULT, OnChange, TrialFunction, run_pool, trial_status
+from async_wrappers.agents.sweep.trial import (
+    FAILURE,
+    RESULT,
+    OnChange,
+    PythonTrial,
+    TrialFunction,
+    imported_by_program,
+    run_pool,
+    trial_status,
+)
 from async_wrappers.extras import extra
 from async_wrappers.files import write_text_atomically
 
-__all__ = ["estimated_seconds", "forget_replay", "run_sweep", "sweep"]
+__all__ = ["estimated_seconds", "failed_trials", "forget_replay", "run_sweep", "sweep"]
+
+_MOST_NAMED = 12  # failed trials, and causes, in a sentence
 
 
 def sweep(
@@ -58,11 +70,12 @@ def sweep(
     """Run a Python function over a grid, each trial in a process of its own, and return the table's path.
 
     After an interruption the same call continues: finished trials are kept, and the others run again in the directory
-    that they had.
+    that they had. A warning says how many trials failed, and why.
 
     Args:
         trial: ``trial(point, seed, directory)`` returns metrics by name: a number, or a list with one per iteration. It
-            must pickle (cloudpickle), and may keep files in `directory` to continue from.
+            must pickle (cloudpickle), and may keep files in `directory` to continue from. What the program imports at
+            its top, such as a module that registers an environment, its processes import too.
         grid: Values by key, combined in all ways; or the points themselves, as mappings of the same keys. With
             ``search="random"``, values or a distribution of ``ray.tune`` by key.
         seeds: Seeds per point; the trial's seed is derived from the point and the number of the seed.
@@ -83,9 +96,10 @@ def sweep(
     check_engine(engine, address, settings)
     points = points_from_values(grid, settings.num_samples if settings.search == "random" else None)
     function = f"{getattr(trial, '__module__', '')}.{getattr(trial, '__qualname__', type(trial).__qualname__)}"
-    return run_sweep(
-        SweepPlan(points, list(points[0].bindings), settings.seeds, [], function),
-        trial,
+    plan = SweepPlan(points, list(points[0].bindings), settings.seeds, [], function)
+    table = run_sweep(
+        plan,
+        PythonTrial(trial, imported_by_program()),
         Path(base_dir),
         settings,
         jobs=1 if jobs is None and address is None else jobs,
@@ -94,6 +108,34 @@ def sweep(
         engine=engine,
         address=address,
     )
+    if failed := failed_trials(Path(base_dir), plan):
+        warnings.warn(f"{failed}: mend the cause, and add retry_failed=True", RuntimeWarning, stacklevel=2)
+    return table
+
+
+def failed_trials(base_dir: Path, plan: SweepPlan) -> str:
+    """Return, in words, why trials of a sweep failed and how many; an empty text if none did."""
+    trials = plan.trials()
+    failed = [each.name for each in trials if trial_status(base_dir / "trials" / each.name) == "failed"]
+    if not failed:
+        return ""
+    causes = defaultdict(list)
+    for name in failed:
+        causes[_cause(base_dir / "trials" / name)].append(name)
+    told = [
+        f"{error} ({'1 trial' if len(names) == 1 else f'{len(names)} trials'}, see {base_dir / 'trials' / names[0]})"
+        for error, names in list(causes.items())[:_MOST_NAMED]
+    ]
+    names = ", ".join([*failed[:_MOST_NAMED], *(["..."] if len(failed) > _MOST_NAMED else [])])
+    return f"{'; '.join(told)}; {len(failed)} of {len(trials)} trials failed ({names})"
+
+
+def _cause(directory: Path) -> str:
+    try:
+        error: str = json.loads((directory / FAILURE).read_text(encoding="utf-8"))["error"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a cause that cannot be read"
+    return error
 
 
 def run_sweep(
@@ -158,7 +200,8 @@ def run_sweep(
         if not settings.keep_checkpoints:
             # A trial may have finished just before the sweep was killed.
             _forget_replays(trials)
-        print(_outlook(plan, base_dir, len(left), jobs, settings.trial_seconds), flush=True)
+        failed = sum(trial_status(directory) == "failed" for directory in asked.keys() - left.keys())
+        print(_outlook(plan, base_dir, len(left), failed, jobs, settings.trial_seconds), flush=True)
         try:
             # The pickle that each trial's process runs, by the trial's directory.
             payloads = {}
@@ -265,13 +308,16 @@ def estimated_seconds(base_dir: Path, trials: int, jobs: int | None, trial_secon
     return None if each is None or jobs is None else each * trials / min(jobs, max(trials, 1))
 
 
-def _outlook(plan: SweepPlan, base_dir: Path, left: int, jobs: int | None, trial_seconds: float | None) -> str:
+def _outlook(
+    plan: SweepPlan, base_dir: Path, left: int, failed: int, jobs: int | None, trial_seconds: float | None
+) -> str:
     """Return the line that is printed before the first trial: how many trials, and about how long."""
     total = plan.seeds * len(plan.points)
     estimate = estimated_seconds(base_dir, left, jobs, trial_seconds)
     when = _about(estimate if left else None).removesuffix(" left")
+    before = f" ({failed} failed before, which --retry-failed, retry_failed=True, runs again)" if failed else ""
     pace = f"{jobs} at a time" if jobs else "as many at a time as the cluster has cores for"
-    return f"{total} trials ({len(plan.points)} points x {plan.seeds} seeds), {left} to run, {pace}{when}"
+    return f"{total} trials ({len(plan.points)} points x {plan.seeds} seeds), {left} to run{before}, {pace}{when}"
 
 
 def _about(seconds: float | None) -> str:

@@ -28,7 +28,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 from async_wrappers.agents.children import python_path
@@ -40,8 +42,10 @@ __all__ = [
     "RESULT",
     "GinTrial",
     "OnChange",
+    "PythonTrial",
     "TrialFunction",
     "TrialProcess",
+    "imported_by_program",
     "main",
     "record_failure",
     "record_stop",
@@ -111,6 +115,39 @@ class GinTrial:
             if end.code:
                 raise
         return run_metrics(base_dir)
+
+
+@dataclass(frozen=True)
+class PythonTrial:
+    """A trial in Python, whose process first imports what the program has imported.
+
+    A function of the program itself is pickled with what it names, and an environment that `gymnasium.make` finds by
+    its id it does not name.
+
+    Args:
+        function: The trial.
+        modules: Names of modules; those that the process does not find are left out.
+    """
+
+    function: TrialFunction
+    modules: tuple[str, ...]
+
+    def __call__(self, bindings: dict[str, Any], seed: int, base_dir: Path) -> Metrics:
+        """Run the function."""
+        for name in self.modules:
+            with suppress(ImportError):
+                import_module(name)
+        return self.function(bindings, seed, base_dir)
+
+
+def imported_by_program() -> tuple[str, ...]:
+    """Return the modules of others than Python that the program, or the notebook, has imported at its top."""
+    names: dict[str, None] = {}
+    for value in list(vars(sys.modules["__main__"]).values()):
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(value, ModuleType | type | FunctionType) and isinstance(name, str):
+            names[name] = None
+    return tuple(name for name in names if name.partition(".")[0] not in {"__main__", *sys.stdlib_module_names})
 
 
 def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:

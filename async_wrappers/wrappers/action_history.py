@@ -322,7 +322,10 @@ def delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
 def one_of(space: gym.Space[Any], longest: int = 1) -> Any:
     """Return how one is shown in a flat observation: as 1, or as the largest whole number ``// longest``."""
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"flat=True needs a vector observation, got {space}: use flat=False")
+        raise ValueError(
+            f"flat=True needs a vector observation, got {space}: wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation first, or use flat=False"
+        )
     number: Any = space.dtype.type
     if not np.issubdtype(number, np.integer):
         return number(1)

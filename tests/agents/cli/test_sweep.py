@@ -170,6 +170,15 @@ def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Pat
     assert done.code == 1
     assert done.err.strip().endswith("1 of 1 trials failed (0000): mend the cause, add --retry-failed")
     assert "ZeroDivisionError: the game broke" in done.out
+    again = call("sweep", "--base_dir", "s", "--trust")
+    assert again.code == 1
+    retry = "(1 failed before, which --retry-failed, retry_failed=True, runs again)"
+    assert f"1 trials (1 points x 1 seeds), 0 to run {retry}" in again.out
+    assert again.err == (
+        "train.py: ZeroDivisionError: the game broke (1 trial, see s/trials/0000); "
+        "1 of 1 trials failed (0000): mend the cause, add --retry-failed\n"
+    )
+    assert "has finished yet, and 1 have failed: mend the cause, and run it again" in refused(call("plot", "s"))
 
 
 def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, place: Path) -> None:

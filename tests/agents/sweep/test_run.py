@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,56 @@ def test_processes_that_end_before_they_read_their_input_are_failed_trials(
     monkeypatch.undo()
     for name in ("0000", "0001"):
         assert json.loads((tmp_path / "trials" / name / "failure.json").read_text())["error"] == "no result"
+
+
+@pytest.mark.usefixtures("fork_trials")
+def test_a_sweep_whose_trials_failed_says_how_many_and_why_and_how_to_go_on(tmp_path: Path, capsys: Any) -> None:
+    sentence = (
+        rf"^ZeroDivisionError: the game broke \(2 trials, see {re.escape(str(tmp_path))}/trials/0001\); 2 of 4 trials "
+        r"failed \(0001, 0003\): mend the cause, and add retry_failed=True$"
+    )
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match=sentence) as warned:
+            sweep(play_but_fail_at_8, {"delay": [1, 8]}, 2, tmp_path, jobs=2)
+        assert warned[0].filename == __file__
+    assert "0 to run (2 failed before, which --retry-failed, retry_failed=True, runs again)" in capsys.readouterr().out
+    (tmp_path / "trials" / "0001" / "mended").touch()
+    (tmp_path / "trials" / "0003" / "mended").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sweep(play_but_fail_at_8, {"delay": [1, 8]}, 2, tmp_path, jobs=2, retry_failed=True)
+
+
+def test_what_a_script_imports_at_its_top_reaches_its_trials(tmp_path: Path) -> None:
+    (tmp_path / "my_environments.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gym.register('Mine-v0', CartPoleEnv)\n"
+        "def named(): pass\n"
+    )
+    for line in ("import my_environments", "from my_environments import named"):
+        script = tmp_path / "script.py"
+        script.write_text(
+            "import sys\n"
+            "import gymnasium as gym\n"
+            f"{line}\n"
+            "from async_wrappers.agents.sweep.run import sweep\n"
+            "def trial(point, seed, directory):\n"
+            "    return {'limit': gym.make(point['env']).reset(seed=seed)[0].size}\n"
+            "if __name__ == '__main__':\n"
+            "    sweep(trial, {'env': ['Mine-v0']}, 1, sys.argv[1])\n"
+        )
+        place = tmp_path / line.partition(" ")[0]
+        done = subprocess.run(
+            [sys.executable, str(script), str(place)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert [row["value"] for row in facts(place)] == [4.0], done.stdout + done.stderr
 
 
 class TestRefusals:

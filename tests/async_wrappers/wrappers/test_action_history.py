@@ -231,6 +231,16 @@ def test_the_flat_form_of_anything_but_a_vector_is_refused_with_the_remedy(shape
         AppliedActions(OnesEnv(shape=shape), flat=True)
 
 
+def test_the_flat_form_of_a_dict_names_the_wrapper_that_flattens_it_which_works() -> None:
+    env = RecordingEnv()
+    env.observation_space = Dict({"a": Box(-1, 1, (2,), np.float32), "b": Discrete(3)})
+    with pytest.raises(
+        ValueError, match=r"got Dict\(.*: wrap the environment in gymnasium\.wrappers\.FlattenObservation"
+    ):
+        AppliedActions(env, flat=True)
+    assert AppliedActions(gym.wrappers.FlattenObservation(env), flat=True).observation_space.shape == (5 + 5,)
+
+
 def test_the_flat_form_of_a_discrete_observation_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Discrete.*flat=False"):
         AppliedActions(gym.make("FrozenLake-v1"), flat=True)
