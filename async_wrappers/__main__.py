@@ -28,6 +28,7 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.envs.minatar import MINATAR_GAMES
 from async_wrappers.extras import extra
+from async_wrappers.files import write_text_atomically
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
@@ -390,7 +391,7 @@ def _probe(options: argparse.Namespace) -> int:
     )
     facts = json.dumps({"env": options.env, **asdict(found)}, indent=1, allow_nan=False)
     if options.json not in (None, "-"):
-        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+        write_text_atomically(Path(options.json), facts + "\n")
     print(facts if options.json == "-" else found)
     return 1 if found.lag is None else 0
 
@@ -450,7 +451,7 @@ def _score(options: argparse.Namespace) -> int:
         if options.csv is not None:
             found.to_csv(options.csv)
         if options.json not in (None, "-"):
-            Path(options.json).write_text(facts + "\n", encoding="utf-8")
+            write_text_atomically(Path(options.json), facts + "\n")
     finally:  # a full disk does not take the table too
         print(facts if options.json == "-" else found)
     return 0
@@ -478,7 +479,8 @@ def _refuse_unwritable(flag: str, file: str | None) -> None:
         raise ValueError(f"{flag} must be a file in a directory that exists, got {file!r}")
     if path.is_dir():
         raise ValueError(f"{flag} must be a file, got the directory {file!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    # A file is written beside its place and renamed, a device as it is.
+    if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
         raise ValueError(f"{flag} must be a file that can be written, got {file!r}")
 
 
@@ -486,7 +488,7 @@ def _doctor(options: argparse.Namespace) -> None:
     found = examine(options.hz, options.seconds)
     facts = json.dumps(found.to_dict(), indent=1, allow_nan=False)
     if options.json not in (None, "-"):
-        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+        write_text_atomically(Path(options.json), facts + "\n")
     print(facts if options.json == "-" else found)
 
 

@@ -27,34 +27,43 @@ __all__ = [
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`.
 
+    A link stays a link to the file that is written. What is no file, such as ``/dev/null`` or a pipe, is written to as
+    it is.
+
     Raises:
         OSError: The file could not be written. The error names `path` and the cause. An older file of that name stays,
             and nothing is left of the new one.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    with naming(path):
+        if path.exists() and not path.is_file():
+            with open(path, "wb") as file:
+                write(file)
+            return
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    temporary = place.with_name(place.name + ".tmp")
     with naming(path):
         # Closed below, before the rename.
-        file = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
+        filled = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
     try:
         with naming(path):
             try:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-                file.close()
+                write(filled)
+                filled.flush()
+                os.fsync(filled.fileno())
+                filled.close()
             except Exception as error:
                 # PyTorch and NumPy raise errors of their own, without the system's reason.
-                if (cause := file.error or _cause(temporary)) is not None and not _has_reason(error):
+                if (cause := filled.error or _cause(temporary)) is not None and not _has_reason(error):
                     raise cause from error
                 raise
-            os.replace(temporary, path)
+            os.replace(temporary, place)
     except BaseException:
         with suppress(OSError):
-            file.close()
+            filled.close()
         with suppress(OSError):
             temporary.unlink()
         raise
-    sync_directory(path.parent)
+    sync_directory(place.parent)
 
 
 class _File(io.BufferedWriter):

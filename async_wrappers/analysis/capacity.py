@@ -34,6 +34,7 @@ import numpy as np
 
 from async_wrappers.checks import number, whole
 from async_wrappers.extras import extra
+from async_wrappers.files import write_text_atomically
 from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.served import Decisions, ServedSchedule
@@ -121,7 +122,7 @@ class Capacity:
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_text_atomically(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         """Summarize for a person."""

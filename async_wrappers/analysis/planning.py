@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.checks import flag, positive, whole
+from async_wrappers.files import write_text_atomically
 from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.frames import FrameClock
@@ -159,7 +160,7 @@ class Plan:
 
     def to_json(self, path: str | Path) -> None:
         """Write the plan as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_text_atomically(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         """Summarize for a person."""

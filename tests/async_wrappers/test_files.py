@@ -79,3 +79,42 @@ def test_what_fits_is_written_as_to_any_file(tmp_path: Path, name: str) -> None:
         WRITERS[name](file)
     assert (tmp_path / "file").stat().st_size == (tmp_path / "plain").stat().st_size
     assert [each.name for each in sorted(tmp_path.iterdir())] == ["file", "plain"]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_device_stays_one(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "null"
+    path.symlink_to(os.devnull)
+    write_atomically(path, WRITERS[name])
+    write_atomically(Path(os.devnull), WRITERS[name])
+    assert path.is_symlink() and not Path(os.devnull).is_file()
+    assert [each.name for each in tmp_path.iterdir()] == ["null"]
+
+
+def test_a_pipe_gets_the_text(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text_atomically(tmp_path / "pipe", "text")
+        assert os.read(reader, 99) == b"text"
+    finally:
+        os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_one_to_the_file_that_is_written(tmp_path: Path, exists: bool) -> None:
+    (tmp_path / "place").mkdir()
+    target = tmp_path / "place" / "file"
+    if exists:
+        target.write_text("older")
+    (tmp_path / "link").symlink_to(target)
+    write_text_atomically(tmp_path / "link", "newer")
+    assert (tmp_path / "link").is_symlink()
+    assert target.read_text() == "newer"
+    assert [each.name for each in target.parent.iterdir()] == ["file"]
+
+
+def test_a_directory_is_refused_and_stays(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
+        write_text_atomically(tmp_path, "text")

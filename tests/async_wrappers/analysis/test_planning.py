@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -602,6 +604,32 @@ def test_a_usage_error_is_one_line_and_exit_code_2(
     assert raised.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith("python -m async_wrappers") and error.count("\n") == 1 and message in error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--latency-ms", "5", "--seconds", "9"),
+        ("plan", "--batch-ms", "5", "0.1", "--playouts", "2"),
+        ("probe", "CartPole-v1", "--episodes", "1"),
+        ("doctor", "--seconds", "0.1"),
+    ],
+)
+@pytest.mark.usefixtures("quick")
+def test_what_ends_while_json_is_written_leaves_the_older_file(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "found.json"
+    file.write_text("older")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SystemExit):
+        run(*words, "--json", str(file))
+    assert file.read_text() == "older"
+    assert [each.name for each in tmp_path.iterdir()] == ["found.json"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -466,6 +466,18 @@ class TestCommand:
             self.score("--policy", "scored_policy:make_policy", "--delays", "0", "--csv", "scores.csv")
         assert raised.value.code == 2 and "| breakout" in capsys.readouterr().out
 
+    def test_what_ends_while_json_is_written_leaves_the_older_file(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        (place / "scores.json").write_text("older")
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(SystemExit):
+            self.score("--policy", "scored_policy:make_policy", "--delays", "0", "--json", "scores.json")
+        assert (place / "scores.json").read_text() == "older"
+
     @pytest.mark.parametrize(
         ("words", "message"),
         [
