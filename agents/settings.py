@@ -458,7 +458,8 @@ class WithGinValues:
 def with_gin_values(value: Any) -> Any:
     """Return a function with the values that gin binds to it now, so that a process without them can call it.
 
-    Functions among the values, and in lists and tuples, get their values too; what a function calls by name does not.
+    Functions among the values, and in lists and tuples, get their values too, those of the scope in which they will be
+    called; what a function calls by name does not.
     A function that gin does not know is returned as it is, and so is all else.
 
     Gin's text (``gin.config_str``) cannot be sent instead: it leaves out values that have no text, and to read it a
@@ -475,9 +476,9 @@ def with_gin_values(value: Any) -> Any:
     # no public name for that scope, so it is read from the function's closure.
     entered = type(value).__call__ if isinstance(value, type) else value
     scope = inspect.getclosurevars(entered).nonlocals.get("scope_components") if inspect.isfunction(entered) else None
-    with gin.config_scope(scope):
-        bindings = gin.get_bindings(configurable)
-    return WithGinValues(inspect.unwrap(configurable), {name: with_gin_values(each) for name, each in bindings.items()})
+    with gin.config_scope(scope or gin.current_scope()):
+        bindings = {name: with_gin_values(each) for name, each in gin.get_bindings(configurable).items()}
+    return WithGinValues(inspect.unwrap(configurable), bindings)
 
 
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -22,7 +22,7 @@ from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.experiment.unread import Unread, given_in
-from async_wrappers.agents.sweep.grid import draw_bindings, make_points, parse_axis
+from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, trial_status
@@ -164,15 +164,20 @@ def _settings(options: Namespace) -> Sweep:
 
 def _refuse_outdone(options: Namespace, plan: SweepPlan) -> None:
     """Refuse a binding of the command line that has no effect, as every point of the grid binds the same."""
-    everywhere = set.intersection(*({".".join(key.split(".")[-2:]) for key in each.bindings} for each in plan.points))
+    everywhere = set.intersection(*map(_names, plan.points))
     for text in options.gin_bindings:
         for given in given_in(text, f"--gin_bindings {text!r}", from_file=False):
-            # With a scope it is for some uses of the configurable, which the grid may leave alone.
-            if given.name in everywhere and "/" not in text.partition("=")[0]:
+            if given.name in everywhere:
                 raise UsageError(
                     f"{given.source}: every point of the grid binds {given.name}, and wins: leave it out, or name some "
                     "points with --only (--allow_unread accepts it)"
                 )
+
+
+def _names(point: Point) -> set[str]:
+    """Return the names of a point's bindings, without modules, as `Given` has them."""
+    divided = (key.rpartition("/") for key in point.bindings)
+    return {scope + slash + ".".join(name.split(".")[-2:]) for scope, slash, name in divided}
 
 
 def _check_points(options: Namespace, plan: SweepPlan, *, new: bool) -> None:
@@ -200,7 +205,7 @@ def _check_points(options: Namespace, plan: SweepPlan, *, new: bool) -> None:
                 runner.environment.close()
         except (UsageError, ConfigError) as error:
             raise UsageError(f"grid point {', '.join(bindings)}: {error}") from None
-        keys = {key.rpartition("/")[2] for key in point.bindings}
+        keys = _names(point)
         found = {
             name: Unread("--grid", each.reason) if name in keys else each for name, each in loaded.unread().items()
         }

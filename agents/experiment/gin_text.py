@@ -107,7 +107,16 @@ def bindings_in(text: str) -> Iterator[Any]:
 
 
 class Reference(str):
-    """The name of a reference, ``@name`` or ``@scope/name()``."""
+    """The name of a reference, ``@name`` or ``@scope/name()``; `scope` is empty where it has none."""
+
+    scope: str
+
+    def __new__(cls, scoped_selector: str) -> Reference:
+        """Divide what gin's parser gives."""
+        scope, _, name = scoped_selector.rpartition("/")
+        reference = super().__new__(cls, name)
+        reference.scope = scope
+        return reference
 
     def __repr__(self) -> str:
         return f"@{self}"
@@ -121,7 +130,7 @@ class _Markers(config_parser.ParserDelegate):  # type: ignore[misc]
     """Lets gin's parser read references and macros without looking them up."""
 
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Reference:
-        return Reference(scoped_selector.rpartition("/")[2])
+        return Reference(scoped_selector)
 
     def macro(self, macro_name: str) -> Macro:
         return Macro(macro_name)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
-from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
+from async_wrappers.agents.experiment.config import CONFIG, ConfigError, empty_gin, load_config, own_places
 from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.settings import with_gin_values
@@ -49,13 +49,13 @@ def other_run(
         trust: Let the directory's configuration import any module, and not those alone that are imported already.
 
     Raises:
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration cannot be used, or nothing reads one of the user's bindings.
     """
     saved, threads = saved or base_dir / CONFIG, torch.get_num_threads()
     files = [] if gin_file is None or saved.is_file() else [gin_file]
     try:
         with empty_gin():
-            load_config(
+            loaded = load_config(
                 files,
                 gin_bindings,
                 own_bindings=own_bindings,
@@ -63,6 +63,9 @@ def other_run(
                 search_paths=[PACKAGE] if files else [],
                 trusted=None if trust else tuple(sys.modules),
             )
+            own = replace(loaded, given=[each for each in loaded.given if not each.from_file])
+            for source, reason in own.unread().values():
+                raise ConfigError(f"{source}: {reason}")
             yield _create_runner(base_dir)
     finally:
         torch.set_num_threads(threads)  # the run's hold inside alone

@@ -15,15 +15,19 @@ So what can be read is found as a graph search. A configurable is *reached*
 6. if a text that is bound to a class which is reached names it in that class's table, such as ``VTraceAgent.sources``.
    Code that names such a table reaches none of its entries.
 
-Whatever is reached counts as read, in all scopes and with all of its parameters, but for one case: a class passes a
-parameter on to its base, with a default of its own, so that the binding of the base is without effect
-(``DQNAgent.update_horizon`` where Rainbow is chosen). Code of the user's own that is reached may call anything, so
-nothing is refused then. In doubt a binding counts as read: a binding that is refused wrongly would stop a good run.
+Whatever is reached counts as read, with all of its parameters, but for two cases. A class passes a parameter on to its
+base, with a default of its own, so that the binding of the base is without effect (``DQNAgent.update_horizon`` where
+Rainbow is chosen). And a binding with a scope is read in that scope alone. Our code enters none, so a reference with
+that scope (``@near/EliteReplay``) must reach what is bound, or a macro, whose name is a scope too.
+
+Code of the user's own that is reached may call anything in any scope, so nothing is refused then. In doubt a binding
+counts as read: a binding that is refused wrongly would stop a good run.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -60,17 +64,20 @@ class Given:
         owner: What it binds a parameter of, such as ``"RealtimeDelay"``; the name of a macro.
         parameter: Such as ``"delay"``; empty for a macro.
         from_file: Whether a file has it.
+        scope: In which alone it holds, such as ``"near"``; empty where it holds everywhere, and for a macro.
     """
 
     source: str
     owner: str
     parameter: str
     from_file: bool
+    scope: str = ""
 
     @property
     def name(self) -> str:
-        """Owner and parameter, as gin writes them."""
-        return f"{self.owner}.{self.parameter}" if self.parameter else self.owner
+        """Scope, owner and parameter, as gin writes them."""
+        scoped = f"{self.scope}/{self.owner}" if self.scope else self.owner
+        return f"{scoped}.{self.parameter}" if self.parameter else scoped
 
 
 class Unread(NamedTuple):
@@ -108,7 +115,7 @@ class LoadedConfig:
         found: dict[str, Unread] = {}
         for each in self.given:
             asked = graphs if each.from_file else graphs[-1:]
-            reasons = [graph.why_unread(each.owner, each.parameter) for graph in asked]
+            reasons = [graph.why_unread(each) for graph in asked]
             if all(reasons):
                 found.setdefault(each.name, Unread(each.source, reasons[-1]))
         return found
@@ -121,7 +128,8 @@ def given_in(text: str, source: str, *, from_file: bool) -> Iterator[Given]:
         SyntaxError: It is not gin's.
     """
     for statement in bindings_in(text):
-        yield Given(source, _owner(statement), statement.arg_name or "", from_file)
+        owner, scope = _owner(statement), statement.scope if statement.arg_name else ""
+        yield Given(source, owner, statement.arg_name or "", from_file, scope or "")
 
 
 def _owner(statement: Any) -> str:
@@ -272,6 +280,8 @@ def _functions(thing: Any) -> list[Any]:
     return [inspect.unwrap(thing)] if inspect.isfunction(inspect.unwrap(thing)) else []
 
 
+_FOREIGN = ""  # code of the user's own, among the names of configurables
+_REFERENCE = re.compile(r"@([\w./]+/[\w.]+)")
 _UNUSED_MACRO = "nothing reads the macro {0}, as no value is %{0}: leave it out"
 
 
@@ -292,18 +302,20 @@ class _Graph:
             self._bound.setdefault(key, []).append(statement.value)
             if not statement.scope:
                 self._unscoped.add(key)
-        self._foreign = False  # whether code of the user's own is reached
         self._leaves = self._search(ROOTS)  # reached otherwise than as a base
         self._reached = self._with_bases(self._leaves)
 
-    def why_unread(self, owner: str, parameter: str) -> str:
+    def why_unread(self, given: Given) -> str:
         """Return the reason why nothing reads a binding, and the remedy; empty where something does."""
+        owner, parameter = given.owner, given.parameter
         if not parameter:
             return "" if self._is_used(owner) else _UNUSED_MACRO.format(owner)
-        if owner not in self._ours or self._foreign:
+        if owner not in self._ours or _FOREIGN in self._leaves:
             return ""
         if owner not in self._reached:
-            return f"nothing reads {owner}.{parameter}, as {self._why_unreached(owner)}"
+            return f"nothing reads {given.name}, as {self._why_unreached(owner)}"
+        if given.scope and not {owner, _FOREIGN} & self._reached_in(given.scope):
+            return f"nothing reads {given.name}, as {self._why_not_entered(given)}"
         families = [family for leaf in self._leaves if owner in (family := self._ours.family(leaf))]
         hidden = [self._hidden_by(family, owner, parameter) for family in families]
         if not all(hidden):
@@ -311,7 +323,7 @@ class _Graph:
         chosen = hidden[0]
         default = self._ours.defaults(chosen)[parameter]
         return (
-            f"nothing reads {owner}.{parameter}, as {chosen} has a default of its own for it ({default!r}): "
+            f"nothing reads {given.name}, as {chosen} has a default of its own for it ({default!r}): "
             f"bind {chosen}.{parameter} instead, or leave it out"
         )
 
@@ -329,6 +341,35 @@ class _Graph:
                 key = f"{function}.{parameter}"
                 return f"{key} is {value!r}: leave it out, or bind {key} to what reads it"
         return f"nothing that is made refers to it: name @{owner} where it is used, or leave it out"
+
+    def _why_not_entered(self, given: Given) -> str:
+        scopes = ", ".join(map(repr, sorted(filter(None, self._entered)))) or "none"
+        return (
+            f"{given.owner} is never made in the scope {given.scope!r} (scopes that references enter: {scopes}): bind "
+            f"{given.owner}.{given.parameter}, or refer to @{given.scope}/{given.owner} where it is used"
+        )
+
+    def _reached_in(self, scope: str) -> set[str]:
+        """Return the configurables that are reached in a scope, or in one within it."""
+        entered = [names for each, names in self._entered.items() if f"{each}/".startswith(f"{scope}/")]
+        return self._with_bases(self._search(set().union(*entered)))
+
+    @cached_property
+    def _entered(self) -> dict[str, set[str]]:
+        """The configurables that a reference or a macro makes in a scope, by the scope."""
+        found: dict[str, set[str]] = {}
+        values = list(leaves([*self._bound.values(), *self._macros.values()]))
+        # A text may hold a value that is parsed later: the axes of a sweep.
+        texts = (_REFERENCE.findall(each) for each in values if type(each) is str)
+        references = [Reference(text) for each in texts for text in each]
+        references += [each for each in values if isinstance(each, Reference)]
+        for each in references:
+            found.setdefault(each.scope, set()).add(self._ours.referred_to(each) or _FOREIGN)
+        for macro, value in self._macros.items():
+            for each in leaves(value):
+                if isinstance(each, Reference) and not each.scope and self._is_used(macro):
+                    found.setdefault(macro, set()).add(self._ours.referred_to(each) or _FOREIGN)
+        return found
 
     @cached_property
     def _reached_by_others(self) -> dict[tuple[str, str], set[str]]:
@@ -357,7 +398,7 @@ class _Graph:
                 yield from self._looked_up(self._macros[each], {*seen, each})
 
     def _search(self, roots: Iterable[str], opened: tuple[str, str] | None = None) -> set[str]:
-        """Return the configurables reached from `roots`, without the bases of classes.
+        """Return the configurables reached from `roots`, without the bases of classes, and perhaps `_FOREIGN`.
 
         Args:
             roots: Where the search begins.
@@ -365,16 +406,16 @@ class _Graph:
                 read.
         """
         found: set[str] = set()
-        left = [name for name in roots if name in self._ours]
+        left = [name for name in roots if name in self._ours or name == _FOREIGN]
         while left:
             name = left.pop()
             if name not in found:
                 found.add(name)
-                left += self._next(self._ours.family(name), opened)
+                left += [] if name == _FOREIGN else self._next(self._ours.family(name), opened)
         return found
 
     def _with_bases(self, found: Iterable[str]) -> set[str]:
-        return {name for each in found for name in self._ours.family(each)}
+        return {name for each in found for name in ([each] if each == _FOREIGN else self._ours.family(each))}
 
     def _next(self, family: list[str], opened: tuple[str, str] | None) -> Iterator[str]:
         """Yield the configurables reached from a class and its bases, or from a function, in one step."""
@@ -382,12 +423,8 @@ class _Graph:
         for name in family:
             values = [values for (owner, _), values in self._bound.items() if owner == name]
             for each in self._looked_up(values, set()):
-                if not isinstance(each, Reference):
-                    continue
-                if (configurable := self._ours.referred_to(each)) is not None:
-                    yield configurable
-                elif opened is None:
-                    self._foreign = True
+                if isinstance(each, Reference):
+                    yield self._ours.referred_to(each) or _FOREIGN
             defaults = [value for key, value in self._ours.defaults(name).items() if key not in bound]
             yield from filter(None, map(self._ours.name_of, leaves(defaults)))
             yield from self._ours.named_in_code(name, self._choices(name, opened))

@@ -43,6 +43,27 @@ def test_a_class_of_another_package_is_made_as_gin_would_in_a_process_without_gi
     assert cloudpickle.loads(payload)().observation_space["applied_actions"].shape[0] == length
 
 
+@pytest.mark.parametrize(
+    ("factory", "wrapper", "length"),
+    [
+        ("create_gym_environment", "AppliedActions", 2),
+        ("wide/create_gym_environment", "AppliedActions", 5),
+        ("wide/create_gym_environment", "other/AppliedActions", 2),
+        ("other/create_gym_environment", "wide/AppliedActions", 5),
+    ],
+)
+def test_what_a_function_calls_gets_the_values_of_its_scope(factory: str, wrapper: str, length: int) -> None:
+    gin.parse_config(
+        f"create_gym_environment.environment_id = 'CartPole-v1'\ncreate_gym_environment.wrappers = [@{wrapper}]\n"
+        f"AppliedActions.length = 2\nwide/AppliedActions.length = 5\nfactory/macro.value = @{factory}"
+    )
+    make = gin.query_parameter("factory/macro.value").scoped_configurable_fn
+    payload = cloudpickle.dumps(with_gin_values(make))
+    assert make().observation_space["applied_actions"].shape[0] == length
+    gin.clear_config()
+    assert cloudpickle.loads(payload)().observation_space["applied_actions"].shape[0] == length
+
+
 def test_functions_in_lists_and_tuples_are_found_and_all_else_is_left_alone() -> None:
     gin.parse_config("create_optimizer.learning_rate = 0.5\ncreate_optimizer.name = 'sgd'")
     number, (name, make) = with_gin_values([3, ("three", create_optimizer)])

@@ -141,3 +141,10 @@ def test_a_wrong_binding_is_refused_in_one_sentence(run: tuple[Path, list[Any]])
         load_agent(run[0], ["RealtimeDelay.delays = 7"])
     with pytest.raises(ValueError, match=r"^gin_bindings must be a list, .*, got 'RealtimeDelay.delay = 7'$"):
         load_agent(run[0], "RealtimeDelay.delay = 7")
+
+
+@pytest.mark.parametrize("binding", ["evaluation/RealtimeDelay.delay = 7", "C51Agent.vmax = 3.0"])
+def test_a_binding_that_nothing_reads_is_refused_with_the_reason(run: tuple[Path, list[Any]], binding: str) -> None:
+    name = binding.partition(" = ")[0]
+    with pytest.raises(ConfigError, match=rf"^--gin_bindings '{binding}': nothing reads {name}, as "):
+        load_agent(run[0], [binding])

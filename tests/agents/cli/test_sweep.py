@@ -254,6 +254,14 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
             "--gin_bindings \"create_network.torso = 'my/mlp'\": every point of the grid binds create_network.torso",
         ),
         (
+            ["--grid", "evaluation/RealtimeDelay.delay = 1, 7"],
+            "--grid: nothing reads evaluation/RealtimeDelay.delay, as RealtimeDelay is never made in the scope",
+        ),
+        (
+            ["--grid", "evaluation/RealtimeDelay.delay = 1, 7", "--gin_bindings", "RealtimeDelay.delay = 4"],
+            "--grid: nothing reads evaluation/RealtimeDelay.delay, as RealtimeDelay is never made in the scope",
+        ),
+        (
             ["--grid", "RealtimeDelay.delay = 1, 2", "--only", "RealtimeDelay.dely = 1"],
             "no point of this grid binds RealtimeDelay.dely, they bind RealtimeDelay.delay; did you mean 'RealtimeD",
         ),

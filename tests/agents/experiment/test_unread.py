@@ -65,11 +65,52 @@ class TestWhatNothingReads:
         ],
     )
     def test_it_is_found_with_the_reason(self, file: str, binding: str, reason: str) -> None:
-        name = binding.partition(" = ")[0].rpartition("/")[2]
+        name = name_of(binding)
         found = unread(binding, files=(file,))
         assert found.keys() == {name}
         assert found[name].startswith(f"--gin_bindings {binding!r}: nothing reads {name}, as {reason}")
         assert "leave it out" in found[name] and "\n" not in found[name]
+
+    @pytest.mark.parametrize(
+        ("bindings", "scoped", "scopes"),
+        [
+            ([], "evaluation/RealtimeDelay.delay = 7", "none"),
+            ([], "evaluation/async_wrappers.RealtimeDelay.delay = 7", "none"),
+            ([], "evaluation/RealtimeDelay:\n  delay = 7", "none"),
+            (["d = 7"], "evaluation/RealtimeDelay.delay = %d", "none"),
+            # a scope that is entered around something else, which makes no delay
+            (["DQNAgent.optimizer = @slow/create_optimizer"], "slow/RealtimeDelay.delay = 7", "'slow'"),
+            # a prefix of the scope that is entered is not the scope
+            (["create_gym_environment.wrappers = [@e/RealtimeDelay]"], "e/f/RealtimeDelay.delay = 7", "'e'"),
+            (["create_gym_environment.wrappers = [@e/f/RealtimeDelay]"], "f/RealtimeDelay.delay = 7", "'e/f'"),
+            # a macro enters its scope for what it makes, not for what it refers to
+            (
+                ["e = @f/RealtimeDelay", "create_gym_environment.wrappers = [%e]"],
+                "e/RealtimeDelay.delay = 7",
+                "'f'",
+            ),
+        ],
+    )
+    def test_a_scope_that_nothing_enters_is_found_and_named(
+        self, bindings: list[str], scoped: str, scopes: str
+    ) -> None:
+        scope = scoped.rpartition("/")[0]
+        found = unread(*bindings, scoped)
+        assert found == {
+            f"{scope}/RealtimeDelay.delay": f"--gin_bindings {scoped!r}: nothing reads {scope}/RealtimeDelay.delay, as "
+            f"RealtimeDelay is never made in the scope {scope!r} (scopes that references enter: {scopes}): bind "
+            f"RealtimeDelay.delay, or refer to @{scope}/RealtimeDelay where it is used"
+        }
+
+    def test_a_macro_in_a_scope_is_found_unless_a_value_has_the_scope_too(self) -> None:
+        assert unread("evaluation/d = 7", "d = 3", "RealtimeDelay.delay = %d").keys() == {"evaluation/d"}
+        assert unread("evaluation/d = 7", "RealtimeDelay.delay = %evaluation/d") == {}
+
+    def test_a_saved_configuration_with_such_a_scope_loads(self, tmp_path: Path) -> None:
+        saved = tmp_path / "config.gin"
+        saved.write_text(f'include "{CARTPOLE}"\nevaluation/RealtimeDelay.delay = 7\n')
+        loaded = load_config([], [], saved=saved, search_paths=[ROOT], trusted=None)
+        assert loaded.unread() == {} and "evaluation/RealtimeDelay.delay = 7" in loaded.texts[-1]
 
     def test_an_agent_that_does_not_learn_reads_no_hyperparameter(self) -> None:
         bindings = ("DQNAgent.gamma = 0.5", "create_optimizer.learning_rate = 0.1", "create_network.head = 'dueling'")
@@ -115,7 +156,22 @@ class TestWhatMayBeRead:
         "bindings",
         [
             ["RealtimeDelay.delay = 4"],
-            ["eval/RealtimeDelay.delay = 4"],
+            ["create_gym_environment.wrappers = [@eval/RealtimeDelay]", "eval/RealtimeDelay.delay = 4"],
+            ["create_gym_environment.wrappers = [@eval/one/RealtimeDelay]", "eval/RealtimeDelay.delay = 4"],
+            # what is made within a reference is made in its scope
+            ["Runner.create_environment_fn = @eval/create_gym_environment", "eval/RealtimeDelay.delay = 4"],
+            [
+                "delayed = @eval/RealtimeDelay",
+                "create_gym_environment.wrappers = [%delayed]",
+                "eval/RealtimeDelay.delay = 4",
+            ],
+            ["RealtimeDelay.latency = %slow", "slow = @Constant()", "slow/Constant.seconds = 0.1"],
+            ["d = 4", "create_gym_environment.wrappers = [@eval/RealtimeDelay]", "eval/RealtimeDelay.delay = %d"],
+            [
+                "RealtimeDelay.latency = @Constant()",
+                "Sweep.grid = ['RealtimeDelay.latency = @b/Constant(), @c/Constant()']",
+                "c/Constant.seconds = 0.1",
+            ],
             ["async_wrappers.RealtimeDelay.delay = 4"],
             ["RealtimeDelay.latency = @LogNormal()", "LogNormal.mean = 0.1"],
             ["RealtimeDelay.latency = @Spikes()", "Spikes.base = @slow/Constant()", "slow/Constant.seconds = 0.1"],
