@@ -113,4 +113,4 @@ def _how_to_go_on(runner: Runner | None, options: Namespace, base_dir: Path) -> 
         return f"nothing had begun in {base_dir}; the same command begins again"
     words = f"--base_dir {shlex.quote(str(base_dir))}{trusting(options, base_dir)}"
     done = f"{runner.iterations_done} of {runner.num_iterations} iterations are done in {base_dir}"
-    return f"{done}; to go on: {program()} {words}"
+    return f"{', and '.join(filter(None, (done, runner.unsaved)))}; to go on: {program()} {words}"

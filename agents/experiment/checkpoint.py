@@ -197,7 +197,9 @@ def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
         while found != (found := checkpointer.numbers()):  # a run that continues there may have replaced all of them
             for number, bundle in checkpointer.load_each():
                 return path / CHECKPOINTS / f"ckpt.{number}", bundle
-        raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
+        none = not checkpointer.numbers() and " (none was completed: the first iteration has not ended)"
+        where = f"{path / CHECKPOINTS}{none or ''}"
+        raise ValueError(f"{path} holds no good checkpoint in {where}: train there first, or name another")
     try:
         return path, read_bundle(path)
     except OSError as error:

@@ -23,10 +23,12 @@ from async_wrappers.agents.timing import PartTimes
 
 __all__ = [
     "Episode",
+    "EpisodeCut",
     "Length",
     "NumberedEpisodes",
     "Phase",
     "Played",
+    "Running",
     "Seeds",
     "Watched",
     "checksum",
@@ -83,12 +85,44 @@ def environment_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) & 0x7FFFFFFF
 
 
+class Running:
+    """The running episode, as other threads see it.
+
+    Attributes:
+        frames: Stepped so far.
+        is_cut: Whether it is to be cut at its next decision.
+    """
+
+    def __init__(self) -> None:
+        """See the class."""
+        self.frames, self.is_cut = 0, False
+
+    def cut(self) -> None:
+        """Let the episode be cut at its next decision."""
+        self.is_cut = True
+
+
+class EpisodeCut(Exception):
+    """An episode was cut because the run ends.
+
+    Attributes:
+        frames: Frames stepped.
+        actions: The agent's actions that took effect.
+    """
+
+    def __init__(self, frames: int, actions: int) -> None:
+        """See the class."""
+        super().__init__()
+        self.frames, self.actions = frames, actions
+
+
 def play_episode(
     agent: Agent,
     environment: gym.Env[Any, Any],
     seed: int,
     max_frames: int | None = None,
     times: PartTimes | None = None,
+    running: Running | None = None,
 ) -> Episode:
     """Play one episode; where ``info["game_over"]`` is False at its end, the rest of the game is played too.
 
@@ -100,8 +134,12 @@ def play_episode(
         seed: For ``environment.reset``.
         max_frames: Truncate the episode at the end of the step that reaches this number of frames.
         times: Where the time of the steps is counted.
+        running: Where the frames are counted, and which may cut the episode.
+
+    Raises:
+        EpisodeCut: The episode was cut; to the agent it was truncated.
     """
-    times = times or PartTimes()
+    times, running = times or PartTimes(), running or Running()
     observation, info = environment.reset(seed=seed)
     action = agent.begin_episode(observation, info.get("realtime"))
     score, frames, actions = 0.0, 0, 0
@@ -111,16 +149,19 @@ def play_episode(
         observation, reward, terminated, truncated, info = environment.step(action)
         times.add("Step", begin)
         realtime = info.get("realtime")
-        frames = frames + 1 if realtime is None else before + int(realtime["frame"])
+        running.frames = frames = frames + 1 if realtime is None else before + int(realtime["frame"])
         actions += realtime is None or bool(realtime["applied"])
         score += float(reward)
-        cut = max_frames is not None and frames >= max_frames
-        if not (terminated or truncated or cut):
+        limited = max_frames is not None and frames >= max_frames
+        over = terminated or truncated or limited
+        if not (over or running.is_cut):
             action = agent.step(float(reward), observation, realtime)
             continue
         agent.end_episode(float(reward), bool(terminated), observation, realtime)
-        if cut or is_game_over(info):
+        if limited or (over and is_game_over(info)):
             break
+        if running.is_cut:
+            raise EpisodeCut(frames, actions)
         before = frames
         observation, begun = environment.reset()  # without a seed: the game continues
         action = agent.begin_episode(observation, begun.get("realtime"))

@@ -447,6 +447,7 @@ class LiveRunner(Runner):
             self._live.drop_states(directory, iteration)
         bundle = {**self._bundle({"learner": learners[0]}, done), "learners": learners, "replays": iteration}
         self._live.forget(directory, self._checkpointer.save(iteration, bundle, amid=done < iteration))
+        self._saved_at = time.monotonic()
 
     def _check_live(self, bundle: Mapping[str, Any]) -> None:
         if "learners" not in bundle:

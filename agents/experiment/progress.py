@@ -41,6 +41,7 @@ class Progress:
         self._seconds: float | None = None
         self._last = ""
         self._bar: tqdm[None] | None = None
+        self._lock = threading.Lock()  # `while_waiting` reports from another thread
 
     @contextmanager
     def iteration(self, number: int, frames: int) -> Iterator[None]:
@@ -68,22 +69,23 @@ class Progress:
             last: The newest result in words, such as ``"last return 12"``; empty keeps the previous one.
             seconds: How long those frames took; None for as long as the iteration has taken.
         """
-        self._seconds = seconds
-        played, self._share, self._frames, self._last = frames - self._frames, share, frames, last or self._last
-        if self._bar is not None and not self._bar.disable:
-            self._bar.set_postfix_str(self._joined(self._last, self.left()), refresh=False)
-            self._bar.update(played)
-        elif self._clock() - self._line_at >= self._every:
-            self._line_at = self._clock()
-            print(self._line(), file=sys.stderr, flush=True)
+        with self._lock:
+            self._seconds = seconds
+            played, self._share, self._frames, self._last = frames - self._frames, share, frames, last or self._last
+            if self._bar is not None and not self._bar.disable:
+                self._bar.set_postfix_str(self._joined(self._last, self.left()), refresh=False)
+                self._bar.update(played)
+            elif self._clock() - self._line_at >= self._every:
+                self._line_at = self._clock()
+                print(self._line(), file=sys.stderr, flush=True)
 
     @contextmanager
-    def while_waiting(self, progress_after: Callable[[float], tuple[float, int, float]]) -> Iterator[None]:
-        """Keep showing the iteration's progress during a block that reports nothing until its end.
+    def while_waiting(self, progress_after: Callable[[float], tuple[float, int, float | None]]) -> Iterator[None]:
+        """Keep showing the iteration's progress during a block that reports nothing for long.
 
         Args:
             progress_after: Returns the share and the frames of the iteration after so many seconds of the block, and
-                how long these frames took.
+                how long these frames took; None for as long as the iteration has taken.
         """
         over, began = threading.Event(), self._clock()
 

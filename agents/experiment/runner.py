@@ -38,9 +38,11 @@ from async_wrappers.agents.experiment.demonstrations import Pretraining
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import (
     Episode,
+    EpisodeCut,
     Length,
     Phase,
     Played,
+    Running,
     Watched,
     closing_line,
     encounter_of,
@@ -55,7 +57,7 @@ from async_wrappers.agents.experiment.episode import (
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow, EpisodeTable, Metrics, write_facts
-from async_wrappers.agents.experiment.progress import Progress, share_done
+from async_wrappers.agents.experiment.progress import Progress, duration, share_done
 from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.replay.segments import DamagedReplay
@@ -83,6 +85,7 @@ class Runner:
         environment: The agent plays it.
         episodes: How many each phase has had so far.
         frames: Of training so far.
+        cut_frames: Those of them in episodes that were cut, because the run ended.
     """
 
     create_environment_fn: CreateEnvironment = factory(
@@ -147,10 +150,11 @@ class Runner:
     )
     exact_resume: bool = flag(
         False,
-        "Where many environments are played at once: cut all games where a checkpoint is written, in the uninterrupted "
-        "run too, so that a resumed run equals it bit for bit. False lets games go on over checkpoints; a run that is "
-        "resumed begins new ones, and differs from there on. One environment's games are never cut, and its resumed "
-        "runs are always equal.",
+        "A resumed run equals an uninterrupted one bit for bit. Where many environments are played at once, all games "
+        "are then cut where a checkpoint is written, in the uninterrupted run too; False lets games go on over "
+        "checkpoints, and a run that is resumed begins new ones, and differs from there on. Where one is played, a run "
+        "that is asked to end is then saved between two episodes alone; False cuts an episode that takes longer than a "
+        "few seconds more, and only a run in which one was cut differs.",
     )
     checkpoint_minutes: float | None = number(
         None,
@@ -200,7 +204,8 @@ class Runner:
         self.episodes = dict.fromkeys(Phase, 0)
         # Each phase follows the order by itself.
         self._encounters: dict[Phase, int | None] = dict.fromkeys(Phase, encounter_of(self.environment))
-        self.frames = 0
+        self.frames = self.cut_frames = 0
+        self._running = Running()
         self._lost = 0  # transitions lost with damaged replay files, not yet in an iteration's line
         self._history: list[dict[str, Any]] = []
         self._progress: Progress | None = None
@@ -212,6 +217,7 @@ class Runner:
         self._amid_count = 0  # such checkpoints ever written
         self._replay_number = -1  # of the checkpoint that was loaded or written last
         self._saved_at = time.monotonic()
+        self._unsaved = 0.0  # seconds that an interrupt has lost
         self._resumed = False
         self.start_iteration = 0
         self._seconds_before, self._session_began = 0.0, time.time()  # of wall time
@@ -303,7 +309,7 @@ class Runner:
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         self.episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
         self._encounters |= {Phase[name]: number for name, number in bundle.get("encounters", {}).items()}
-        self.frames = bundle["frames"]
+        self.frames, self.cut_frames = bundle["frames"], bundle.get("cut_frames", 0)
         self._lost = bundle["lost_transitions"]
         self._history = bundle["logs"]
         self._seconds_before = bundle.get("seconds", 0.0)  # checkpoints of older versions lack it
@@ -315,6 +321,13 @@ class Runner:
     def one_more(self) -> str:
         """The binding that continues a finished run for one iteration."""
         return f"Runner.num_iterations = {self.num_iterations + 1}"
+
+    @property
+    def unsaved(self) -> str:
+        """What an interrupt has lost, in words; empty where it is nothing."""
+        if not self._checkpointer.numbers():
+            return "no checkpoint was written, so that the run begins anew"
+        return f"{duration(self._unsaved)} since the last checkpoint are lost" if self._unsaved >= 1 else ""
 
     @property
     def iterations_done(self) -> int:
@@ -340,16 +353,21 @@ class Runner:
                 self._part_times.take()
                 self.agent.set_report(self._metrics.scalar)
                 self._progress = Progress(self.start_iteration, self.num_iterations)
-                for iteration in range(self.start_iteration, self.num_iterations):
-                    self._run_iteration(iteration)
-                    self.start_iteration = iteration + 1
+                try:
+                    for iteration in range(self.start_iteration, self.num_iterations):
+                        self._run_iteration(iteration)
+                        self.start_iteration = iteration + 1
+                except KeyboardInterrupt:
+                    self._unsaved = time.monotonic() - self._saved_at
+                    raise
 
     def _open(self) -> AbstractContextManager[Any]:
         """Return the context of parallel processes; a turn-based run has none."""
         return nullcontext()
 
     def _run_iteration(self, iteration: int) -> None:
-        with self._ending.deferred() if self._saves_amid else nullcontext():
+        cut = None if self.exact_resume else self._running.cut
+        with self._ending.deferred(cut) if self._saves_amid else nullcontext():
             self._run_phases(iteration)
 
     @property
@@ -379,6 +397,8 @@ class Runner:
                     if self._is_due():
                         self._save_amid(None)
         line["frames"] = self.frames
+        if self.cut_frames:
+            line["cut_frames"] = self.cut_frames
         if self._lost:
             line["lost_transitions"] = self._lost
         self._metrics.iteration(line, scalars)
@@ -399,16 +419,37 @@ class Runner:
         carried = self._carried(phase)
         updates = carried.get("updates", self.agent.updates)
         episodes = [Episode(*each) for each in carried.get("episodes", ())]
-        frames = sum(episode.frames for episode in episodes)
+        cut_frames, cut_actions = carried.get("cut", (0, 0))  # of episodes of training that were cut
+        frames = cut_frames + sum(episode.frames for episode in episodes)
         self._played[phase] = len(episodes), frames
-        while frames < length.frames if length.episodes is None else len(episodes) < length.episodes:
-            if episodes and self._is_due():
+
+        def save() -> None:
+            so_far = {"episodes": [[*each] for each in episodes], "cut": [cut_frames, cut_actions]}
+            self._save_amid({"phase": phase.name, "updates": updates, **so_far})
+
+        with self._shown(phase):
+            while frames < length.frames if length.episodes is None else len(episodes) < length.episodes:
                 self._encounters[phase] = encounter_of(self.environment)
-                self._save_amid({"phase": phase.name, "updates": updates, "episodes": [[*each] for each in episodes]})
-            episodes.append(self._play(phase))
-            frames += episodes[-1].frames
-        actions = sum(episode.actions for episode in episodes)
-        return Played(episodes, actions, self.agent.updates - updates, encounter_of(self.environment))
+                if episodes and self._is_due():
+                    save()
+                try:
+                    episodes.append(self._play(phase))
+                except EpisodeCut as cut:
+                    if phase == Phase.TRAIN:
+                        cut_frames, cut_actions = cut_frames + cut.frames, cut_actions + cut.actions
+                        self.frames, self.cut_frames = self.frames + cut.frames, self.cut_frames + cut.frames
+                    save()
+                    raise
+                frames += episodes[-1].frames
+        actions = cut_actions + sum(episode.actions for episode in episodes)
+        encounter = encounter_of(self.environment)
+        return Played(episodes, actions, self.agent.updates - updates, encounter, frames if cut_frames else None)
+
+    def _shown(self, phase: Phase) -> AbstractContextManager[None]:
+        """Show how far the phase is during an episode too."""
+        if self._progress is None:
+            return nullcontext()
+        return self._progress.while_waiting(lambda _: (*self._done(phase, self._running.frames), None))
 
     @property
     def seconds(self) -> float:
@@ -430,7 +471,9 @@ class Runner:
     def _play(self, phase: Phase) -> Episode:
         seed = environment_seed(self.seed, phase, self.episodes[phase])
         watched: Any = self.environment if phase == Phase.TRAIN else Watched(self.environment)
-        episode = play_episode(self.agent, watched, seed, self.max_steps_per_episode, self._part_times)
+        limit, times = self.max_steps_per_episode, self._part_times
+        episode = play_episode(self.agent, watched, seed, limit, times, self._running)
+        self._running.frames = 0  # they are counted in the phase now
         if phase != Phase.TRAIN:
             episode = episode._replace(digest=watched.digest)
         number = self.episodes[phase]
@@ -548,6 +591,7 @@ class Runner:
     def _write(self, iteration: int, bundle: Mapping[str, Any], amid: bool = False) -> None:
         """Write a checkpoint, and forget the oldest ones."""
         of_others = {"amid_count": self._amid_count, "replay_of": self._replay_of} if self._amid_count else {}
+        of_others |= {"cut_frames": self.cut_frames} if self.cut_frames else {}
         kept = self._checkpointer.save(iteration, {**bundle, **of_others}, amid)
         self._replay_of = {each: number for each, number in self._replay_of.items() if each in kept}
         self.agent.forget_checkpoints(self._checkpointer.directory, {self._replay_of.get(each, each) for each in kept})

@@ -253,9 +253,14 @@ class RunnerWithTeacher(Runner):
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         if phase != Phase.TRAIN or self._kind is not TeachingPhase.OFFLINE:
             return super()._run_phase(phase, length)
-        updates = self.agent.updates
-        for _ in trange(self.num_pretraining_steps, desc="offline", unit="update", disable=None):
+        carried, steps = self._carried(phase), self.num_pretraining_steps
+        updates, first = carried.get("updates", self.agent.updates), carried.get("offline", 0)
+        for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
+            if self._is_due():
+                self._save_amid({"phase": phase.name, "updates": updates, "offline": done})
             self.student.learn_offline()
+            if self._progress is not None:
+                self._progress.update((done + 1) / steps, 0, f"{done + 1:,} of {steps:,} offline updates")
         return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
 
     def _summarize(

@@ -17,8 +17,10 @@ from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.experiment.episode import (
     Episode,
+    EpisodeCut,
     Phase,
     Played,
+    Running,
     closing_line,
     environment_seed,
     facts,
@@ -73,6 +75,27 @@ class TestTurnBased:
         [life] = env.lives
         assert (episode.frames, len(life.actions)) == (frames, frames)
         assert agent.calls[-1] == ("end", life.rewards[-1], terminal, life.observations[-1].tolist(), None)
+
+
+    def test_a_cut_is_a_truncation_at_the_next_decision_and_comes_after_an_end(self) -> None:
+        running = Running()
+
+        class Cutting(DriftingEnv):
+            def step(self, action: Any) -> Any:
+                step = super().step(action)
+                if running.frames == 2:  # of the steps before
+                    running.cut()
+                return step
+
+        env, agent = Cutting(lengths=[5, 3]), ScriptedAgent()
+        with pytest.raises(EpisodeCut) as caught:
+            play_episode(agent, env, 0, running=running)
+        [life] = env.lives
+        assert (caught.value.frames, caught.value.actions, running.frames, len(life.actions)) == (3, 3, 3, 3)
+        assert agent.calls[-1] == ("end", life.rewards[-1], False, life.observations[-1].tolist(), None)
+        running = Running()
+        assert play_episode(agent, env, 1, running=running).frames == 3
+        assert running.is_cut
 
 
 class TestUnderDelay:

@@ -6,12 +6,14 @@ import io
 import re
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from async_wrappers.agents.experiment import runner as runner_module
 from async_wrappers.agents.experiment.progress import Progress, duration
 from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.agents import make_dqn
@@ -88,6 +90,26 @@ def test_a_block_that_says_nothing_is_spoken_for(clock: Clock, capsys: pytest.Ca
     with progress.iteration(0, 2000), progress.while_waiting(told):
         assert asked.wait(timeout=60)
     assert "iteration 0 (1 of 1): 500 of 2,000 frames, 62 frames/s" in capsys.readouterr().err
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("phase", ["training", "evaluation"])
+def test_a_run_has_lines_during_a_long_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    monkeypatch.setattr(runner_module, "Progress", partial(Progress, every=0.01))
+    monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
+    frames = 5 if phase == "training" else 15
+
+    class Slow(DriftingEnv):
+        def step(self, action: Any) -> Any:
+            if sum(len(life.actions) for life in self.lives) == frames:
+                deadline = time.monotonic() + 60
+                while f"{frames} of 20 frames" not in shown.getvalue() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            return super().step(action)
+
+    each = {"num_iterations": 1, "training_steps": 10, "evaluation_steps": 10}
+    Runner(tmp_path, partial(Slow, lengths=[10]), make_dqn, **each).run_experiment()
+    assert f"iteration 0 (1 of 1): {frames} of 20 frames" in shown.getvalue()
     assert "progress" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import itertools
 import math
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -325,15 +327,15 @@ class TestResuming:
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
-    @pytest.mark.parametrize("how", ["twice", "too slow"])
+    @pytest.mark.parametrize("how", ["twice", "too slow", "too slow though cut"])
     def test_a_run_that_does_not_come_to_a_moment_is_interrupted(
         self, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ending, "_PATIENCE", 0.05)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        begun = time.monotonic()
+        begun, cut = time.monotonic(), threading.Event()
         try:
-            with pytest.raises(KeyboardInterrupt), Ending().deferred():
+            with pytest.raises(KeyboardInterrupt), Ending().deferred(cut.set if "cut" in how else None):
                 signal.raise_signal(signal.SIGINT)
                 if how == "twice":
                     signal.raise_signal(signal.SIGINT)
@@ -341,6 +343,111 @@ class TestResuming:
         finally:
             signal.signal(signal.SIGINT, before)
         assert time.monotonic() - begun < 30
+        assert cut.is_set() == ("cut" in how)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_an_episode_that_does_not_end_is_cut_and_played_again(
+        self, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ending, "_PATIENCE", 0.05)
+        before = signal.signal(number, signal.default_int_handler)
+        endless = {"max_steps_per_episode": None, "create_environment_fn": partial(DriftingEnv, lengths=[10**9])}
+        stopped = make_runner(tmp_path, training_episodes=2, **endless)
+        step, steps = stopped.environment.step, itertools.count(1)
+
+        def interrupted(action: Any) -> Any:
+            if next(steps) == 20:
+                signal.raise_signal(number)
+            return step(action)
+
+        stopped.environment.step = interrupted  # type: ignore[method-assign]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                stopped.run_experiment()
+        finally:
+            signal.signal(number, before)
+        assert stopped.cut_frames == stopped.frames >= 20 and stopped.unsaved == ""
+        short = partial(DriftingEnv, lengths=[9])
+        resumed = make_runner(tmp_path, training_episodes=2, create_environment_fn=short)
+        assert resumed.resume() and resumed.start_iteration == 0
+        assert resumed.frames == resumed.agent._frames() == stopped.frames
+        resumed.run_experiment()
+        assert lives(resumed)[0].seed == lives(stopped)[0].seed == environment_seed(0, Phase.TRAIN, 0)
+
+    @pytest.mark.parametrize("delays", [(0, 0), (3, 4), (2, 0)])
+    @pytest.mark.parametrize("at", [1, 2, 17, 45, 70, 100])
+    def test_of_an_episode_that_is_cut_nothing_is_counted_twice_or_lost(
+        self, tmp_path: Path, at: int, delays: tuple[int, int]
+    ) -> None:
+        short = {"create_environment_fn": partial(drifting, *delays, lengths=[20]), "max_steps_per_episode": None}
+        short |= {"training_steps": 50, "evaluation_steps": 30, "num_iterations": 2}
+        stopped = make_runner(tmp_path, **short)
+        core = stopped.environment.unwrapped
+        step, steps = core.step, itertools.count(1)
+
+        def asked(action: Any) -> Any:
+            if next(steps) == at:
+                stopped._ending.asked = True
+                stopped._running.cut()
+            return step(action)
+
+        core.step = asked  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            stopped.run_experiment()
+        assert stopped._amid_count == 1
+        lived = [len(life.actions) for life in lives(stopped)]
+        resumed = make_runner(tmp_path, **short)
+        assert resumed.resume()
+        assert resumed.frames == stopped.frames and resumed.episodes == stopped.episodes
+        assert resumed.agent.updates == stopped.agent.updates
+        assert len(resumed.agent.learner.replay) == len(stopped.agent.learner.replay)
+        resumed.run_experiment()
+        again = lives(resumed)[0]
+        if lived[-1] < 20:  # the episode that was cut
+            assert again.seed == lives(stopped)[-1].seed and len(again.actions) == 20
+        lines = read_iterations(tmp_path)
+        lengths = [length for line in lines for length in line["train_episode_lengths"]]
+        cut = lines[-1].get("cut_frames", 0)
+        assert lines[-1]["frames"] == resumed.frames == resumed.agent._frames() == sum(lengths) + cut
+        assert set(lengths) == {20} and cut == resumed.cut_frames < 20 + delays[0] + delays[1] + 1
+        in_training = len(lived) <= 3  # 3 episodes of training, 2 of evaluation
+        assert (cut > 0) == (lived[-1] < 20 and in_training)
+        assert [len(line["eval_episode_lengths"]) for line in lines] == [2, 2]
+        assert sum(line["train_updates"] for line in lines) == resumed.agent.updates
+        whole = [life.seed for life in [*lives(stopped), *lives(resumed)] if len(life.actions) == 20]
+        numbers = {Phase.TRAIN: len(lengths), Phase.EVAL: 4}
+        each = [environment_seed(0, phase, n) for phase, count in numbers.items() for n in range(count)]
+        assert sorted(whole) == sorted(each)
+        rows = list(csv.DictReader((tmp_path / "episodes.csv").open()))
+        assert [sum(row["phase"] == phase.name.lower() for row in rows) for phase in numbers] == list(numbers.values())
+
+    def test_with_exact_resume_no_episode_is_cut_and_what_is_lost_is_told(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ending, "_PATIENCE", 0.05)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        stopped = make_runner(tmp_path, exact_resume=True)
+        step, steps = stopped.environment.step, itertools.count(1)
+
+        def interrupted(action: Any) -> Any:
+            if next(steps) == 20:
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(60)
+            return step(action)
+
+        stopped.environment.step = interrupted  # type: ignore[method-assign]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                stopped.run_experiment()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert stopped._amid_count == stopped.cut_frames == 0
+        assert stopped.unsaved == "no checkpoint was written, so that the run begins anew"
+        with pytest.raises(ValueError, match=r"\(none was completed: the first iteration has not ended\): train there"):
+            newest_bundle(tmp_path)
+        resumed = make_runner(tmp_path)
+        resumed.run_experiment()
+        assert_identical(state(resumed), uninterrupted[0])
 
     @pytest.mark.parametrize("what", ["bundle_and_checkpoint", "forget_checkpoints"])
     def test_a_run_that_crashes_while_it_saves_ends_as_an_uninterrupted_one(

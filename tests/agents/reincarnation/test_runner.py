@@ -393,6 +393,29 @@ def test_a_run_resumes_bit_for_bit_in_each_phase(
     assert [timeless(line) for line in read_iterations(tmp_path / "whole")] == all_of(whole)["statistics"]
 
 
+@pytest.mark.parametrize("updates", [1, 4, 9])
+def test_a_run_that_is_asked_to_end_amid_offline_updates_ends_as_an_uninterrupted_one(
+    updates: int, teacher_dir: Path, tmp_path: Path
+) -> None:
+    bindings = ("RunnerWithTeacher.teacher_steps = 0", "Runner.num_iterations = 1")
+    whole = students_runner(tmp_path / "whole", teacher_dir, *bindings)
+    whole.run_experiment()
+    stopped = students_runner(tmp_path / "stopped", teacher_dir, *bindings)
+    learn = stopped.student.learn_offline
+
+    def asked() -> None:
+        learn()
+        stopped._ending.asked = stopped.agent.updates == updates
+
+    stopped.student.learn_offline = asked
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run_experiment()
+    resumed = students_runner(tmp_path / "stopped", teacher_dir, *bindings)
+    assert resumed.resume() and resumed.agent.updates == updates
+    resumed.run_experiment()
+    assert_identical(all_of(resumed), all_of(whole))
+
+
 def test_a_finished_students_run_is_a_teacher(teacher_dir: Path, tmp_path: Path) -> None:
     from async_wrappers.agents.experiment.config import save_config
 
