@@ -246,5 +246,5 @@ def trusting(options: Namespace, base_dir: Path) -> str:
         return " --trust"
     if not (base_dir / CONFIG).is_file():
         return ""
-    modules, _ = code_in((base_dir / CONFIG).read_text(encoding="utf-8"))
+    modules, _ = code_in((base_dir / CONFIG).read_text(encoding="utf-8-sig"))
     return "".join(f" --gin_bindings 'import {module}'" for module in strangers(modules, ()))

@@ -107,7 +107,7 @@ def _ship(options: Namespace, base_dir: Path, output: Path) -> None:
 def _command_of(base_dir: Path) -> str:
     """Return the command that began a run, as its log has it, without the run's directory; empty if it has none."""
     path = base_dir / LOG
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else ""
     if (found := re.search(r"^--- \S+ (.*)$", text, re.MULTILINE)) is None:
         return ""
     try:

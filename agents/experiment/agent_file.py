@@ -114,7 +114,7 @@ def read_config(path: Path) -> str:
         OSError: It cannot be read.
         ValueError: It is damaged, or no agent's file.
     """
-    return _texts(path)["config.gin"] if is_agent_file(path) else path.read_text(encoding="utf-8")
+    return _texts(path)["config.gin"] if is_agent_file(path) else path.read_text(encoding="utf-8-sig")
 
 
 def read_about(path: Path) -> dict[str, Any]:

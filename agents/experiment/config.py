@@ -334,12 +334,14 @@ def _find_file(name: str, search_paths: Sequence[Path]) -> tuple[Path, Sequence[
         raise ConfigError(f"--gin_files {name}: {error}") from None
     if bindings is not None:
         return _find_file(ATARI, search_paths)[0], bindings
-    files = find_gin_files(places)
+    files, base = find_gin_files(places), Path(name).name
     by_base = {Path(file).name: file for file in files}
-    close = get_close_matches(name, files, n=2) or [
-        by_base[base] for base in get_close_matches(Path(name).name, by_base, n=2, cutoff=0.5)
+    beside = {path.name for place in places for path in (place / name).parent.glob("*.gin")}
+    near = [str(Path(name).with_name(each)) for each in get_close_matches(base, beside, n=1)]
+    close = [*dict.fromkeys([*near, *get_close_matches(name, files, n=2)])] or [
+        by_base[each] for each in get_close_matches(base, by_base, n=2, cutoff=0.5)
     ]
-    raise ConfigError(f"--gin_files {name}: no such file{_hint(close)}")
+    raise ConfigError(f"--gin_files {name}: no such file{_hint(close[:2])}")
 
 
 @contextmanager
@@ -361,8 +363,8 @@ def _one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[None]:
 
 def _where(source: str, message: str) -> str:
     """Add the line of the file, where gin gives it."""
-    place = re.search(r'In file "(.+?)", line (\d+)', message)
-    return f"{source} (line {place[2]})" if place else source
+    place = re.search(r"In file \".+?\", line (\d+)|Failed to parse token .* \(\S.*, line (\d+)\)", message)
+    return f"{source} (line {place[1] or place[2]})" if place else source
 
 
 def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
@@ -385,6 +387,10 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
         return f"a bracket or a quote is not closed ({error.args[0]})"
     if isinstance(error, SyntaxError) and (error.filename or "").endswith(".py"):
         return f"a module that it imports has a mistake ({first_line})"
+    if value := re.search(r"Failed to parse token '-?(\w+)'", str(error)):
+        right = {"true": "True", "false": "False", "none": "None", "null": "None"}.get(value[1].lower())
+        text = f"a text has quotes ('{value[1]}'), and what gin makes has @ (@{value[1]})"
+        return f"{value[1]} is no value of gin: {f'write {right}' if right else text}"
     if isinstance(error, SyntaxError):
         return f"not a gin statement ({first_line}); a binding reads 'RealtimeDelay.delay = 8', and a text has quotes"
     if isinstance(error, ValueError | OSError | ImportError | TypeError):

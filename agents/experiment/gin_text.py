@@ -170,7 +170,7 @@ def code_in_all(
     missing: list[str] = []
     sources: list[str | Path] = [*texts, *paths]
     for source in sources:  # which grow by the files that they include
-        found, includes = code_in(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
+        found, includes = code_in(source.read_text(encoding="utf-8-sig") if isinstance(source, Path) else source)
         modules |= found
         for name in includes:
             there = find_included(name, search_paths, source.parent if isinstance(source, Path) else None)
@@ -218,7 +218,7 @@ def places_in(config: Path) -> dict[str, Path]:
     if not is_agent_file(config) and os.path.isfile(
         config
     ):  # False for a name that is too long, which is refused elsewhere
-        for place, name in _NOTE.findall(config.read_text(encoding="utf-8", errors="replace")):
+        for place, name in _NOTE.findall(config.read_text(encoding="utf-8-sig", errors="replace")):
             with suppress(ValueError, OSError):
                 path = Path(json.loads(place))
                 if path.is_absolute() and path.is_dir() and not path.resolve().is_relative_to(config.parent.resolve()):
@@ -252,7 +252,7 @@ def files_in_all(paths: Iterable[Path], search_paths: Sequence[Path]) -> list[Pa
     found = [*paths]
     for path in found:  # which grows by the files that they include
         with suppress(SyntaxError, OSError, ValueError):
-            named = [find_included(name, search_paths, path.parent) for name in code_in(path.read_text("utf-8"))[1]]
+            named = [find_included(name, search_paths, path.parent) for name in code_in(path.read_text("utf-8-sig"))[1]]
             found.extend(dict.fromkeys(there for there in named if there is not None and there not in found))
     return found
 
@@ -266,7 +266,7 @@ def read_text(path: Path) -> str:
         OSError: It cannot be read.
         ValueError: It is no text in UTF-8.
     """
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     lines = text.splitlines(keepends=True)
     with suppress(SyntaxError, tokenize.TokenError):  # gin says it when it parses the text
         for statement in config_parser.ConfigParser(text, _Markers()):

@@ -91,7 +91,7 @@ def _runs_below(place: Path, depth: int) -> Iterable[Path]:
 
 def _read(directory: Path) -> Run:
     config = directory / "config.gin"
-    text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
+    text = config.read_text(encoding="utf-8-sig", errors="replace") if config.is_file() else ""
     joined = text.replace("\\\n", " ")
     pairs = (line.partition(" = ") for line in joined.splitlines() if " = " in line and not line.startswith("#"))
     bindings = {key.strip(): " ".join(value.split()) for key, _, value in pairs}

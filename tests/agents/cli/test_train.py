@@ -262,7 +262,8 @@ class TestExitCodes:
         monkeypatch.setattr(Runner, "run_experiment", interrupt)
         done = call("--gin_files", "configs/dqn/cartpole.gin")
         (base_dir,) = (place / "results").iterdir()
-        told = f"\ninterrupted: 0 of 10 iterations are done in results/{base_dir.name}; to go on: "
+        what = f"0 of 10 iterations are done in results/{base_dir.name}, and no checkpoint was written"
+        told = f"\ninterrupted: {what}, so that the run begins anew; to go on: "
         assert done.err == f"{told}python train.py --base_dir results/{base_dir.name}\n"
         monkeypatch.setattr(Runner, "resume", interrupt)
         done = call("--gin_files", "configs/dqn/cartpole.gin", "--base_dir", "new")

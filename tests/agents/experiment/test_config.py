@@ -13,7 +13,14 @@ import torch
 import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401 - the gin names
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
-from async_wrappers.agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
+from async_wrappers.agents.experiment.config import (
+    CONFIG,
+    ConfigError,
+    code_named,
+    find_gin_files,
+    load_config,
+    save_config,
+)
 from async_wrappers.agents.optimizers import create_optimizer
 
 ROOT = Path(__file__).parents[3]
@@ -125,6 +132,48 @@ class TestMistakes:
         )
         assert "configs/dqn/cartpole.gin?" in refused(files=("cartpole.gin",))
         assert refused(files=("zzzzz",)) == "--gin_files zzzzz: no such file"
+
+    def test_a_file_beside_the_unknown_one_is_nearer_than_one_of_ours(self, tmp_path: Path) -> None:
+        write("cartpole2.gin", "")
+        write("mine/cartpoles.gin", "")
+        begin = "no such file; did you mean {}"
+        assert begin.format("cartpole2.gin") in refused(files=("cartpole.gin",))
+        assert begin.format("mine/cartpoles.gin") in refused(files=("mine/cartpole.gin",))
+        assert begin.format(tmp_path / "cartpole2.gin") in refused(files=(str(tmp_path / "cartpole3.gin"),))
+
+    @pytest.mark.parametrize(
+        ("value", "token", "remedy"),
+        [
+            ("dqn", "dqn", "a text has quotes ('dqn'), and what gin makes has @ (@dqn)"),
+            ("[dqn, 'c51']", "dqn", "a text has quotes ('dqn'), and what gin makes has @ (@dqn)"),
+            ("{dqn: 1}", "dqn", "a text has quotes ('dqn'), and what gin makes has @ (@dqn)"),
+            ("LogNormal()", "LogNormal", "a text has quotes ('LogNormal'), and what gin makes has @ (@LogNormal)"),
+            ("-x", "x", "a text has quotes ('x'), and what gin makes has @ (@x)"),
+            ("true", "true", "write True"),
+            ("null", "null", "write None"),
+        ],
+    )
+    @pytest.mark.parametrize("place", ["binding", "file", "macro"])
+    def test_a_text_without_quotes_is_named_with_the_remedy(
+        self, place: str, value: str, token: str, remedy: str
+    ) -> None:
+        text = f"{'name' if place == 'macro' else 'create_agent.agent_name'} = {value}"
+        if place == "file":
+            write("mine.gin", "include 'configs/dqn/cartpole.gin'", text)
+        message = refused(files=("mine.gin",)) if place == "file" else refused(text)
+        source = "--gin_files mine.gin (line 2)" if place == "file" else f"--gin_bindings {text!r}"
+        assert message == f"{source}: {token} is no value of gin: {remedy}"
+
+    def test_a_byte_order_mark_is_no_part_of_a_file(self, tmp_path: Path) -> None:
+        Path("marked.gin").write_text("DQNAgent.gamma = 0.5\n", encoding="utf-8-sig")
+        Path("top.gin").write_text("include 'marked.gin'\nDQNAgent.batch_size = 8\n", encoding="utf-8-sig")
+        load(files=("top.gin",))
+        assert gin.query_parameter("DQNAgent.gamma") == 0.5
+        assert code_named(["top.gin"], []) == (set(), [])
+        saved = tmp_path / "config.gin"
+        saved.write_text("DQNAgent.gamma = 0.25\n", encoding="utf-8-sig")
+        load(saved=saved)
+        assert gin.query_parameter("DQNAgent.gamma") == 0.25
 
     def test_an_unknown_name_names_the_nearest(self) -> None:
         message = refused("DQNAgnt.gamma = 0.5")

@@ -76,7 +76,6 @@ class TestTurnBased:
         assert (episode.frames, len(life.actions)) == (frames, frames)
         assert agent.calls[-1] == ("end", life.rewards[-1], terminal, life.observations[-1].tolist(), None)
 
-
     def test_a_cut_is_a_truncation_at_the_next_decision_and_comes_after_an_end(self) -> None:
         running = Running()
 

@@ -210,7 +210,8 @@ def test_an_interrupted_run_tells_what_the_next_command_needs(
     monkeypatch.setattr(Runner, "run_experiment", interrupt)
     done = call("--base_dir", "run", "--gin_files", "mine.gin")
     assert done.code == 130
-    told = "\ninterrupted: 0 of {} iterations are done in {}; to go on: python train.py --base_dir {}"
+    anew = "and no checkpoint was written, so that the run begins anew"
+    told = f"\ninterrupted: 0 of {{}} iterations are done in {{}}, {anew}; to go on: python train.py --base_dir {{}}"
     assert done.err == f"{told.format(2, 'run', 'run')} --gin_bindings 'import module_{place.name}'\n"
     done = call("--base_dir", "my run", "--gin_files", "configs/dqn/cartpole.gin")
     assert done.err == f"{told.format(10, 'my run', repr('my run'))}\n"
