@@ -5,6 +5,7 @@ bool is no number here: ``workers=True`` is a mistake more often than a 1.
 
 * `whole`: a whole number within bounds. `whole_frames`: a number of frames >= 0.
 * `positive`: a number > 0. `number`: a number with any other condition.
+* `reward_of`: an environment's reward.
 * `flag`: True or False. `choice`: one of some words. `function`: something that can be called.
 * `refuse_daemonic`: whether this process may start others.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = [
+    "BrokenEnvironment",
     "choice",
     "flag",
     "function",
@@ -26,10 +28,32 @@ __all__ = [
     "positive",
     "positive_range",
     "refuse_daemonic",
+    "reward_of",
     "whole",
     "whole_frames",
     "whole_range",
 ]
+
+
+class BrokenEnvironment(ValueError):
+    """An environment returned what no environment may; the message is one sentence."""
+
+
+def reward_of(value: Any) -> float:
+    """Return an environment's reward as a float; callers on a hot path ask only where it is none already.
+
+    Raises:
+        BrokenEnvironment: It is no number: a text, None, or an array with an axis, even of one element.
+    """
+    try:
+        if not isinstance(value, str | bytes) and getattr(value, "shape", ()) == ():
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise BrokenEnvironment(
+        f"the environment's reward must be a number, got {value!r:.100}: let its step return (observation, reward, "
+        "terminated, truncated, info)"
+    )
 
 
 def flag(name: str, value: Any) -> bool:

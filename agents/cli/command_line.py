@@ -166,6 +166,7 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
     from async_wrappers.agents.export import ActsDifferently
     from async_wrappers.agents.hosts.engine import HostsFailed
+    from async_wrappers.checks import BrokenEnvironment
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.ray_cluster import NoCluster
 
@@ -173,6 +174,7 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     if isinstance(error, of_usage):
         return 2, str(error)
     in_words = ActsDifferently | DivergedError | HostsFailed | LearnerFailed | RunFailed | RunStopped | TrialsFailed
+    in_words |= BrokenEnvironment
     if isinstance(error, in_words):
         return 1, str(error).partition(_GINS)[0]
     if isinstance(error, MemoryError):

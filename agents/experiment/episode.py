@@ -20,6 +20,7 @@ import numpy as np
 
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.timing import PartTimes
+from async_wrappers.checks import reward_of
 
 __all__ = [
     "Episode",
@@ -151,13 +152,14 @@ def play_episode(
         realtime = info.get("realtime")
         running.frames = frames = frames + 1 if realtime is None else before + int(realtime["frame"])
         actions += realtime is None or bool(realtime["applied"])
-        score += float(reward)
+        reward = reward if type(reward) is float else reward_of(reward)
+        score += reward
         limited = max_frames is not None and frames >= max_frames
         over = terminated or truncated or limited
         if not (over or running.is_cut):
-            action = agent.step(float(reward), observation, realtime)
+            action = agent.step(reward, observation, realtime)
             continue
-        agent.end_episode(float(reward), bool(terminated), observation, realtime)
+        agent.end_episode(reward, bool(terminated), observation, realtime)
         if limited or (over and is_game_over(info)):
             break
         if running.is_cut:

@@ -19,6 +19,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from async_wrappers.batched.tree import mapped
+from async_wrappers.checks import reward_of
 from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.memory.block import Block
 from async_wrappers.wrappers.api import begun
@@ -238,7 +239,7 @@ class Environments:
             for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
                 self._at = i
                 observation, reward, terminated, truncated, info = env.step(action)
-                rewards.append(reward)
+                rewards.append(reward if type(reward) is float else reward_of(reward))
                 if terminated or truncated:
                     self._terminal[i], self._truncated[i] = terminated, truncated
                     self._put_final(i, observation)

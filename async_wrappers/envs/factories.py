@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.checks import flag, whole
+from async_wrappers.checks import flag, reward_of, whole
 from async_wrappers.extras import needs_extra
 
 __all__ = [
@@ -210,8 +210,9 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the environment by one frame and clip its reward."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._episode_return += float(reward)
-        clipped = float(np.clip(float(reward), self._low, self._high))
+        reward = reward_of(reward)
+        self._episode_return += reward
+        clipped = float(np.clip(reward, self._low, self._high))
         return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}
 
 

@@ -74,7 +74,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.checks import plain_data
+from async_wrappers.checks import plain_data, reward_of
 from async_wrappers.live.clocks import Clock, RealClock
 from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.inference.transport import Transport
@@ -317,13 +317,14 @@ class EnvironmentLoop:
             if halves.reads_late:
                 clock.wait_for(frame + 1)
             observation, reward, terminated, truncated, info = halves.observe()
+            reward = reward if type(reward) is float else reward_of(reward)
             if episode.paused is None:
-                episode.transitions.reward(float(reward))
-            episode.rewards += float(reward)
+                episode.transitions.reward(reward)
+            episode.rewards += reward
             episode.score = score_of(info, episode.rewards)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
-            self._recorder.pay(float(reward), terminated, truncated)
+            self._recorder.pay(reward, terminated, truncated)
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
                 self._recorder.end_episode(observation, frame)

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from async_wrappers.checks import flag
+from async_wrappers.checks import flag, reward_of
 from async_wrappers.schedule.frames import FrameClock, frame_rate
 from async_wrappers.schedule.spacing import Spacing
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
@@ -168,8 +168,8 @@ class _CheckedMachine:
             raise self._failed(f"observe must return {wanted}, got {answer!r:.200}")
         observation, reward, terminated, truncated, info = answer
         try:
-            reward = float(reward)
-        except (TypeError, ValueError):
+            reward = reward_of(reward)
+        except ValueError:
             raise self._failed(f"observe must return a reward that is a number, got {reward!r:.100}") from None
         observation = self._element("observe", self.observation_space, observation, "observation")
         return observation, reward, bool(terminated), bool(truncated), info

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from async_wrappers.checks import reward_of
 from async_wrappers.wrappers.default_action import find_noop
 from async_wrappers.wrappers.delay import RealtimeDelay
 
@@ -56,7 +57,7 @@ class EnvironmentContract:
         seen: list[tuple[Any, ...]] = [(copy.deepcopy(env.reset(seed=seed)[0]),)]
         for action in actions:
             observation, reward, terminated, truncated, _ = env.step(action)
-            seen.append((copy.deepcopy(observation), float(reward), bool(terminated), bool(truncated)))
+            seen.append((copy.deepcopy(observation), reward_of(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:
                 break
         return seen
@@ -149,7 +150,7 @@ def _go_on(env: Environment, actions: list[Any]) -> list[tuple[Any, ...]]:
     seen = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
-        seen.append((copy.deepcopy(observation), float(reward), bool(terminated), bool(truncated)))
+        seen.append((copy.deepcopy(observation), reward_of(reward), bool(terminated), bool(truncated)))
         if terminated or truncated:
             break
     return seen

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from async_wrappers.checks import flag
+from async_wrappers.checks import flag, reward_of
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.api import OLDER, begun, older_interface
@@ -415,8 +415,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             observation, reward, terminated, truncated, info = outcome
         except (TypeError, ValueError):
             raise older_interface(self.env, "return five values", f"{outcome!r:.200}", "step") from None
-        # Exact types are compared for speed: this runs on every frame, and `float()` of a float costs a call.
-        self._reward += reward if type(reward) is float else _exact(reward)
+        # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
+        self._reward += reward if type(reward) is float else reward_of(reward)
         self._frame += 1
         if terminated or truncated:
             self._over = True
@@ -441,11 +441,6 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 def _is(value: Any, default: Any) -> bool:
     """Return whether an argument was left at its default; ``==`` alone would give an array for an array."""
     return value is default or (type(value) is type(default) and value == default)
-
-
-def _exact(reward: Any) -> Any:
-    """Return a reward in double precision, so that a sum loses nothing."""
-    return np.asarray(reward, np.float64) if isinstance(reward, np.ndarray) else float(reward)
 
 
 def _copied_alone(schedule: Any, asked: Mapping[str, Any]) -> Any:

@@ -5,15 +5,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import closing
 from fractions import Fraction
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers import checks
+from async_wrappers import AsyncRunner, RealtimeDelay, checks
+from async_wrappers.agents.baselines import RandomAgent
+from async_wrappers.agents.cli.command_line import main
+from async_wrappers.agents.experiment.episode import play_episode
+from async_wrappers.batched.local import LocalEnvs
+from async_wrappers.checks import BrokenEnvironment
+from async_wrappers.envs import ClipReward
+from async_wrappers.latency import Constant
+from tests.worlds.seeded_env import SeededEnv
 
 
 def no_function() -> int:
@@ -128,3 +141,73 @@ def test_a_choice_is_one_of_the_words(words: tuple[str | None, ...], told: str, 
         checks.choice("n", word, words)
     with pytest.raises(ValueError, match=f"^n must be {re.escape(told)}, got {re.escape(repr(value))}$"):
         checks.choice("n", value, words)
+
+
+class Paying(gym.RewardWrapper[Any, Any]):
+    """Pays the same for each frame."""
+
+    def __init__(self, paid: Any) -> None:
+        super().__init__(SeededEnv(shortest=5))
+        self._paid = paid
+
+    def reward(self, reward: Any) -> Any:
+        return self._paid
+
+
+def in_turn(make_env: Callable[[], Any]) -> None:
+    play_episode(RandomAgent(make_env(), 0), make_env(), seed=0)
+
+
+def under_delay(make_env: Callable[[], Any]) -> None:
+    in_turn(lambda: RealtimeDelay(make_env(), 2))
+
+
+def clipped(make_env: Callable[[], Any]) -> None:
+    in_turn(lambda: ClipReward(make_env()))
+
+
+def live(make_env: Callable[[], Any]) -> None:
+    constants: dict[str, Any] = {"workers": 2, "fps": 10, "latency": Constant(0.15), "backend": "virtual"}
+    AsyncRunner(make_env, lambda: lambda observation: 1, **constants).run(frames=3)
+
+
+def at_once(make_env: Callable[[], Any]) -> None:
+    with closing(LocalEnvs(make_env, 2)) as envs:
+        envs.begin([0, 1])
+        envs.send(envs.recv().env_ids, np.array([1, 1]))
+        envs.recv()
+
+
+@pytest.mark.parametrize("play", [in_turn, under_delay, clipped, live, at_once])
+class TestRewards:
+    @pytest.mark.parametrize("paid", ["x", "1.0", None, np.ones(1), np.ones(2), [1.0], 1j, torch.ones(1)])
+    def test_what_is_no_number_is_refused_alike_in_all_worlds(self, play: Callable[..., None], paid: Any) -> None:
+        with pytest.raises((BrokenEnvironment, RuntimeError)) as caught:
+            play(partial(Paying, paid))
+        assert f"the environment's reward must be a number, got {paid!r}: let its step return (obs" in str(caught.value)
+
+    @pytest.mark.parametrize("paid", [1, 1.5, True, np.float32(0.5), np.int8(1), np.bool_(True), np.array(2), np.nan])
+    def test_every_number_is_one(self, play: Callable[..., None], paid: Any) -> None:
+        play(partial(Paying, paid))
+
+
+def test_a_reward_that_is_no_number_ends_training_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "paying.py").write_text(
+        "import gin\nfrom tests.async_wrappers.test_checks import Paying\n\n\n"
+        "@gin.configurable\ndef make_paying():\n    return Paying('x')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["import paying", "Runner.create_environment_fn = @make_paying", "create_agent.agent_name = 'random'"]
+    bindings = [word for each in words for word in ("--gin_bindings", each)]
+    code = main(
+        ["train.py", "--base_dir", "run", "--gin_files", "configs/dqn/cartpole.gin", "--allow_unread", *bindings]
+    )
+    assert code == 1
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith("train.py: the environment's reward must be a number, got 'x': let its step return")
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.checks import reward_of
 from async_wrappers.live.environment import refuse_oracles, score_of
 from async_wrappers.live.histogram import Histogram
 from async_wrappers.live.loop import episode_seed
@@ -129,7 +130,7 @@ class World:
             if self._logs:
                 record.stream.append((start, frame))
         self._observation, reward, terminated, truncated, info = self.env.step(action)
-        self._rewards += float(reward)
+        self._rewards += reward_of(reward)
         record.frames += 1
         self._frame += 1
         if terminated or truncated:
