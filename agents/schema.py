@@ -282,8 +282,7 @@ def _spaces(name: str, space: gym.Space[Any]) -> Any:
     """Return a space's arrays as a tree of the spaces of each."""
     if not isinstance(space, Dict):
         return space
-    if not space.spaces:
-        raise ValueError(f"{name} must hold an array, got an empty Dict or Tuple")
+    _refuse_empty(name, space)
     return {key: _spaces(f"{name}[{key!r}]", inner) for key, inner in space.spaces.items()}
 
 
@@ -626,18 +625,29 @@ def _one_hot(numbers: Tensor, start: int, count: int) -> Tensor:
 
 
 def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
-    if isinstance(space, Dict) and space.spaces:
+    if isinstance(space, Dict):
+        _refuse_empty(f"observation space{name}", space)
         return {key: _shape(inner, stack_size, f"{name}[{key!r}]") for key, inner in space.spaces.items()}
     if isinstance(space, Discrete):
         return (stack_size, int(space.n))
     if isinstance(space, MultiDiscrete):
         return (stack_size, int(space.nvec.sum()))
     if isinstance(space, Box | MultiBinary):
+        _refuse_empty(f"observation space{name}", space)
         return (stack_size, *space.shape)
     raise ValueError(
         f"observation space{name} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, "
         f"got {space}: {_remedy(space)}"
     )
+
+
+def _refuse_empty(name: str, space: gym.Space[Any]) -> None:
+    """Refuse a Dict or Tuple without entries, and an array without numbers: a network can read nothing of it."""
+    if not space.spaces if isinstance(space, Dict) else 0 in space.shape:
+        what = "an array, got an empty Dict or Tuple" if isinstance(space, Dict) else f"a number, got {space}"
+        raise ValueError(
+            f"{name} must hold {what}: let the environment show something there, or a wrapper leave it out"
+        )
 
 
 def _remedy(space: gym.Space[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -11,8 +12,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Text, T
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_wrappers.agents.actor_critic.ppo import PPO
+from async_wrappers.agents.actor_critic.sac import SAC
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning import batch_tensors
 from async_wrappers.agents.schema import ArrayTree, TransitionSchema, leaves, nest
+from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.r2d2 import R2D2
 
 CAMERA = Box(0, 255, (4, 5), np.uint8)
 NESTED = Dict(camera=CAMERA, buttons=Dict(held=MultiBinary(3), last=Discrete(5)))
@@ -157,3 +163,19 @@ def test_a_loss_gets_what_it_reads_of_a_batch() -> None:
         "weight": ("tensor", (3,)),
         "extras": {"core": {"h": ("tensor", (3, 8))}},
     }
+
+
+@pytest.mark.parametrize(
+    ("space", "sentence"),
+    [
+        (Dict(), "observation space must hold an array, got an empty Dict or Tuple: let the environment show"),
+        (Tuple(()), "observation space must hold an array, got an empty Dict or Tuple: let the environment show"),
+        (Dict(a=Discrete(2), b=Dict()), "observation space['b'] must hold an array, got an empty Dict or Tuple: let"),
+        (Dict(a=Box(0, 1, (2, 0))), "observation space['a'] must hold a number, got Box([], [], (2, 0), float32): let"),
+    ],
+)
+def test_an_observation_of_nothing_is_refused_by_every_agent(space: gym.Space[Any], sentence: str) -> None:
+    for kind in (DQN, R2D2, PPO, SAC, VTrace):
+        actions = Box(-1, 1, (2,)) if kind is SAC else Discrete(2)
+        with pytest.raises(ValueError, match=rf"^agent '{kind.name}': {re.escape(sentence)}"):
+            kind(space, actions)
