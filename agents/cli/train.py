@@ -70,7 +70,8 @@ _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
 def _what(runner: Runner) -> str:
     """Return a run's facts, a line for each."""
     facts = runner.facts()
-    shown = {name: facts[name] for name in ("agent", "environment", "delay", "queue", "iterations") if name in facts}
+    names = ("agent", "environment", "delay", "device", "queue", "iterations")
+    shown = {name: facts[name] for name in names if name in facts}
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
 
 

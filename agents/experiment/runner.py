@@ -624,7 +624,7 @@ class Runner:
             )
 
     def facts(self) -> dict[str, str]:
-        """Return the run's facts, in words: environment, agent, delay, seed and iterations."""
+        """Return the run's facts, in words: environment, agent, delay, device, seed and iterations."""
         identity, spec = self.agent.identity(), self.environment.unwrapped.spec
         shapes = identity.get("network") or {}
         weights = sum(math.prod(shape) for shape in shapes.values())
@@ -632,10 +632,18 @@ class Runner:
             "environment": type(self.environment.unwrapped).__name__ if spec is None else spec.id,
             "agent": str(identity["agent"]) + (f", {weights:,} weights" if weights else ""),
             "delay": self._delay_in_words(),
+            "device": self._device_in_words(),
             **self._chosen_in_words(),
             "seed": str(self.seed),
             "iterations": f"{self.num_iterations}, each of {lengths_in_words(self._lengths)}",
         }
+
+    def _device_in_words(self) -> str:
+        """Return what networks compute on, and the threads of this process."""
+        compute = compute_of(self.agent)
+        device = torch.device("cpu") if compute is None else compute.torch_device
+        card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+        return f"{device}{card}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
     def _delay_in_words(self) -> str:
         return delay_in_words(self.environment)

@@ -50,9 +50,10 @@ class TestARun:
         told = done.out.splitlines()
         assert told[:2] == ["base_dir: run", "seed: 5"]
         assert re.fullmatch(r"agent: DQNAgent, \d+ weights", told[2])
-        assert told[3:6] == [
+        assert told[3:7] == [
             "environment: Mine-v0",
             "delay: 2 frames, 1 no-op",
+            "device: cpu, 1 thread",
             "iterations: 2, each of 40 training frames and 20 evaluation frames",
         ]
         assert told[-1] == "base_dir: run"
