@@ -28,7 +28,10 @@ class LocalHosts:
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         """See `HostEngine`."""
-        self._hosts[host] = self._plan.make_host(host, incarnation, rows)
+        try:
+            self._hosts[host] = self._plan.make_host(host, incarnation, rows)
+        except Exception as error:
+            raise failure(host, error) from error
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""

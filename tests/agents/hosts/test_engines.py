@@ -6,10 +6,11 @@ import multiprocessing
 import os
 import signal
 import time
+from contextlib import closing
 
 import pytest
 
-from async_wrappers.agents.hosts.engine import Lost
+from async_wrappers.agents.hosts.engine import HostsFailed, Lost, Player
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
 from async_wrappers.agents.hosts.processes import ProcessHosts
@@ -24,6 +25,19 @@ class TestLocalHosts(HostsContract):
 class TestProcessHosts(HostsContract):
     def make_engine(self, plan: Plan) -> ProcessHosts:
         return ProcessHosts(plan)
+
+
+class Broken:
+    """A plan whose hosts cannot be made."""
+
+    def make_host(self, *arguments: object) -> Player:
+        raise KeyError("rom")
+
+
+def test_a_host_that_cannot_be_made_is_named() -> None:
+    named = pytest.raises(HostsFailed, match=r"^host 1 raised KeyError: 'rom'\n")
+    with closing(LocalHosts(Broken())) as engine, named:
+        engine.start(1, 0, {})
 
 
 def test_a_process_that_is_killed_is_lost_and_none_is_left_at_the_end() -> None:
