@@ -643,7 +643,7 @@ def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
 
 def _refuse_empty(name: str, space: gym.Space[Any]) -> None:
     """Refuse a Dict or Tuple without entries, and an array without numbers: a network can read nothing of it."""
-    if not space.spaces if isinstance(space, Dict) else 0 in space.shape:
+    if not space.spaces if isinstance(space, Dict) else 0 in (space.shape or ()):
         what = "an array, got an empty Dict or Tuple" if isinstance(space, Dict) else f"a number, got {space}"
         raise ValueError(
             f"{name} must hold {what}: let the environment show something there, or a wrapper leave it out"
