@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.actions import DiscreteActions
 from async_wrappers.agents.schema import ArrayTree, each_array, space_without_tuples, stacked
-from async_wrappers.extras import extra
+from async_wrappers.extras import extra, ignored_warnings
 from async_wrappers.version import __version__
 
 __all__ = ["ActsDifferently", "Agreement", "export"]
@@ -306,8 +305,7 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with ignored_warnings():
             yield
     finally:
         logger.setLevel(level)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable
 from configparser import ConfigParser
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.error import DependencyNotInstalled
+from gymnasium.wrappers import DtypeObservation
 
 from async_wrappers.agents import LIBRARIES
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
@@ -26,6 +30,7 @@ from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.scoring import score_policy
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs import create_atari_environment, create_gym_environment, create_minatar_environment
+from async_wrappers.extras import ignored_warnings
 from async_wrappers.latency import Constant
 from async_wrappers.live.adapters.openpi import OpenPI
 from async_wrappers.live.picture import timing_picture
@@ -217,3 +222,51 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,minatar,play,plot,video]"
     assert "async-wrappers[all,box2d,lz4,mujoco,onnx,openpi,testing]" in extras["dev"].split()
+
+
+def test_filters_of_warnings_are_touched_in_one_place_which_knows_of_other_threads() -> None:
+    sources = [path for package in ("async_wrappers", "agents") for path in (ROOT / package).rglob("*.py")]
+    touch = {path for path in sources if re.search(r"catch_warnings|simplefilter|filterwarnings", path.read_text())}
+    testing = {path for path in touch if "testing" in path.parts}
+    assert touch - testing == {ROOT / "async_wrappers" / "extras.py"}
+
+
+def test_warnings_are_ignored_in_one_thread_alone_whoever_puts_filters_back_meanwhile() -> None:
+    entered, told = threading.Barrier(2), threading.Barrier(2)
+
+    def other() -> None:
+        entered.wait(60)
+        warnings.warn("of the library, in the other thread", UserWarning, stacklevel=1)
+        told.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with warnings.catch_warnings():  # left after the block has begun
+            with ignored_warnings("of the lib"), ignored_warnings("of another"):
+                entered.wait(60)
+                told.wait(60)
+                warnings.warn("of the library", UserWarning, stacklevel=1)
+                warnings.warn("of another one", DeprecationWarning, stacklevel=1)
+                warnings.warn("a user's", UserWarning, stacklevel=1)
+            warnings.warn("of the library, after the block", UserWarning, stacklevel=1)
+    thread.join(60)
+    texts = [str(each.message) for each in shown]
+    assert texts == ["of the library, in the other thread", "a user's", "of the library, after the block"]
+
+
+def test_environments_that_threads_make_leave_the_filters_as_they_would_find_them() -> None:
+    def make() -> None:
+        for _ in range(5):
+            create_gym_environment("CartPole-v1", wrappers=[partial(DtypeObservation, dtype="float16")]).close()
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        threads = [threading.Thread(target=make) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        warnings.warn("a later one", UserWarning, stacklevel=1)
+    assert [str(each.message) for each in shown] == ["a later one"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from async_wrappers.agents.experiment.config import find_gin_files
 from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.registry import AGENTS, BASELINES
 from async_wrappers.configurables import WRAPPERS
+from async_wrappers.extras import ignored_warnings
 
 __all__ = ["add_flags", "run"]
 
@@ -67,8 +67,7 @@ def _games() -> tuple[list[str], dict[str, list[str]]]:
     missing: list[str] = []
     for spec in sorted(specs, key=attrgetter("id")):
         path = None
-        with warnings.catch_warnings(), suppress(Exception):  # ale-py's versions differ in what they do without a file
-            warnings.simplefilter("ignore")
+        with ignored_warnings(), suppress(Exception):  # ale-py's versions differ in what they do without a file
             path = roms.get_rom_path(spec.kwargs["game"])
         (missing if path is None else games).append(spec.id[len("ALE/") : -len("-v5")])
     return games, {"ale-py has no ROM": missing} if missing else {}
@@ -94,8 +93,7 @@ def _missing(spec: gym.envs.registration.EnvSpec) -> str:
         return ""
     level, gym.logger.min_level = gym.logger.min_level, gym.logger.ERROR + 1  # an older version is no mistake here
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with ignored_warnings():
             gym.make(spec.id).close()
     except (gym.error.Error, ImportError, OSError, ValueError) as error:
         return first_line(error)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import csv
 import inspect
 import io
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from gymnasium.spaces import Discrete
 from async_wrappers.analysis.regret import AGENT_METHODS, RESAMPLES, Estimate, as_player, episode_seeds
 from async_wrappers.checks import choice, function, whole, whole_frames
 from async_wrappers.envs.minatar import MINATAR_GAMES, create_minatar_environment, find_minatar_game
+from async_wrappers.extras import ignored_warnings
 from async_wrappers.files import refuse_damage, write_text_atomically
 from async_wrappers.printing import OwnCodeFailed, in_one_line
 from async_wrappers.wrappers.delay import RealtimeDelay
@@ -530,8 +530,7 @@ class _Match:
         """Return an element of the action space, or refuse what the policy gave."""
         space = self._env.action_space
         found = _whole(action) if isinstance(space, Discrete) else action
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a Box warns of what it converts
+        with ignored_warnings():  # a Box warns of what it converts
             if found is not None and space.contains(found):
                 return found
         remedy = "give an element of that space"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -12,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.checks import flag, reward_of, whole
-from async_wrappers.extras import needs_extra
+from async_wrappers.extras import ignored_warnings, needs_extra
 
 __all__ = [
     "ClipReward",
@@ -65,8 +64,7 @@ def create_gym_environment(
     if render_mode is not None:  # an environment that cannot render need not take the argument
         kwargs["render_mode"] = render_mode
     try:
-        with warnings.catch_warnings(record=True) as warned:  # a refusal is one sentence, without warnings before it
-            warnings.filterwarnings("ignore", ".*that is not in the possible render_modes")  # refused below
+        with ignored_warnings(".*that is not in the possible render_modes"):  # refused below
             env = gym.make(environment_id, **kwargs)
     except TypeError as error:
         if render_mode is not None and "'render_mode'" in str(error):
@@ -86,8 +84,6 @@ def create_gym_environment(
         raise ValueError(
             f"environment_id must be registered with Gymnasium, got {environment_id!r}{hint} ({error})"
         ) from None
-    for each in warned:
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     modes = env.metadata.get("render_modes") or []
     if render_mode is not None and render_mode not in modes:
         raise ValueError(_no_such_mode(environment_id, render_mode, modes))
@@ -173,8 +169,7 @@ def wrapped(env: Any, wrappers: Sequence[Callable[[Any], Any]] | None) -> Any:
         raise TypeError(
             f"wrappers must be a list of wrapper classes or functions, such as [@RealtimeDelay], got {wrappers!r}"
         )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*precision lowered by casting")  # which DtypeObservation was asked to do
+    with ignored_warnings(".*precision lowered by casting"):  # which DtypeObservation was asked to do
         for wrapper in wrappers:
             env = wrapper(env)
     return env

@@ -11,7 +11,6 @@ from __future__ import annotations
 import colorsys
 import operator
 import sys
-import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -26,7 +25,7 @@ from gymnasium.spaces import Box, Discrete
 
 from async_wrappers.checks import choice, flag, number, whole
 from async_wrappers.envs.factories import Wrapper, wrap
-from async_wrappers.extras import extra
+from async_wrappers.extras import extra, ignored_warnings
 
 __all__ = ["MINATAR_GAMES", "MinAtarEnv", "create_minatar_environment"]
 
@@ -161,9 +160,8 @@ def create_minatar_environment(
     if max_episode_steps is not None:
         whole("max_episode_steps", max_episode_steps, 1, unit="frames", or_none=True)
     choice("render_mode", render_mode, ("rgb_array", "human", None))
-    with warnings.catch_warnings():
-        # Gymnasium warns that its wrapper shows the window, which is what is asked for here.
-        warnings.filterwarnings("ignore", ".*'human' rendering")
+    # Gymnasium warns that its wrapper shows the window, which is what is asked for here.
+    with ignored_warnings(".*'human' rendering"):
         env: gym.Env[Any, Any] = gym.make(
             _id(name),
             max_episode_steps=-1 if max_episode_steps is None else max_episode_steps,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import warnings
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.envs.gameboy.states import Layout, Origin, prelude, seal, unseal
-from async_wrappers.extras import extra
+from async_wrappers.extras import extra, ignored_warnings
 
 with extra("a Game Boy game", "gameboy"):
     import cv2
@@ -194,8 +193,7 @@ def _raw_state(pyboy: Any) -> bytes:
 
 
 def _emulator(rom: bytes, sound: bool, window: bool) -> Any:
-    with extra("a Game Boy game", "gameboy"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # which copy of SDL it found
+    with extra("a Game Boy game", "gameboy"), ignored_warnings():  # which copy of SDL it found
         from pyboy import PyBoy
         from pyboy.utils import PyBoyException
     try:

@@ -9,6 +9,7 @@ Tensors lie there as NumPy arrays of the same bytes; torch is imported only wher
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
 from collections.abc import Mapping
@@ -59,12 +60,13 @@ class WeightsLayout:
 
     def views(self, content: Array) -> dict[str, Any]:
         """Return views of the bytes of a copy, uint8 [size], by name: tensors where tensors were laid out."""
-        return {
-            each.name: as_given(
-                np.ndarray(each.shape, each.dtype, content.data, each.offset, each.strides), each.torch_dtype
-            )
-            for each in self.entries
-        }
+        of_tensors = _writable(content)
+
+        def view(each: _Entry) -> Any:
+            memory = content.data if each.torch_dtype is None else of_tensors
+            return as_given(np.ndarray(each.shape, each.dtype, memory, each.offset, each.strides), each.torch_dtype)
+
+        return {each.name: view(each) for each in self.entries}
 
     def check(self, weights: Mapping[str, Any]) -> None:
         """Raise a ValueError if weights of this layout do not fit a policy or learner."""
@@ -248,6 +250,15 @@ def as_given(array: Array, torch_dtype: str | None) -> Any:
     import torch
 
     return torch.from_numpy(array).view(getattr(torch, torch_dtype))
+
+
+def _writable(content: Array) -> Any:
+    """Return bytes as memory of which torch, whose tensors can all be written, does not warn."""
+    if content.flags.writeable or not content.size:
+        return content.data
+    memory: Any = (ctypes.c_uint8 * content.size).from_address(content.ctypes.data)
+    memory.owner = content  # which keeps the bytes
+    return memory
 
 
 def axes_in_memory(array: Array) -> list[int]:

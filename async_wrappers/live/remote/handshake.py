@@ -24,7 +24,6 @@ import json
 import math
 import re
 import secrets
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -121,12 +120,10 @@ def _space_of(description: Any, left: list[int], depth: int) -> gym.Space[Any]:
     if depth > _DEEPEST:
         raise WireError(f"described a space of more than {_DEEPEST} levels")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium's, of bounds that it would not have chosen
-            if kind in ("Dict", "Tuple"):
-                return _nested(kind, _entry(description, "parts", list), left, depth)
-            if kind in _LEAVES:
-                return _LEAVES[kind](description, left)
+        if kind in ("Dict", "Tuple"):
+            return _nested(kind, _entry(description, "parts", list), left, depth)
+        if kind in _LEAVES:
+            return _LEAVES[kind](description, left)
     except WireError:
         raise
     except Exception as error:  # what Gymnasium and NumPy say of numbers that fit no space

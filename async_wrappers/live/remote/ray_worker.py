@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,9 +107,7 @@ class RayWorker:
         self._ticket.data[:] = record
         ticket, observation = self._ticket.read()
         if weights is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's: nobody may write into the node's shared memory
-                take_weights(self._policy, self._job.weights.views(weights), version, updates)
+            take_weights(self._policy, self._job.weights.views(weights), version, updates)
         job = self._job
         infers = ticket, observation, self._act, job.answers, time.monotonic_ns(), job.extras, job.encodes
         finished = infer(self._number, *infers)

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,6 +116,27 @@ def test_a_layout_travels_to_another_process_and_makes_the_same_views() -> None:
     WeightsBoard(block, layout, 1).publish(weights)
     read = WeightsBoard(block, layout, 1).weights(1)
     assert torch.equal(read["kernel"], weights["kernel"])
+
+
+def test_tensors_over_bytes_that_nobody_may_write_are_views_and_torch_warns_of_nothing() -> None:
+    code = (
+        "import gc, numpy as np, torch, warnings\n"
+        "from async_wrappers.live.memory.weights import WeightsLayout\n"
+        "warnings.simplefilter('error')\n"
+        "weights = {'a': torch.arange(6.0).reshape(2, 3).T, 'b': np.arange(3)}\n"
+        "layout = WeightsLayout.of(weights)\n"
+        "content = np.zeros(layout.size, np.uint8)\n"
+        "for name, view in layout.views(content).items():\n"
+        "    view[:] = weights[name]\n"
+        "content.flags.writeable = False\n"
+        "views, address = layout.views(content), content.ctypes.data\n"
+        "assert address <= views['a'].data_ptr() < address + layout.size\n"
+        "del content\n"
+        "gc.collect()\n"
+        "assert torch.equal(views['a'], weights['a']) and (views['b'] == weights['b']).all()\n"
+        "assert not views['b'].flags.writeable\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_a_network_that_has_taken_over_views_copies_nothing_and_follows_later_versions() -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import tracemalloc
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -170,6 +171,16 @@ def feed(end: ClientHandshake | ServerHandshake, data: bytes) -> bytes:
     while data and (wants := end.wants()):
         said, data = end.receive(data[:wants]), data[wants:]
     return said
+
+
+def test_spaces_are_made_without_a_touch_of_the_processs_filters_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    description = json.loads(json.dumps(describe(NESTED)))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "catch_warnings", None)  # threads of a server do this side by side
+        assert describe(space_of(description)) == description
+        monkeypatch.undo()
+    assert told == []
 
 
 leaves = st.one_of(
