@@ -33,7 +33,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from async_wrappers.live.remote.wire import LARGEST, Kind, Reader, Record, WireError, encoded, printable
+from async_wrappers.live.remote.wire import LARGEST, Kind, Reader, Record, WireError, encoded, named, printable
 from async_wrappers.version import __version__
 
 __all__ = ["ClientHandshake", "Declared", "Hello", "Refused", "ServerHandshake", "Welcome", "describe", "space_of"]
@@ -127,7 +127,7 @@ def _space_of(description: Any, left: list[int], depth: int) -> gym.Space[Any]:
     except WireError:
         raise
     except Exception as error:  # what Gymnasium and NumPy say of numbers that fit no space
-        raise WireError(f"described a {kind} that is none: {printable(str(error), 200)}") from None
+        raise WireError(f"described a {kind} that is none: {named(error)}") from None
     raise WireError(f"described a space of the unknown kind {kind[:40]!r}")
 
 
@@ -176,8 +176,8 @@ def _room(description: Any, left: list[int]) -> tuple[np.dtype[Any], tuple[int, 
     shape: list[Any] = _entry(description, "shape", list)
     if not re.fullmatch(r"[<|][biuf][1248]", name):
         raise WireError(f"described numbers of the type {name[:20]!r}, which are not little-endian numbers")
-    if len(shape) > 32 or not all(type(length) is int and 0 <= length <= LARGEST for length in shape):
-        raise WireError("described a shape that is none")
+    if len(shape) > 32 or not all(type(length) is int and length >= 0 for length in shape):
+        raise WireError("described a shape that is none: it is of at most 32 whole numbers >= 0")
     dtype = np.dtype(name)
     left[0] -= dtype.itemsize * math.prod(shape)
     if left[0] < 0:
@@ -254,7 +254,7 @@ class Hello:
             _number(message, "chunk_length", 0, LARGEST),
             _number(message, "worker", 0, _MOST_WORKERS - 1),
             _number(message, "workers", 1, _MOST_WORKERS),
-            _entry(message, "session", str)[:64],
+            printable(_entry(message, "session", str), 64),
             printable(_entry(message, "version", str), 40),
         )
         if hello.worker >= hello.workers:
@@ -341,12 +341,21 @@ class ClientHandshake:
 
         Raises:
             Refused: The server refuses, or has no such token.
-            WireError: What came is no part of a handshake.
+            WireError: What came is no part of a handshake, whatever is wrong with it.
         """
         record = self._reader.feed(data)
         if record is None:
             return b""
-        message = _message(record)
+        try:
+            return self._take(record, _message(record))
+        except WireError:
+            raise
+        except Exception as error:  # a run does not end over what a stranger says
+            raise WireError(
+                f"sent a record {record.header.kind.name} that this end cannot read: {named(error)}"
+            ) from None
+
+    def _take(self, record: Record, message: Any) -> bytes:
         if record.header.kind == Kind.REFUSAL:
             raise Refused(printable(_entry(message, "reason", str), 1000), _entry(message, "again", bool))
         if record.header.kind == Kind.CHALLENGE:
@@ -354,12 +363,12 @@ class ClientHandshake:
         proof = _entry(message, "proof", str)
         if self._token is not None and not _equal(proof, self._proof("server")):
             raise Refused("token must be that of the server, got another one")
-        server, version = _entry(message, "server", str)[:64], printable(_entry(message, "version", str), 40)
+        server, version = (printable(_entry(message, name, str), 64) for name in ("server", "version"))
         self.welcome = Welcome(server, _number(message, "workers", 1, _MOST_WORKERS), version)
         return b""
 
     def _prove(self, message: Any) -> bytes:
-        has_token, self._server_nonce = _entry(message, "token", bool), _entry(message, "nonce", str)[:64]
+        has_token, self._server_nonce = _entry(message, "token", bool), _nonce(message)
         if has_token and self._token is None:
             raise Refused("token must be given, as the server asks for one, got None")
         if self._token is not None and not has_token:
@@ -408,7 +417,7 @@ class ServerHandshake:
             return b""
         message = _message(record)
         if record.header.kind == Kind.KNOCK:
-            self._client_nonce = _entry(message, "nonce", str)[:64]
+            self._client_nonce = _nonce(message)
             self._reader.sizes = {Kind.PROOF: (2, _SMALL_JSON)}
             return _record(Kind.CHALLENGE, {"nonce": self._nonce, "token": self._token is not None})
         if record.header.kind == Kind.PROOF:
@@ -473,6 +482,13 @@ def _entry(message: Any, name: str, kind: Callable[..., _T]) -> _T:
     if type(value) is not kind:
         raise WireError(f"sent no {name} of the type {getattr(kind, '__name__', kind)} where one belongs")
     return value  # type: ignore[return-value]
+
+
+def _nonce(message: Any) -> str:
+    nonce = _entry(message, "nonce", str)
+    if not re.fullmatch("[0-9a-f]{1,64}", nonce):
+        raise WireError("sent a nonce that is not of 1 to 64 hexadecimal digits")
+    return nonce
 
 
 def _number(message: Any, name: str, least: int, most: int) -> int:

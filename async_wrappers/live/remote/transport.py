@@ -26,7 +26,17 @@ from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.address import Address, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
-from async_wrappers.live.remote.wire import HEADER, AnswerRecord, Answers, Kind, Tickets, WireError, checked, printable
+from async_wrappers.live.remote.wire import (
+    HEADER,
+    AnswerRecord,
+    Answers,
+    Kind,
+    Tickets,
+    WireError,
+    checked,
+    named,
+    printable,
+)
 from async_wrappers.live.run_spec import LoopConfig, RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
@@ -384,7 +394,9 @@ class RemoteTransport:
             self._receive(connection)
         except BlockingIOError:
             return
-        except (OSError, WireError, _Lost) as error:
+        except RunFailed:
+            raise
+        except Exception as error:  # a run does not end over what somebody answers
             self._lose(connection, _why(error))
 
     def _receive(self, connection: _Connection) -> None:
@@ -416,8 +428,13 @@ class RemoteTransport:
         if connection.got < HEADER.size:
             return False
         header = checked(connection.buffer, self._answers.sizes)
-        if (header.number, header.incarnation) != (ticket.number, connection.incarnation & 0xFFFFFFFF):
+        if header.number != ticket.number:
             raise WireError(f"answered ticket {header.number}, and was asked ticket {ticket.number}")
+        if header.incarnation != connection.incarnation & 0xFFFFFFFF:
+            asked = f"incarnation {connection.incarnation & 0xFFFFFFFF}"
+            raise WireError(
+                f"answered ticket {header.number} of incarnation {header.incarnation}, and was asked {asked}"
+            )
         if connection.got > HEADER.size + header.size:
             raise WireError("sent more than an answer")
         return connection.got == HEADER.size + header.size
@@ -494,4 +511,5 @@ def _why(error: Exception) -> str:
     """Return the end of a sentence about the server."""
     if isinstance(error, OSError):
         return f"is not reached: {os.strerror(error.errno) if error.errno else error}"
-    return str(error)
+    known = isinstance(error, WireError | _Lost)
+    return str(error) if known else f"sent an answer that this end cannot read: {named(error)}"

@@ -53,6 +53,7 @@ __all__ = [
     "WireError",
     "checked",
     "encoded",
+    "named",
     "printable",
 ]
 
@@ -332,6 +333,11 @@ def printable(text: bytes | str, most: int = SENTENCE) -> str:
     if isinstance(text, bytes):
         text = text[:SENTENCE].decode(errors="replace")
     return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)[:most]
+
+
+def named(error: Exception) -> str:
+    """Return the name and the beginning of the message of an exception over what the other end sent."""
+    return printable(f"{type(error).__name__}: {error}", 200)
 
 
 def _field(dtype: np.dtype[Any], data: bytearray, offset: int) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +127,9 @@ def test_a_server_with_another_token_or_other_spaces_is_a_sentence_before_the_fi
 
 
 @contextmanager
-def impostor(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+def impostor(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator[str]:
     """Let something that is no server of ours take one connection after the other."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
 
     def run() -> None:
         while True:
@@ -210,6 +210,37 @@ def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
     assert report.lost == {"lost": 1}
     assert report.workers["restarts"] == 1
     assert report.frames["fresh"] > 15
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        encoded(Kind.CHALLENGE, b'{"nonce": "\\ud800", "token": true}'),
+        encoded(Kind.CHALLENGE, b"[" * 4_000),
+        b"HTTP/1.1 400 Bad Request\r\n" + bytes(64),
+    ],
+    ids=["surrogate", "deep", "web"],
+)
+def test_a_stranger_who_takes_the_servers_port_costs_a_running_robot_its_actions_and_not_the_run(says: bytes) -> None:
+    env = Line()
+    with ExitStack() as stranger, served(workers=1, token=TOKEN) as server:
+        port = int(server.address.rpartition(":")[2])
+
+        def serve(end: socket.socket) -> None:
+            end.recv(1 << 12)
+            end.sendall(says)
+            end.recv(1 << 12)
+
+        def take_port(status: Any) -> None:
+            if status.frame == 20:
+                server.close()
+                stranger.enter_context(impostor(serve, port))
+
+        with pytest.warns(RuntimeWarning, match="worker 0 connects again, and frames go on without it"):
+            report = play(server.address, 80, env, on_frame=take_port, workers=1, token=TOKEN)
+    assert report.frames["total"] == 80
+    assert report.frames["fresh"] > 5
+    assert set(env.received[60:]) == {DEFAULT}
 
 
 def test_nobody_at_the_address_is_a_sentence_after_the_start_timeout() -> None:

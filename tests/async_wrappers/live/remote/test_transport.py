@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import selectors
 import socket
 import threading
 import time
@@ -12,17 +14,21 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from async_wrappers.live.inference.transport import Ready
+from async_wrappers.live.journey import parts_ms
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
 from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
-from async_wrappers.live.remote.wire import Answers, Tickets
+from async_wrappers.live.remote.wire import Answers, Kind, Tickets, encoded
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
 
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "150"))
 LARGE = gym.spaces.Box(0, 255, (1 << 20,), np.uint8)  # more than the network takes at once
 SMALL = gym.spaces.Box(0, 9, (2,), np.int64)
 ACTIONS = gym.spaces.Discrete(1_000)
@@ -163,3 +169,91 @@ def test_a_family_of_addresses_that_the_machine_has_not_is_passed_over(monkeypat
     monkeypatch.setattr(Address, "resolved", lambda address: [(9_999, ("here", 1)), *found(address)])
     with pair(SMALL, 1) as (transport, _):
         assert transport.trouble is None
+
+
+@contextmanager
+def by_hand(extras: gym.spaces.Dict | None = None) -> Iterator[RemoteTransport]:
+    """Give a transport whose connections a test makes, of Box actions."""
+    space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    layout = SharedLayout(SMALL, space, 1, learners=0, journal_capacity=8, extras=extras)
+    remote = RemotePolicy(Address.of("address", "tcp://127.0.0.1:1"))
+    transport = RemoteTransport(layout, LoopConfig(1, 50, NoStagger()), remote, lambda sentence: None)
+    transport._was_welcomed = True  # the run goes on
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def asked(transport: RemoteTransport, number: int) -> socket.socket:
+    """Return the other end of a new connection, which has been asked a ticket."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    connection = transport._connections[0]
+    connection.end, connection.handshake, connection.is_connecting, connection.is_up = ours, None, False, True
+    transport._selector.register(ours, selectors.EVENT_READ, connection)
+    transport.publish(number, np.array([1, 2]))
+    transport.start(0, ticket(number))
+    return theirs
+
+
+halves = st.binary(max_size=200) | st.builds(
+    lambda kind, number, incarnation, times, payload: encoded(kind, payload, incarnation, number, times),
+    st.sampled_from([Kind.ANSWER, Kind.REFUSED, Kind.FAILED, Kind.WELCOME]),
+    st.sampled_from([7, 7, 7, 8, -(2**63)]),
+    st.sampled_from([0, 0, 0, 1, 2**32 - 1]),
+    st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 4),
+    st.binary(max_size=24) | st.binary(min_size=8, max_size=8) | st.text().map(str.encode),
+)
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.lists(halves, min_size=1, max_size=2))
+def test_whatever_a_stranger_answers_to_a_ticket_ends_no_run(records: list[bytes]) -> None:
+    with by_hand() as transport:
+        theirs = asked(transport, 7)
+        with theirs:
+            theirs.sendall(b"".join(records))
+            theirs.shutdown(socket.SHUT_WR)
+            for _ in range(4):
+                for event in transport.collect(0):
+                    assert isinstance(event, Finished)
+                    assert event.fate in (Fate.LOST, Fate.DONE, Fate.REFUSED)
+                    if event.fate == Fate.DONE:
+                        assert np.isfinite(event.action).all()
+            assert transport.trouble  # the connection has ended
+            parts_ms(each.trip for each in transport._events if isinstance(each, Finished) and each.trip)
+
+
+def test_an_exception_over_an_answer_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise OverflowError("of a number")
+
+    with by_hand() as transport:
+        monkeypatch.setattr(transport, "_take_answer", fail)
+        with asked(transport, 7) as theirs:
+            space = gym.spaces.Box(-1, 1, (2,), np.float32)
+            answer = Answers(space).record().write(ticket(7), (0, 0, 0, 0), np.zeros(2, np.float32), None)
+            theirs.sendall(answer)
+            (lost,) = transport.collect(0)
+        assert isinstance(lost, Finished)
+        assert lost.fate == Fate.LOST
+        assert transport.trouble is not None
+        assert transport.trouble.endswith("sent an answer that this end cannot read: OverflowError: of a number")
+
+
+@pytest.mark.parametrize(
+    ("number", "incarnation", "sentence"),
+    [
+        (3, 1, "answered ticket 3 of incarnation 1, and was asked incarnation 0"),
+        (4, 0, "answered ticket 4, and was asked ticket 3"),
+    ],
+)
+def test_an_answer_to_another_ticket_or_of_another_incarnation_is_named(
+    number: int, incarnation: int, sentence: str
+) -> None:
+    with by_hand() as transport, asked(transport, 3) as theirs:
+        theirs.sendall(encoded(Kind.REFUSED, b"no", incarnation, number))
+        assert [each.fate for each in transport.collect(0) if isinstance(each, Finished)] == [Fate.LOST]
+        assert transport.trouble is not None
+        assert transport.trouble.endswith(sentence)

@@ -310,6 +310,10 @@ def hello_with(**changed: Any) -> dict[str, Any]:
         ({"kind": "Box", "dtype": "|O8", "shape": [2], "low": "", "high": ""}, "not little-endian numbers"),
         ({"kind": "Box", "dtype": "<f8", "shape": [-2], "low": "", "high": ""}, "described a shape that is none"),
         ({"kind": "Box", "dtype": "<f8", "shape": [2], "low": "!", "high": "!"}, "described a Box that is none"),
+        ({"kind": "Box", "dtype": "|u1", "shape": [LARGEST + 1], "low": "", "high": ""}, "of more than 67108864 bytes"),
+        ({"kind": "Box", "dtype": "|u1", "shape": [2**70, 2**70], "low": "", "high": ""}, "of more than 67108864"),
+        ({"kind": "MultiBinary", "shape": [LARGEST + 1]}, "of more than 67108864 bytes"),
+        ({"kind": "MultiBinary", "shape": [1] * 33}, "a shape that is none: it is of at most 32 whole numbers >= 0"),
         ({"kind": "Discrete", "dtype": "<i8", "n": 0, "start": 0}, "described a Discrete that is none"),
         ({"kind": "Graph"}, "of the unknown kind 'Graph'"),
         ({"kind": "Dict", "parts": [[1.5, {}]]}, "not pairs of one name and one space"),
@@ -339,9 +343,10 @@ headers = st.builds(
     st.integers(0, 2**32 - 1),
     *[st.integers(-(2**63), 2**63 - 1)] * 5,
 )
+texts = st.text(st.characters(exclude_categories=()), max_size=8)  # surrogates too
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=8), each, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.just(10**4000) | st.floats() | texts,
+    lambda each: st.lists(each, max_size=4) | st.dictionaries(texts, each, max_size=4),
     max_leaves=8,
 )
 names = st.sampled_from([*hello_with(), "proof", "token", "server", "reason", "again"])
@@ -358,6 +363,66 @@ hostile = st.one_of(
     ),
     st.builds(lambda kind, message: encoded(kind, pickle.dumps(message)), st.sampled_from(list(Kind)), plain),
 )
+
+
+deep = st.builds(
+    lambda begin, depth: begin * depth, st.sampled_from([b"[", b'{"nonce":', b'[{"":']), st.integers(1, 800)
+)
+answers_of_strangers = st.one_of(
+    st.binary(max_size=60),
+    deep,
+    st.builds(lambda message: json.dumps(message).encode(), plain),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "nonce": texts | st.just("0" * 32) | plain,
+            "token": st.booleans() | plain,
+            "proof": texts | plain,
+            "server": texts | plain,
+            "version": texts | plain,
+            "workers": st.integers() | plain,
+            "reason": texts | plain,
+            "again": st.booleans() | plain,
+        },
+    ).map(lambda message: json.dumps(message).encode()),
+)
+
+
+@settings(max_examples=2 * CASES, deadline=None)
+@given(st.lists(answers_of_strangers, min_size=1, max_size=3), st.sampled_from([None, b"one"]), st.booleans())
+def test_whatever_a_stranger_answers_is_an_error_of_the_wire_for_the_loops_end(
+    answers: list[bytes], token: bytes | None, is_challenged: bool
+) -> None:
+    client = ClientHandshake(HELLO, token)
+    if is_challenged:
+        feed(client, encoded(Kind.CHALLENGE, json.dumps({"nonce": "0f", "token": token is not None}).encode()))
+    for payload in answers:
+        kinds = [kind for kind in client._reader.sizes if kind != Kind.REFUSAL or b"reason" in payload]
+        try:
+            feed(client, encoded(kinds[0], payload))
+        except WireError as error:
+            assert 0 < len(str(error)) < 2000
+            assert str(error).encode()
+            break
+
+
+@pytest.mark.parametrize("nonce", ["\ud800", "", "0" * 65, "0F", "0f\n", "٣"])
+def test_a_nonce_is_of_hexadecimal_digits(nonce: str) -> None:
+    said = json.dumps({"nonce": nonce, "token": False}).encode()
+    for end, kind in ((ClientHandshake(HELLO), Kind.CHALLENGE), (ServerHandshake(Declared(), WELCOME), Kind.KNOCK)):
+        with pytest.raises(WireError, match="sent a nonce that is not of 1 to 64 hexadecimal digits"):
+            feed(end, encoded(kind, said))
+
+
+def test_an_exception_over_a_record_is_one_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise OverflowError("of a number\x1b[2J")
+
+    monkeypatch.setattr(ClientHandshake, "_prove", fail)
+    with pytest.raises(
+        WireError, match=r"sent a record CHALLENGE that this end cannot read: OverflowError: of a number\?"
+    ):
+        feed(ClientHandshake(HELLO), encoded(Kind.CHALLENGE, b'{"nonce": "0", "token": false}'))
 
 
 @settings(max_examples=CASES, deadline=None)
