@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Address", "as_token", "prepare", "set_patience"]
+__all__ = ["Address", "as_token", "has_ended", "prepare", "set_patience"]
 
 _WRITE = "an address such as 'tcp://192.168.1.7:5555', 'tcp://[fd00::7]:5555' or 'unix:///run/policy.sock'"
 _SECRET = 16  # bytes that a token should have at least
@@ -169,6 +170,13 @@ def set_patience(end: socket.socket, seconds: int) -> None:
     """Let blocking calls of a connection give up after some seconds, with BlockingIOError."""
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+
+
+def has_ended(end: socket.socket) -> bool:
+    """Return whether the other end of a connection has ended, also where bytes of it are still unread."""
+    poll = select.poll()
+    poll.register(end, select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0))  # the last one is of Linux
+    return bool(poll.poll(0))
 
 
 def _bind(end: socket.socket, where: Any, is_path: bool) -> None:

@@ -26,7 +26,8 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -41,6 +42,7 @@ __all__ = ["ClientHandshake", "Declared", "Hello", "Refused", "ServerHandshake",
 _MOST_JSON = 1 << 20  # bytes of a hello: the bounds of a small Box, each by itself, may be in it
 _SMALL_JSON = 1 << 12
 _DEEPEST = 16  # spaces within spaces
+_MOST_SPACES = 1024  # of one observation, whose description the desk reads in a tenth of a second
 _MOST_WORKERS = 100_000
 _T = TypeVar("_T")
 
@@ -100,25 +102,33 @@ def _name(space: gym.Space[Any]) -> str:
 def _packed(values: Any) -> str:
     """Return numbers as base64 of their bytes; one number if all are equal."""
     values = np.asarray(values)
+    if values.size:
+        first = values[(0,) * values.ndim]
+        if not any(values.strides) or (values == first).all():  # without strides they are one number in memory
+            values = first.reshape(1)
     values = values + np.zeros((), values.dtype)  # -0.0 is 0.0
-    if values.size and (values == values.flat[0]).all():
-        values = values.reshape(-1)[:1]
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
 def space_of(description: Any) -> gym.Space[Any]:
     """Return the space of a description, whoever wrote it.
 
+    Bounds that are equal for all numbers take no memory, and no time: the desk of a server has other connections too.
+
     Raises:
-        WireError: It describes no space, or one whose elements are larger than `LARGEST` bytes in all.
+        WireError: It describes no space, one whose elements are larger than `LARGEST` bytes in all, or one of more than
+            `_MOST_SPACES` spaces.
     """
-    return _space_of(description, [LARGEST], 0)
+    return _space_of(description, [LARGEST, _MOST_SPACES], 0)
 
 
 def _space_of(description: Any, left: list[int], depth: int) -> gym.Space[Any]:
     kind = _entry(description, "kind", str)
     if depth > _DEEPEST:
         raise WireError(f"described a space of more than {_DEEPEST} levels")
+    left[1] -= 1
+    if left[1] < 0:
+        raise WireError(f"described a space of more than {_MOST_SPACES} spaces")
     try:
         if kind in ("Dict", "Tuple"):
             return _nested(kind, _entry(description, "parts", list), left, depth)
@@ -148,7 +158,10 @@ def _nested(kind: str, parts: list[Any], left: list[int], depth: int) -> gym.Spa
 def _box(description: Any, left: list[int]) -> gym.Space[Any]:
     dtype, shape = _room(description, left)
     low, high = (_unpacked(_entry(description, name, str), dtype, shape) for name in ("low", "high"))
-    return spaces.Box(low, high, shape, dtype.type)
+    if shape and low.size == high.size == 1:
+        box = spaces.Box(low, high, (1,), dtype.type)
+        return _stretched(box, shape, ("low", "high", "bounded_below", "bounded_above"))
+    return spaces.Box(_full(low, shape), _full(high, shape), shape, dtype.type)
 
 
 def _discrete(description: Any, left: list[int]) -> gym.Space[Any]:
@@ -159,6 +172,9 @@ def _discrete(description: Any, left: list[int]) -> gym.Space[Any]:
 def _multi_discrete(description: Any, left: list[int]) -> gym.Space[Any]:
     dtype, shape = _room(description, left)
     counts, start = (_unpacked(_entry(description, name, str), dtype, shape) for name in ("n", "start"))
+    if shape and counts.size == start.size == 1:
+        return _stretched(spaces.MultiDiscrete(counts, dtype=dtype.type, start=start), shape, ("nvec", "start"))
+    counts, start = (_full(each, shape) for each in (counts, start))
     return spaces.MultiDiscrete(counts, dtype=dtype.type, start=start)
 
 
@@ -185,11 +201,25 @@ def _room(description: Any, left: list[int]) -> tuple[np.dtype[Any], tuple[int, 
     return dtype, tuple(shape)
 
 
+def _stretched(space: gym.Space[Any], shape: tuple[int, ...], names: tuple[str, ...]) -> gym.Space[Any]:
+    """Return a space of one number as one of a shape, whose bounds are all views of that number's."""
+    str(space)  # which keeps how its bounds are written
+    space._shape = shape
+    for name in names:
+        setattr(space, name, np.broadcast_to(getattr(space, name), shape))
+    return space
+
+
+def _full(numbers: Any, shape: tuple[int, ...]) -> Any:
+    return np.full(shape, numbers[0]) if numbers.size == 1 else numbers.reshape(shape)
+
+
 def _unpacked(text: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """Return the numbers, or the one number, of a description."""
     numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype)
     if numbers.size not in (1, math.prod(shape)):
         raise WireError(f"described {numbers.size} bounds of a shape {shape}")
-    return np.full(shape, numbers[0], dtype) if numbers.size == 1 else numbers.reshape(shape)
+    return numbers
 
 
 # What both ends say.
@@ -221,12 +251,21 @@ class Hello:
     session: str
     version: str = __version__
 
+    @cached_property
+    def _spaces(self) -> dict[str, Any]:
+        each = {"observation_space": self.observation_space, "answers": self.answers, "extras": self.extras}
+        return {name: describe(space) for name, space in each.items()}
+
+    def of_worker(self, worker: int) -> Hello:
+        """Return that of another worker, for which the spaces are not described once more."""
+        other = replace(self, worker=worker)
+        other.__dict__["_spaces"] = self._spaces
+        return other
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
-            "observation_space": describe(self.observation_space),
-            "answers": describe(self.answers),
-            "extras": describe(self.extras),
+            **self._spaces,
             "features": self.has_features,
             "chunk_length": self.chunk_length,
             "worker": self.worker,
@@ -271,6 +310,11 @@ class Declared:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
 
+    @cached_property
+    def described(self) -> dict[str, Any]:
+        """The spaces as plain data, by name."""
+        return {each.name: describe(getattr(self, each.name), True) for each in fields(self)}
+
     def refuse(self, hello: Hello) -> None:
         """Refuse a hello that differs.
 
@@ -280,13 +324,10 @@ class Declared:
         answers = "features" if hello.has_features else "action_space"
         if self.features is not None and not hello.has_features:
             raise Refused(f"features must be {_short(self.features)} for this server's policies, which have memory")
-        pairs = (
-            ("observation_space", self.observation_space, hello.observation_space),
-            (answers, getattr(self, answers), hello.answers),
-            ("extras", self.extras, hello.extras),
-        )
-        for name, declared, said in pairs:
-            if declared is not None and describe(declared, True) != describe(said, True):
+        pairs = (("observation_space", hello.observation_space), (answers, hello.answers), ("extras", hello.extras))
+        for name, said in pairs:
+            declared = getattr(self, name)
+            if declared is not None and self.described[name] != describe(said, True):
                 raise Refused(f"{name} must be {_short(declared)} for this server's policies, got {_short(said)}")
 
 

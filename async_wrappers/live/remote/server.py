@@ -4,6 +4,9 @@ One thread, the desk, listens, shakes hands, and gives each connection that has 
 worker is a process or a thread with a policy of its own. It serves one connection at a time: reads a ticket, infers,
 answers; when the connection ends, the worker is free for the next one. The desk keeps a copy of each connection's
 descriptor, so that it can end one whose loop has connected again before the network told of the old one's end.
+
+The desk looks after the workers, too. One that does not come back after its connection has ended, or whose process is
+stopped, is ended and started again; and a connection that hangs within a record makes room for one that waits.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from async_wrappers import checks
 from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.live.backends.supervised import Child
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.remote.address import Address, as_token, prepare
+from async_wrappers.live.remote.address import Address, as_token, has_ended, prepare
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
@@ -49,6 +52,8 @@ _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
 _PATIENCE = 3.0  # seconds that workers have to end
 _NO_GUARD = 86  # exit code of a worker that was about to start workers of its own
+_LOOK = 1.0  # seconds between two looks for workers that do not come back
+_RETURN = 10.0  # seconds that a worker has to come back once its connection has ended
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
 
 
@@ -86,6 +91,9 @@ class _Station:
         failures: Ends in a row before it was ready.
         restart_at: When it is started again, in monotonic seconds; None while it lives.
         raised: Of a process, what ended it, pickled; and the traceback.
+        is_stuck: Whether a record that has begun does not move.
+        left_since: When its connection was seen to have ended, in monotonic seconds; None while it goes on.
+        ended_for: Why the desk has ended it; "" if it has not.
     """
 
     number: int
@@ -98,6 +106,9 @@ class _Station:
     failures: int = 0
     restart_at: float | None = None
     raised: tuple[bytes | None, str] = None, ""
+    is_stuck: bool = False
+    left_since: float | None = None
+    ended_for: str = ""
 
 
 @dataclass
@@ -112,6 +123,7 @@ class _Parts:
     visitors: dict[socket.socket, _Visitor] = field(default_factory=dict)
     queue: list[_Visitor] = field(default_factory=list)
     rests_until: float | None = None  # in monotonic seconds, while the listener is left alone
+    looks_at: float = 0.0  # in monotonic seconds: when it looks after the workers again
 
 
 class PolicyServer:
@@ -138,6 +150,7 @@ class PolicyServer:
 
     Attributes:
         address: Where it listens, with the port that it got.
+        restarts: How often a worker was started again.
 
     Raises:
         ValueError: An argument is refused.
@@ -172,6 +185,8 @@ class PolicyServer:
         self._most = _VISITORS + self._workers
         self._token = as_token("token", token)
         self._declared = Declared(observation_space, action_space, extras, features)
+        self._declared.described  # noqa: B018 - now, or the desk would have to
+        self.restarts = 0
         self._started: dict[str, Child | BaseProcess] = {}
         self._parts: _Parts | None = None
         self._over = False
@@ -315,16 +330,19 @@ class PolicyServer:
         for visitor in [each for each in parts.queue if each.until < now]:
             parts.queue.remove(visitor)
             self._dismiss(parts, visitor, self._busy())
+        if parts.looks_at <= now:
+            parts.looks_at = now + _LOOK
+            self._look_after(parts, now)
         for place, station in enumerate(parts.stations):
             if station.restart_at is not None and station.restart_at <= now:
                 self._restart(parts, place, station)
 
-    def _pause(self, parts: _Parts) -> float | None:
-        """Return the seconds until something is due; None for nothing."""
-        times = [each.until for each in (*parts.visitors.values(), *parts.queue)]
+    def _pause(self, parts: _Parts) -> float:
+        """Return the seconds until something is due."""
+        times = [parts.looks_at, *(each.until for each in (*parts.visitors.values(), *parts.queue))]
         times += [each.restart_at for each in parts.stations if each.restart_at is not None]
         times += [] if parts.rests_until is None else [parts.rests_until]
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        return max(0.0, min(times) - time.monotonic())
 
     def _accept(self, parts: _Parts) -> None:
         for _ in range(_ACCEPTED):
@@ -403,7 +421,16 @@ class PolicyServer:
         visitor.end.close()
 
     def _busy(self) -> Refused:
-        return Refused(f"all {self._workers} workers are busy with other runs", again=True)
+        """Return the sentence for whoever has waited for a worker."""
+        assert self._parts is not None
+        serving = [each for each in self._parts.stations if each.visitor is not None]
+        away = sum(has_ended(each.visitor.end) for each in serving if each.visitor is not None)
+        starting = self._workers - len(serving)
+        if not away and not starting:
+            return Refused(f"all {self._workers} workers are busy with other runs", again=True)
+        counts = ((len(serving) - away, "busy with other runs"), (away, "not back from runs that have ended"))
+        said = [f"{count} {what}" for count, what in (*counts, (starting, "being started")) if count]
+        return Refused(f"none of {self._workers} workers is free: {', '.join(said)}", again=True)
 
     def _end_predecessor(self, parts: _Parts, name: tuple[str, int]) -> None:
         """End the connection of the same worker of the same run: its loop has given it up."""
@@ -419,6 +446,12 @@ class PolicyServer:
         for station in parts.stations:
             while parts.queue and station.is_ready and station.restart_at is None:
                 self._hand_over(station, parts.queue.pop(0))
+        stuck = [each for each in parts.stations if each.is_stuck]
+        for station, _ in zip(stuck, parts.queue, strict=False):  # one for each that waits
+            station.is_stuck = False
+            if station.visitor is not None:
+                with suppress(OSError):
+                    station.visitor.end.shutdown(socket.SHUT_RDWR)
 
     def _hand_over(self, station: _Station, visitor: _Visitor) -> None:
         """Welcome a connection and give it to a worker, which stays free if the connection has ended meanwhile."""
@@ -480,6 +513,8 @@ class PolicyServer:
                 if message[0] == "ready":
                     self._free(station)
                     station.is_ready, station.failures = True, 0
+                elif message[0] == "stuck":
+                    station.is_stuck = message[1]
                 else:
                     station.raised = message[1], message[2]
         except (EOFError, OSError):
@@ -490,6 +525,40 @@ class PolicyServer:
         if station.visitor is not None:
             station.visitor.end.close()
             station.visitor = None
+        station.is_stuck, station.left_since = False, None
+
+    def _look_after(self, parts: _Parts, now: float) -> None:
+        """End workers that are stopped, or that do not come back from a connection that has ended."""
+        for station in parts.stations:
+            if station.restart_at is not None or station.ended_for:
+                continue
+            why = None
+            if isinstance(station.handle, Child):
+                station.handle.pulse.look(False)
+                why = station.handle.pulse.ailment()
+            if station.visitor is not None and station.left_since is None and has_ended(station.visitor.end):
+                station.left_since = now
+            if station.left_since is not None and now - station.left_since > _RETURN:
+                why = why or f"has not come back for {_RETURN:g} s from a run that has ended or given it up"
+            if why is not None:
+                self._give_up(parts, station, why)
+
+    def _give_up(self, parts: _Parts, station: _Station, why: str) -> None:
+        """End a worker's process, whose end is heard; a thread that does not come back is left to itself."""
+        station.ended_for = why
+        if isinstance(station.handle, Child):
+            station.handle.kill()
+            return
+        parts.selector.unregister(station.pipe)
+        station.is_ready = False
+        self._free(station)
+        for end in (station.door, station.pipe):
+            end.close()
+        _fail(station)
+        self._warn(station, f"{why}: it is left to itself, and another thread takes its place")
+
+    def _warn(self, station: _Station, what: str) -> None:
+        warnings.warn(f"worker {station.number} of the policy server {what}", RuntimeWarning, stacklevel=3)
 
     def _mourn(self, parts: _Parts, station: _Station, first: bool) -> None:
         """Note a worker's end, and set the time of its restart.
@@ -506,7 +575,7 @@ class PolicyServer:
         station.is_ready = False
         (payload, text), how = station.raised, "has ended"
         if isinstance(station.handle, Child):
-            how = station.handle.how_it_ended()
+            how = station.ended_for or station.handle.how_it_ended()
             error = unpickled(payload)
             if first and station.handle.process.exitcode == _NO_GUARD:
                 raise RuntimeError(
@@ -527,17 +596,16 @@ class PolicyServer:
         if isinstance(station.handle, Child):  # where it is the first time, `_close` does it
             del self._started[station.handle.name]
             station.handle.close()
-        reason = f"raised, and is started again:\n{text}" if text else f"{how}: it is started again"
-        warnings.warn(f"{name} {reason}", RuntimeWarning, stacklevel=2)
+        self._warn(station, f"raised, and is started again:\n{text}" if text else f"{how}: it is started again")
 
     def _restart(self, parts: _Parts, place: int, station: _Station) -> None:
         try:
             parts.stations[place] = new = self._station(station.number)
         except Exception as error:  # there are no more processes, threads or descriptors
-            name = f"worker {station.number} of the policy server"
-            warnings.warn(f"{name} cannot be started, and is tried again: {error!r}", RuntimeWarning, stacklevel=2)
+            self._warn(station, f"cannot be started, and is tried again: {error!r}")
             _fail(station)
         else:
+            self.restarts += 1
             new.failures = station.failures
 
     def _close(self) -> None:

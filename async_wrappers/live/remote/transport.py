@@ -147,8 +147,11 @@ class RemoteTransport:
         self._space, self._encodes = layout.answers, layout.features is not None
         extras = None if self._encodes else layout.extras
         self._tickets, self._answers = Tickets(layout.observation_space), Answers(self._space, extras)
-        self._hello = (layout.observation_space, self._space, extras, self._encodes, layout.chunk_length)
-        self._workers, self._session = layout.workers, secrets.token_hex(16)
+        spaces = layout.observation_space, self._space, extras
+        self._workers = layout.workers
+        # Its spaces are described here and now: a frame does not wait for that when a connection is made again.
+        first = Hello(*spaces, self._encodes, layout.chunk_length, 0, self._workers, secrets.token_hex(16))
+        self._hellos = [first.of_worker(worker) for worker in range(self._workers)]
         self._address, self._token, self._warns = remote.address, remote.token, warns
         self._first_timeout = int(min(config.start_timeout, 1e9) * 1e9)
         self._times, self._least = config.overdue
@@ -297,8 +300,7 @@ class RemoteTransport:
         """Begin the handshake on a connection that has been made."""
         assert connection.end is not None
         connection.is_connecting = False
-        hello = Hello(*self._hello, connection.worker, self._workers, self._session)
-        connection.handshake = ClientHandshake(hello, self._token)
+        connection.handshake = ClientHandshake(self._hellos[connection.worker], self._token)
         self._say(connection, connection.handshake.begin())
 
     def _say(self, connection: _Connection, data: bytes) -> None:

@@ -37,7 +37,8 @@ __all__ = ["LENGTH", "run_process", "run_thread"]
 
 LENGTH = struct.Struct("<I")
 """Goes before what a connection's other end has said, with its descriptor."""
-_RECORD = 10  # seconds that a record may take once it has begun
+_RECORD = 10  # seconds for which a record that has begun may not move; it may take twice that
+_STUCK = 1  # seconds after which the desk is told that it does not
 
 
 def run_process(payload: Block, door: socket.socket, threads: int, messages: pipes.Connection) -> None:
@@ -87,8 +88,8 @@ def _work(
         end, hello = visited
         raised = None
         with end, suppress(OSError, WireError):  # then it is of no more use; the loop at its other end says why
-            set_patience(end, _RECORD)
-            raised = _serve(end, hello, _act_of(policy, hello))
+            set_patience(end, _STUCK)
+            raised = _serve(end, hello, _act_of(policy, hello), lambda is_stuck: messages.send(("stuck", is_stuck)))
             end.shutdown(socket.SHUT_RDWR)  # the desk has a copy of the descriptor
         if raised is not None:
             raise raised
@@ -120,7 +121,46 @@ def _act_of(policy: Any, hello: Hello) -> Callable[..., Any]:
     return refuse
 
 
-def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Exception | None:
+class _Record:
+    """How long a record has been on its way, once it is found to need more than one call.
+
+    Args:
+        tell: Tells the desk whether it is stuck, so that the connection can make room for one that waits.
+    """
+
+    def __init__(self, tell: Callable[[bool], None]) -> None:
+        """See the class."""
+        self._tell, self._is_told = tell, False
+        self._began = self._moved = time.monotonic()
+
+    def moves(self) -> None:
+        """Note that some of it has come or gone.
+
+        Raises:
+            WireError: It has taken too long.
+        """
+        self._moved = time.monotonic()
+        self._say(False)
+        if self._moved - self._began > 2 * _RECORD:
+            raise WireError(f"took more than {2 * _RECORD} s for a record")
+
+    def waits(self) -> None:
+        """Note that none has for a while.
+
+        Raises:
+            WireError: It has been so for too long.
+        """
+        if time.monotonic() - self._moved > _RECORD:
+            raise WireError(f"stopped for {_RECORD} s within a record")
+        self._say(True)
+
+    def _say(self, is_stuck: bool) -> None:
+        if is_stuck != self._is_told:
+            self._is_told = is_stuck
+            self._tell(is_stuck)
+
+
+def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any], tell: Callable[[bool], None]) -> Exception | None:
     """Answer tickets until the connection ends, or the policy raises: return what, of which the other end is told.
 
     Raises:
@@ -130,7 +170,7 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Excepti
     tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
     record, answer = tickets.record(), answers.record()
     worker, space, extras, has_features = hello.worker, hello.answers, hello.extras, hello.has_features
-    while _receive(end, record, tickets.sizes):
+    while _receive(end, record, tickets.sizes, tell):
         received = time.monotonic_ns()
         ticket, observation = record.read()
         try:
@@ -138,21 +178,41 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any]) -> Excepti
         except Exception as error:
             text = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
             with suppress(OSError):
-                end.sendall(_text(Kind.FAILED, text, ticket.incarnation, ticket.number))
+                _send(end, _text(Kind.FAILED, text, ticket.incarnation, ticket.number), tell)
             return error
         times = received, finished.began, finished.ended, time.monotonic_ns()
         if finished.fate == Fate.DONE:
-            end.sendall(answer.write(ticket, times, finished.action, finished.extras))
+            _send(end, answer.write(ticket, times, finished.action, finished.extras), tell)
         else:
-            end.sendall(_text(Kind.REFUSED, str(finished.action), ticket.incarnation, ticket.number, times))
+            _send(end, _text(Kind.REFUSED, str(finished.action), ticket.incarnation, ticket.number, times), tell)
     return None
+
+
+def _send(end: socket.socket, data: bytes | memoryview, tell: Callable[[bool], None]) -> None:
+    """Send a record.
+
+    Raises:
+        WireError: The other end does not take it.
+    """
+    with suppress(BlockingIOError):
+        if (sent := end.send(data)) == len(data):
+            return
+        data = memoryview(data)[sent:]
+    record = _Record(tell)
+    while data:
+        try:
+            data = memoryview(data)[end.send(data) :]
+        except BlockingIOError:
+            record.waits()
+        else:
+            record.moves()
 
 
 def _text(kind: Kind, text: str, incarnation: int, number: int, times: tuple[int, int, int, int] = (0,) * 4) -> bytes:
     return encoded(kind, text.encode(errors="replace")[:SENTENCE], incarnation, number, times)
 
 
-def _receive(end: socket.socket, record: TicketRecord, sizes: Sizes) -> bool:
+def _receive(end: socket.socket, record: TicketRecord, sizes: Sizes, tell: Callable[[bool], None]) -> bool:
     """Read a whole ticket; return False if the connection ends before it.
 
     Raises:
@@ -167,29 +227,29 @@ def _receive(end: socket.socket, record: TicketRecord, sizes: Sizes) -> bool:
             return True
         if not got:
             return False
-        _receive_rest(end, memoryview(record.data), got, sizes)
+        _receive_rest(end, memoryview(record.data), got, sizes, tell)
         return True
 
 
-def _receive_rest(end: socket.socket, data: memoryview, got: int, sizes: Sizes) -> None:
+def _receive_rest(end: socket.socket, data: memoryview, got: int, sizes: Sizes, tell: Callable[[bool], None]) -> None:
     """Read the rest of a record that has begun; its header is checked as soon as it is there.
 
     Raises:
         WireError: See `_receive`.
     """
-    began, is_checked = time.monotonic(), False
+    record, is_checked = _Record(tell), False
     while True:
         if got >= HEADER.size and not is_checked:
             checked(data, sizes)
             is_checked = True
         if got == len(data):
             return
-        if time.monotonic() - began > 2 * _RECORD:
-            raise WireError(f"took more than {2 * _RECORD} s for a record")
         try:
             count = end.recv_into(data[got:], 0, socket.MSG_WAITALL if is_checked else 0)
         except BlockingIOError:
-            raise WireError(f"stopped for {_RECORD} s within a record") from None
+            record.waits()
+            continue
         if not count:
             raise WireError("ended within a record")
         got += count
+        record.moves()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import socket
 import struct
@@ -15,11 +16,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner
 from async_wrappers.live import RunFailed
+from async_wrappers.live.backends import supervised
 from async_wrappers.live.remote import server as server_module
+from async_wrappers.live.remote import worker as worker_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.server import PolicyServer
@@ -334,3 +339,144 @@ def test_an_address_has_a_host_and_a_port() -> None:
     ):
         address = Address.of("address", text)
         assert (address.host, address.port, address.is_local) == (host, 5555, is_local)
+
+
+class Hanging:
+    """Answers the frame's number, but does not come back from frame 3 until it is let go."""
+
+    let_go = threading.Event()
+
+    def act(self, observation: Any, decision: Any) -> int:
+        if observation[0] == 3:
+            self.let_go.wait(PATIENCE)
+        return int(observation[0])
+
+
+def asked_until_one_is_free(address: str, frame: int) -> int:
+    """Return the answer of the first worker that takes a ticket."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(Refused, AssertionError, ConnectionError):
+            return Guest(address, session=f"{time.monotonic()}").ask(frame)
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+def test_a_thread_that_does_not_come_back_from_a_run_that_gave_it_up_is_replaced_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Hanging, "let_go", threading.Event())
+    monkeypatch.setattr(server_module, "_LOOK", 0.05)
+    monkeypatch.setattr(server_module, "_RETURN", 0.5)
+    before = threading.active_count()
+    with served(Hanging, workers=1) as server:
+        guest = Guest(server.address)
+        guest.end.sendall(guest.ticket(3))
+        time.sleep(0.2)
+        guest.end.close()
+        with pytest.warns(RuntimeWarning) as told:
+            assert asked_until_one_is_free(server.address, 4) == 4
+        assert [str(each.message) for each in told if each.category is RuntimeWarning] == [
+            "worker 0 of the policy server has not come back for 0.5 s from a run that has ended or given it up: it is "
+            "left to itself, and another thread takes its place"
+        ]
+        assert server.restarts == 1
+        Hanging.let_go.set()
+    deadline = time.monotonic() + PATIENCE
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+class Sleeping:
+    """Answers the frame's number, but sleeps for an hour on frame 3, and for a second on frame 2."""
+
+    def act(self, observation: Any, decision: Any) -> int:
+        if 1 < observation[0] < 4:
+            time.sleep(3600 if observation[0] == 3 else 1)
+        return int(observation[0])
+
+
+@pytest.mark.parametrize("how", ["hangs", "is stopped"])
+def test_a_process_that_does_not_come_back_is_ended_started_again_and_counted(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(server_module, "_RETURN", 4.0)
+    monkeypatch.setattr(supervised, "STOPPED_FOR", 4.0)
+    with PolicyServer(Sleeping, "tcp://127.0.0.1:0", 1) as server:
+        pid = server.pids["worker 0"]
+        guest = Guest(server.address)
+        if how == "hangs":
+            guest.end.sendall(guest.ticket(3))
+        else:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.2)
+        guest.end.close()
+        time.sleep(0.2)
+        with pytest.warns(RuntimeWarning) as told:
+            with pytest.raises(Refused, match="none of 1 workers is free: 1 not back from runs that have") as refused:
+                Guest(server.address, session="another")
+            assert refused.value.again
+            assert asked_until_one_is_free(server.address, 4) == 4
+        (sentence,) = [str(each.message) for each in told if each.category is RuntimeWarning]
+        why = "not come back for 4 s from a run that" if how == "hangs" else r"been stopped \(SIGSTOP\) for"
+        assert re.match(f"worker 0 of the policy server has {why}.*: it is started again$", sentence)
+        assert server.restarts == 1
+        assert server.pids["worker 0"] != pid
+        assert not os.path.exists(f"/proc/{pid}") or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+
+
+def test_a_worker_that_is_slow_and_comes_back_in_time_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_LOOK", 0.05)
+    monkeypatch.setattr(server_module, "_RETURN", 30.0)
+    with served(Sleeping, workers=1) as server:
+        guest = Guest(server.address)
+        guest.end.sendall(guest.ticket(2))
+        time.sleep(0.1)
+        guest.end.close()
+        assert asked_until_one_is_free(server.address, 4) == 4
+        assert server.restarts == 0
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_connections_that_are_stuck_within_a_record_make_room_for_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(worker_module, "_RECORD", PATIENCE)
+    large = gym.spaces.Box(0, 1, (1 << 23,), np.float32)  # more than a connection holds
+
+    def make_policy() -> Any:
+        return lambda observation: np.zeros(1 << 23, np.float32)
+
+    action_space = {"in": Line.action_space, "out": large}[way]
+    monkeypatch.setattr(Line, "action_space", action_space)
+    with ExitStack() as stuck, served(Echo if way == "in" else make_policy, workers=2) as server:
+        for number in range(2):
+            guest = Guest(server.address, session=f"stuck {number}")
+            stuck.enter_context(guest.end)
+            guest.end.sendall(guest.ticket(3)[: 70 if way == "in" else None])
+        time.sleep(0.2)
+        began = time.monotonic()
+        third = None
+        while third is None and time.monotonic() < began + PATIENCE / 2:
+            with suppress(Refused):
+                third = Guest(server.address, session="the third")
+        assert third is not None
+        if way == "in":
+            assert third.ask(9) == 9
+
+
+def test_a_stuck_connection_goes_on_where_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(workers=1) as server:
+        guest = Guest(server.address)
+        record = guest.ticket(8)
+        guest.end.sendall(record[:70])
+        deadline = time.monotonic() + PATIENCE
+        while not server._parts.stations[0].is_stuck and time.monotonic() < deadline:  # type: ignore[union-attr]
+            time.sleep(0.01)
+        guest.end.sendall(record[70:])
+        answer = guest.answers.record()
+        assert guest.end.recv_into(answer.data, guest.answers.answer_bytes, socket.MSG_WAITALL) > 0
+        assert answer.read()[0] == 8
+        assert guest.ask(9) == 9
+        assert not server._parts.stations[0].is_stuck  # type: ignore[union-attr]

@@ -20,6 +20,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.live.actions import RefusedAction, as_action
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.remote.handshake import (
     ClientHandshake,
@@ -332,6 +333,69 @@ def test_spaces_within_spaces_are_refused_below_sixteen_levels() -> None:
         deep = {"kind": "Tuple", "parts": [deep]}
     with pytest.raises(WireError, match="of more than 16 levels"):
         space_of(deep)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (60, 1000, 1000), np.uint8),
+        spaces.Box(-np.inf, np.inf, (7_000_000,), np.float64),
+        spaces.Box(-1, 1, (4, 3_000_000), np.float32),
+        spaces.MultiDiscrete(np.full((7_000_000,), 3)),
+        spaces.MultiBinary((8000, 8000)),
+    ],
+    ids=["uint8", "infinite", "float32", "discrete", "binary"],
+)
+def test_a_large_space_of_equal_bounds_comes_back_without_memory_for_them(space: gym.Space[Any]) -> None:
+    description = json.loads(json.dumps(describe(space)))
+    Declared(observation_space=space).described  # noqa: B018 - of the space that a server has
+    tracemalloc.start()
+    try:
+        again = space_of(description)
+        assert describe(again) == description
+        Declared(observation_space=again).refuse(Hello(again, NESTED, None, False, 0, 0, 1, "s"))
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert (again.shape, again.dtype, str(again)) == (space.shape, space.dtype, str(space))
+
+
+@settings(max_examples=CASES // 3 + 1, deadline=None)
+@given(
+    st.sampled_from([np.float32, np.float64, np.int16, np.uint8, np.bool_]),
+    st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_bounds_without_memory_of_their_own_are_as_good_as_others(
+    dtype: Any, shape: tuple[int, ...], is_infinite: bool, seed: int
+) -> None:
+    of = np.inf if is_infinite and np.dtype(dtype).kind == "f" else 1
+    space = spaces.Box(0 if np.dtype(dtype).kind in "bu" else -of, of, shape, dtype)
+    again = space_of(json.loads(json.dumps(describe(space))))
+    assert again == space
+    assert isinstance(again, spaces.Box)
+    for name in ("low", "high", "bounded_below", "bounded_above"):
+        assert np.array_equal(getattr(again, name), getattr(space, name))
+    space.seed(seed)
+    value = space.sample()
+    assert again.contains(value)
+    assert np.array_equal(as_action(again, value), value)
+    if value.size and not is_infinite and dtype is not np.bool_:
+        value = np.full(shape, 2, dtype)
+        assert not again.contains(value)
+        with pytest.raises(RefusedAction):
+            as_action(again, value)
+    assert pickle.loads(pickle.dumps(again)) == space
+    counted = spaces.MultiDiscrete(np.full(shape or (2,), 3))
+    assert space_of(json.loads(json.dumps(describe(counted)))) == counted
+
+
+def test_a_space_of_more_spaces_than_the_desk_reads_in_a_moment_is_refused() -> None:
+    parts = [describe(spaces.Discrete(2))] * 1_024
+    with pytest.raises(WireError, match="described a space of more than 1024 spaces"):
+        space_of({"kind": "Tuple", "parts": parts})
+    assert len(space_of({"kind": "Tuple", "parts": parts[1:]}).spaces) == 1_023
 
 
 headers = st.builds(
