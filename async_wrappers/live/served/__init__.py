@@ -4,6 +4,7 @@
 * `board.py`: the shared memory: observations, actions, and who has shown and answered what.
 * `world.py`: one environment of many: what it shows on a frame, and which action it takes.
 * `server.py`: which observations become a batch, and what is counted of it; an accelerator, which infers batches.
-* `virtual.py`, `processes.py`: these parts on simulated time in one thread, and on a real clock in processes.
+* `virtual.py`, `processes.py`, `children.py`: these parts on simulated time in one thread, and on a real clock in
+  processes: who starts them and looks after them, and what each does.
 * `report.py`: the report.
 """

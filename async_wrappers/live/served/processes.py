@@ -5,9 +5,13 @@ watches over its children. An environment's process writes a byte into a socket 
 environments has shown an observation, and nobody reads it while all accelerators compute. Actions come back through the
 board alone: each environment looks there as its frame begins.
 
-Messages: to a process of environments its spaces, ``(frames, log)``, when the first frame begins, and None in the end;
-from it ``("spaces", observations, actions)``, ``("begun",)`` and ``("records", records)``. To an accelerator its spaces
-by its pipe, then batches by its socket; from it ``("ready", nanoseconds)`` and the end of each batch.
+Messages: to a process of environments its spaces, how many frames to play, ``(begin, first)``, when frame 0 of the run
+begins and which one it plays first, and None in the end; from it ``("spaces", observations, actions)``, ``("begun",)``
+and ``("records", records)``. To an accelerator its spaces by its pipe, then batches by its socket; from it ``("ready",
+nanoseconds)`` and the end of each batch.
+
+A process that hangs or is stopped is ended, and another one takes its place while the others go on. It is started in a
+thread, and says the same as the first ones did.
 """
 
 from __future__ import annotations
@@ -16,43 +20,119 @@ import gc
 import itertools
 import multiprocessing
 import os
+import queue
 import selectors
 import socket
-import struct
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from heapq import heapify, heappop, heapreplace
+from dataclasses import dataclass, field
 from multiprocessing import connection, util
 from typing import Any
 
-import cloudpickle
-import gymnasium as gym
 import numpy as np
 
 from async_wrappers.batched.child import Spaces
 from async_wrappers.batched.tree import check_space
-from async_wrappers.live.backends.children import as_child, one_thread
 from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.live.backends.supervised import Child, enough_descriptors
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.realtime import Spin
 from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.live.served.board import ServedBoard, assure_memory
-from async_wrappers.live.served.server import Accelerator, Server, refuse_slow, warm_up_sizes
+from async_wrappers.live.served.children import COUNT, END, run_accelerator, run_worlds
+from async_wrappers.live.served.server import Server, refuse_slow
 from async_wrappers.live.served.settings import ServedSettings
-from async_wrappers.live.served.world import World, WorldRecord
+from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.schedule.served import ServedSchedule
 
 __all__ = ["ServedProcesses"]
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LEAD = 50_000_000  # nanoseconds from the order to begin to the first frame
-_LOOK = 0.5  # seconds between two looks for an order to stop
+_LOOK = 0.5  # seconds between two looks for an order to stop, and for processes that hang
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
-_COUNT = struct.Struct("<q")  # observations of a batch
-_END = struct.Struct("<q")  # when its actions were there
+_HANGS = (10.0, 5.0)  # an inference: seconds, and times the longest one of the run; whichever is more
+_FAILURES = 5  # times in a row that a process is started again
+
+
+@dataclass(eq=False)
+class _Place:
+    """The place of a process among those of a server.
+
+    Attributes:
+        name: Of its processes.
+        environments: That they play; empty for an accelerator's.
+        number: Of the accelerator; -1 for environments.
+        child: The newest one.
+        orders: Where an accelerator gets its batches.
+        failures: How many were ended in a row before one had played or inferred.
+        moved: When it last moved on, in monotonic nanoseconds: an observation was shown, a batch sent, it was ended.
+        shown: Frames that its environments had shown then.
+        owes: Whether the records of a run are still to come.
+        is_absent: Whether its process has been ended, and no other one is up.
+        is_starting: Whether a thread starts another one.
+    """
+
+    name: str
+    environments: range
+    number: int
+    child: Child
+    orders: socket.socket | None = None
+    failures: int = 0
+    moved: int = 0
+    shown: int = 0
+    owes: bool = False
+    is_absent: bool = False
+    is_starting: bool = False
+
+    @property
+    def ends(self) -> list[Any]:
+        """What is ready when its process has something to tell, or has ended."""
+        return [self.child.pipe, self.child.sentinel, *([] if self.orders is None else [self.orders])]
+
+
+@dataclass
+class _Run:
+    """What goes on in a run.
+
+    Attributes:
+        server: Its counts.
+        frames: Of each environment.
+        begin: When frame 0 begins, in monotonic nanoseconds.
+        idle: Waits for everything; also for observations.
+        busy: The same without observations, while all accelerators compute.
+        records: Of the environments that have played.
+        longest: Seconds of the longest batch.
+        looked: When processes were last looked after, in monotonic seconds.
+        stops_at: When those that have not stopped are ended; None while the run goes on.
+        restarts: Processes that have taken the place of others.
+    """
+
+    server: Server
+    frames: int
+    begin: int
+    idle: selectors.BaseSelector
+    busy: selectors.BaseSelector
+    records: list[WorldRecord] = field(default_factory=list)
+    longest: float = 0.0
+    looked: float = field(default_factory=time.monotonic)
+    stops_at: float | None = None
+    restarts: int = 0
+
+    def watch(self, place: _Place) -> None:
+        """Hear a place's process from now on."""
+        for selector in (self.idle, self.busy):
+            for end in place.ends:
+                selector.register(end, selectors.EVENT_READ, place)
+
+    def forget(self, place: _Place) -> None:
+        """Hear it no more."""
+        for selector in (self.idle, self.busy):
+            for end in place.ends:
+                selector.unregister(end)
 
 
 class ServedProcesses:
@@ -61,6 +141,7 @@ class ServedProcesses:
     Args:
         settings: Of the runner.
         schedule: The server that they describe.
+        stops: Whether the run that waits for the processes is to stop.
 
     Raises:
         ValueError: A function that cannot be pickled, environments whose spaces differ or do not fit into memory, a
@@ -68,7 +149,7 @@ class ServedProcesses:
         RunFailed: A process has ended.
     """
 
-    def __init__(self, settings: ServedSettings, schedule: ServedSchedule) -> None:
+    def __init__(self, settings: ServedSettings, schedule: ServedSchedule, stops: Callable[[], bool]) -> None:
         """See the class."""
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # the parent raises the error that explains it
@@ -80,12 +161,14 @@ class ServedProcesses:
             settings.realtime.refuse()
         pickled("make_env", settings.make_env)
         world = settings.default_action, settings.seed, settings.max_age, settings.log
-        environments = pickled("a default action", (settings.make_env, schedule, world, settings.realtime))
-        policy = pickled("make_policy", settings.make_policy)
-        self._held, self._started = ExitStack(), {}  # type: ignore[var-annotated]
-        self._worlds: list[Child] = []
-        self._accelerators: list[Child] = []
-        self._orders: list[socket.socket] = []
+        self._environments = pickled("a default action", (settings.make_env, schedule, world, settings.realtime))
+        self._policy = pickled("make_policy", settings.make_policy)
+        self._held, self._started, self._stops = ExitStack(), {}, stops  # type: ignore[var-annotated]
+        self._worlds: list[_Place] = []
+        self._accelerators: list[_Place] = []
+        # (place, its new process and where that gets batches, or what went wrong), from the threads that start them
+        self._new: queue.SimpleQueue[tuple[_Place, Any]] = queue.SimpleQueue()
+        self._starters: list[threading.Thread] = []
         self._asked_to_stop = False
         self._board: ServedBoard | None = None
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
@@ -93,20 +176,22 @@ class ServedProcesses:
         util.Finalize(self, kill_all, (self._started,), exitpriority=10)
         try:
             with enough_descriptors(processes + schedule.accelerators):
-                self._start(environments, policy, processes)
+                self._start(processes)
         except BaseException:
             self.close()
             raise
 
-    def play(self, frames: int) -> tuple[list[WorldRecord], Server, bool]:
+    def play(self, frames: int) -> tuple[list[WorldRecord], Server, bool, int]:
         """Play so many frames of each environment.
 
         Returns:
-            The records of the environments, the server's counts, and whether it was stopped.
+            The records of the environments, the server's counts, whether it was stopped, and how many processes have
+            taken the place of others.
 
         Raises:
             RunFailed: A process has ended.
         """
+        self._renew()
         board, schedule = self._board, self._schedule
         assert board is not None
         board.clear()
@@ -114,12 +199,21 @@ class ServedProcesses:
         if self._asked_to_stop:
             board.stop[0] = 1
         self._tell(self._worlds, frames)
-        self._answers(self._worlds, "begun", self._settings.start_timeout)
+        self._answers(self._worlds, "begun")
         begin = time.monotonic_ns() + _LEAD
-        self._tell(self._worlds, begin)
-        records = self._serve(server, begin)
+        self._tell(self._worlds, (begin, 0))
+        with closing(selectors.DefaultSelector()) as idle, closing(selectors.DefaultSelector()) as busy:
+            run = _Run(server, frames, begin, idle, busy)
+            try:
+                self._serve(run)
+            finally:
+                for place in (*self._worlds, *self._accelerators):
+                    if place.is_absent:  # it may be in the midst of what is said at a start
+                        place.child.kill()
         stopped, self._asked_to_stop = bool(board.stop[0]), False
-        return sorted(records, key=lambda record: record.environment), server, stopped
+        known = {record.environment: record for record in run.records}
+        records = [known.get(number) or WorldRecord(number) for number in range(schedule.environments)]
+        return records, server, stopped, run.restarts
 
     def stop(self) -> None:
         """End the run that goes on, or the next one, within a frame; from any thread."""
@@ -130,72 +224,84 @@ class ServedProcesses:
     def close(self) -> None:
         """End all processes, at the latest by force."""
         held, self._held = self._held, ExitStack()
+        places = (*self._worlds, *self._accelerators)
         try:
             self.stop()
-            for child in self._worlds:
+            for place in places:
                 with suppress(OSError):
-                    child.pipe.send(None)
-            for orders in self._orders:
-                orders.close()
-            for child in self._accelerators:
-                with suppress(OSError):
-                    child.pipe.close()  # it may wait there for the spaces
+                    place.child.pipe.send(None)
+                if place.orders is not None:
+                    place.orders.close()
+                    place.child.pipe.close()  # it may wait there for the spaces
             deadline = time.monotonic() + _PATIENCE
-            for child in (*self._worlds, *self._accelerators):
-                child.join(max(0.0, deadline - time.monotonic()))
+            for place in places:
+                place.child.join(max(0.0, deadline - time.monotonic()))
+            for starter in self._starters:
+                starter.join(max(0.0, deadline - time.monotonic()))
         finally:
             kill_all(self._started)
-            for each in {*self._worlds, *self._accelerators}:
-                each.close()
-            self._worlds, self._accelerators, self._orders, self._board = [], [], [], None
+            while not self._new.empty():
+                _, found = self._new.get()
+                if isinstance(found, tuple):
+                    found[0].close()
+            for place in places:
+                place.child.close()
+            self._worlds, self._accelerators, self._board = [], [], None
             self._started.clear()
             held.close()
 
     @property
     def pids(self) -> dict[str, int]:
         """Process ids by name."""
-        children = (*self._worlds, *self._accelerators)
+        children = [place.child for place in (*self._worlds, *self._accelerators)]
         return {child.name: child.process.pid for child in children if child.process.pid is not None}
 
-    def _start(self, environments: bytes, policy: bytes, processes: int) -> None:
+    def _start(self, processes: int) -> None:
         schedule, keep = self._schedule, self._held.callback
-        block = Block()
-        keep(block.close)
-        self._wake, theirs = socket.socketpair()
-        keep(self._wake.close)
-        spawn, fork = multiprocessing.get_context("spawn"), multiprocessing.get_context("forkserver")
-        with closing(theirs):
-            theirs.setblocking(False)
-            self._wake.setblocking(False)
-            bounds = np.linspace(0, schedule.environments, processes + 1).astype(int).tolist()
-            for first, end in itertools.pairwise(bounds):
-                name = (
-                    f"the process of environment {first}"
-                    if end == first + 1
-                    else (f"the process of environments {first} to {end - 1}")
-                )
-                takes = environments, range(first, end), block, theirs
-                self._worlds.append(start_child(spawn, name, _run_worlds, takes, self._started))
+        self._block = Block()
+        keep(self._block.close)
+        self._wake, self._wakes = socket.socketpair()
+        for end in (self._wake, self._wakes):
+            keep(end.close)
+            end.setblocking(False)
+        bounds = np.linspace(0, schedule.environments, processes + 1).astype(int).tolist()
+        for first, end in itertools.pairwise(bounds):
+            one = end == first + 1
+            name = f"the process of environment{'' if one else 's'} {first}" + ("" if one else f" to {end - 1}")
+            self._worlds.append(_Place(name, range(first, end), -1, self._world(name, range(first, end), 0)))
         for number in range(schedule.accelerators):
-            ours, orders = socket.socketpair()
-            with closing(orders):
-                takes = policy, number, block, schedule.environments, schedule.every, orders  # type: ignore[assignment]
-                child = start_child(fork, f"accelerator {number}", _run_accelerator, takes, self._started)
-            self._accelerators.append(child)
-            self._orders.append(ours)
-        spaces = self._spaces()
+            child, orders = self._accelerator(number)
+            self._accelerators.append(_Place(child.name, range(0), number, child, orders))
+        self._spaces_of_all = spaces = self._spaces()
         size = ServedBoard.size(spaces, schedule.environments)
         assure_memory(size, schedule.environments)
-        block.resize(size)
-        self._board = ServedBoard(block, spaces, schedule.environments, schedule.every)
+        self._block.resize(size)
+        self._board = ServedBoard(self._block, spaces, schedule.environments, schedule.every)
         self._board.clear()
         self._tell((*self._worlds, *self._accelerators), spaces)
-        ready = self._answers(self._accelerators, "ready", self._settings.start_timeout)
+        ready = self._answers(self._accelerators, "ready")
         refuse_slow(schedule, min(least for (least,) in ready) / 1e9, "the quickest inference")
+
+    def _world(self, name: str, environments: range, incarnation: int) -> Child:
+        takes = self._environments, environments, incarnation, self._block, self._wakes
+        child = start_child(multiprocessing.get_context("spawn"), name, run_worlds, takes, self._started)
+        child.incarnation = incarnation
+        return child
+
+    def _accelerator(self, number: int) -> tuple[Child, socket.socket]:
+        schedule, (ours, orders) = self._schedule, socket.socketpair()
+        takes = self._policy, number, self._block, schedule.environments, schedule.every, orders
+        fork = multiprocessing.get_context("forkserver")
+        try:
+            with closing(orders):
+                return start_child(fork, f"accelerator {number}", run_accelerator, takes, self._started), ours
+        except BaseException:
+            ours.close()
+            raise
 
     def _spaces(self) -> Spaces:
         """Return the spaces of all environments."""
-        first, *others = self._answers(self._worlds, "spaces", self._settings.start_timeout)
+        first, *others = self._answers(self._worlds, "spaces")
         for name, space in zip(("the observation space", "the action space"), first, strict=True):
             check_space(name, space)
         for other in others:
@@ -204,27 +310,37 @@ class ServedProcesses:
         observations, actions = first
         return observations, actions
 
-    def _tell(self, children: Sequence[Child], message: Any) -> None:
-        for child in children:
+    def _tell(self, places: Sequence[_Place], message: Any) -> None:
+        for place in places:
             with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
-                child.pipe.send(message)
+                place.child.pipe.send(message)
 
-    def _answers(self, children: Sequence[Child], kind: str, timeout: float) -> list[tuple[Any, ...]]:
-        """Return the message of that kind of each child, as they come; any other child that ends is an error."""
+    def _answers(self, places: Sequence[_Place], kind: str) -> list[tuple[Any, ...]]:
+        """Return the message of that kind of each process, as they come; any other one that ends is an error.
+
+        Raises:
+            RunFailed: One has ended or has taken too long, or the run was stopped meanwhile.
+        """
         answers: dict[str, tuple[Any, ...]] = {}
-        everyone = (*self._worlds, *self._accelerators)
-        deadline = time.monotonic() + timeout
-        while len(answers) < len(children):
-            waits = {child.pipe: child for child in everyone} | {child.sentinel: child for child in everyone}
-            ready = connection.wait([*waits], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                missing = next(child.name for child in children if child.name not in answers)
-                raise RunFailed(f"{missing} was not ready after start_timeout={timeout:g} seconds: give it more")
-            for child in {waits[each] for each in ready}:  # type: ignore[index]
+        timeout = self._settings.start_timeout
+        deadline, stops_at = time.monotonic() + timeout, None
+        waits: dict[Any, Child] = {}
+        for place in (*self._worlds, *self._accelerators):
+            waits |= dict.fromkeys((place.child.pipe, place.child.sentinel), place.child)
+        while len(answers) < len(places):
+            for child in {waits[each] for each in connection.wait([*waits], _LOOK)}:
                 if (message := self._heard(child)) is not None:
                     assert message[0] == kind
                     answers[child.name] = message[1:]
-        return [answers[child.name] for child in children]
+            now = time.monotonic()
+            if stops_at is None and self._stops():
+                stops_at = now + _PATIENCE
+            if stops_at is not None and now > stops_at:
+                raise RunFailed("stop() was called before the run's first frame: nothing was played")
+            if now > deadline and len(answers) < len(places):
+                missing = next(place.name for place in places if place.name not in answers)
+                raise RunFailed(f"{missing} was not ready after start_timeout={timeout:g} seconds: give it more")
+        return [answers[place.name] for place in places]
 
     def _heard(self, child: Child) -> Any:
         """Return a child's next message, None for none yet.
@@ -255,172 +371,202 @@ class ServedProcesses:
             raise raised
         return message
 
-    def _serve(self, server: Server, begin: int) -> list[WorldRecord]:
-        """Give observations to accelerators until all environments have played, and their last batches have ended."""
-        records: list[WorldRecord] = []
-        sent = [0] * len(self._accelerators)
-        left = len(self._worlds)
-        with closing(selectors.DefaultSelector()) as idle, closing(selectors.DefaultSelector()) as busy:
-            for selector in (idle, busy):
-                for number, orders in enumerate(self._orders):
-                    selector.register(orders, selectors.EVENT_READ, number)
-                for child in (*self._worlds, *self._accelerators):
-                    selector.register(child.sentinel, selectors.EVENT_READ, child)
-                for child in self._worlds:
-                    selector.register(child.pipe, selectors.EVENT_READ, child)
-            idle.register(self._wake, selectors.EVENT_READ, None)  # while all are busy nobody need know of it
-            collects = gc.isenabled()
-            gc.disable()  # a collection would delay a batch
-            try:
-                while left or server.computes:
-                    for key, _ in (busy if server.all_busy else idle).select(_LOOK):
-                        if key.data is None:
-                            with suppress(BlockingIOError):
-                                self._wake.recv(65536)
-                        elif isinstance(key.data, int):
-                            self._take_end(server, key.data, sent, begin)
-                        elif (message := self._heard(key.data)) is not None:
-                            records += message[1]
-                            left -= 1
-                    if left:
-                        server.look()
-                        for accelerator, pairs in server.starts():
-                            sent[accelerator] = time.monotonic_ns()
-                            order = np.array(pairs, np.int64)
-                            with suppress(BrokenPipeError, ConnectionResetError):
-                                self._orders[accelerator].sendall(_COUNT.pack(len(pairs)) + order.tobytes())
-            finally:
-                if collects:
-                    gc.enable()
-        return records
+    # A run.
 
-    def _take_end(self, server: Server, number: int, sent: list[int], begin: int) -> None:
+    def _serve(self, run: _Run) -> None:
+        """Give observations to accelerators until all environments have played, and their last batches have ended."""
+        server, places = run.server, (*self._worlds, *self._accelerators)
+        for place in places:
+            place.owes, place.failures, place.shown, place.moved = place.number < 0, 0, -1, run.begin
+            run.watch(place)
+        run.idle.register(self._wake, selectors.EVENT_READ, None)  # while all are busy nobody need know of it
+        collects = gc.isenabled()
+        gc.disable()  # a collection would delay a batch
+        try:
+            while any(place.owes for place in self._worlds) or server.computes:
+                for key, _ in (run.busy if server.all_busy else run.idle).select(_LOOK):
+                    if key.data is None:
+                        with suppress(BlockingIOError):
+                            self._wake.recv(65536)
+                    elif key.fileobj is key.data.orders:
+                        self._take_end(run, key.data)
+                    elif (message := self._heard(key.data.child)) is not None:
+                        self._take(run, key.data, message)
+                self._look_after(run)
+                if any(place.owes for place in self._worlds):
+                    self._send_batches(run)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _send_batches(self, run: _Run) -> None:
+        run.server.look()
+        for number, pairs in run.server.starts():
+            place, order = self._accelerators[number], np.array(pairs, np.int64)
+            place.moved = time.monotonic_ns()
+            with suppress(BrokenPipeError, ConnectionResetError):
+                assert place.orders is not None
+                place.orders.sendall(COUNT.pack(len(pairs)) + order.tobytes())
+
+    def _take_end(self, run: _Run, place: _Place) -> None:
+        """Take the end of an accelerator's batch."""
+        assert place.orders is not None
         with suppress(ConnectionResetError):
-            message = self._orders[number].recv(_END.size, socket.MSG_WAITALL)
-            if len(message) == _END.size:
-                server.finished(number, sent[number] - begin, _END.unpack(message)[0] - begin)
+            message = place.orders.recv(END.size, socket.MSG_WAITALL)
+            if len(message) == END.size:
+                ended, began = END.unpack(message)[0], place.moved
+                run.server.finished(place.number, began - run.begin, ended - run.begin)
+                run.longest = max(run.longest, (ended - began) / 1e9)
+                place.failures = 0
                 return
-        accelerator = self._accelerators[number]
-        accelerator.join(_PATIENCE)
-        while self._heard(accelerator) is None:  # what it raised, or how it ended
+        place.child.join(_PATIENCE)
+        while self._heard(place.child) is None:  # what it raised, or how it ended
             pass
 
-
-def _run_worlds(
-    payload: bytes, share: range, block: Block, wake: socket.socket, supervisor: connection.Connection
-) -> None:
-    """Run a process of environments."""
-    with as_child(supervisor), ExitStack() as held:
-        make_env, schedule, (default_action, seed, max_age, logs), realtime = cloudpickle.loads(payload)
-        envs: list[gym.Env[Any, Any]] = []
-        for _ in share:
-            env = make_env()
-            if not isinstance(env, gym.Env):
-                raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
-            held.callback(env.close)
-            envs.append(env)
-        spaces = {(str(env.observation_space), str(env.action_space)) for env in envs}
-        if len(spaces) > 1:
-            raise ValueError(f"make_env must make environments with the same spaces, got {sorted(spaces)}")
-        supervisor.send(("spaces", envs[0].observation_space, envs[0].action_space))
-        of = supervisor.recv()
-        if of is None:
-            return
-        board = ServedBoard(block, of, schedule.environments, schedule.every)
-        given = schedule, default_action, seed, max_age, logs
-        worlds = [World(number, env, *given) for number, env in zip(share, envs, strict=True)]
-        if realtime is not None:
-            realtime.apply()
-        spin = None if realtime is None else Spin(realtime.spin)
-        while (frames := supervisor.recv()) is not None:
-            for world in worlds:
-                world.begin(board)
-            gc.collect()
-            gc.disable()  # a collection would delay frames
-            supervisor.send(("begun",))
-            if (begin := supervisor.recv()) is None:
-                return
-            _play(worlds, share, schedule, board, frames, begin, wake, spin)
-            gc.enable()
-            supervisor.send(("records", [world.record for world in worlds]))
-
-
-def _play(
-    worlds: Sequence[World],
-    share: range,
-    schedule: ServedSchedule,
-    board: ServedBoard,
-    frames: int,
-    begin: int,
-    wake: socket.socket,
-    spin: Spin | None,
-) -> None:
-    """Play so many frames of each of a process's environments, each at its time."""
-    starts = schedule.clock.begin
-    coming = [(schedule.phases[number], place, 0) for place, number in enumerate(share)]  # a heap
-    heapify(coming)
-    while coming:
-        when, place, frame = coming[0]
-        deadline = begin + when
-        if not _wait_until(deadline, lambda: bool(board.stop[0]), spin):
-            return
-        world, now = worlds[place], max(time.monotonic_ns(), deadline)
-        if world.show():
-            with suppress(BlockingIOError):  # the server has enough to read
-                wake.send(b"!")
-        world.act(now, now - deadline)
-        if frame + 1 < frames:
-            heapreplace(coming, (schedule.phases[share[place]] + starts(frame + 1), place, frame + 1))
+    def _take(self, run: _Run, place: _Place, message: tuple[Any, ...]) -> None:
+        """Take a message; all but the records are of a process that takes another one's place."""
+        kind, *content = message
+        if kind == "records":
+            run.records += content[0]
+            place.owes = False
+        elif kind == "ready":
+            run.server.back(place.number)
+            place.is_absent = False
+        elif kind == "spaces":
+            self._refuse_other(tuple(content))
+            self._tell([place], self._spaces_of_all)
+            self._tell([place], run.frames)
         else:
-            heappop(coming)
+            assert kind == "begun"
+            clock = self._schedule.clock
+            first = min(run.frames, clock.frame_at(max(0, time.monotonic_ns() + _LEAD - run.begin)))
+            run.server.joined(place.environments, first)
+            self._tell([place], (run.begin, first))
+            place.is_absent, place.moved = False, time.monotonic_ns()
 
+    # Processes that hang or are stopped.
 
-def _wait_until(deadline: int, stops: Callable[[], bool], spin: Spin | None) -> bool:
-    """Wait until a moment of the monotonic clock; return False if there is an order to stop."""
-    early = 0 if spin is None else spin.length
-    while (left := deadline - early - time.monotonic_ns()) > 0:
-        if stops():
-            return False
-        woken = time.monotonic_ns() + min(left, round(_LOOK * 1e9))
-        time.sleep(min(left / 1e9, _LOOK))
-        if spin is not None:
-            spin.note(time.monotonic_ns() - woken)
-    while time.monotonic_ns() < deadline:
-        pass
-    return not stops()
+    def _look_after(self, run: _Run) -> None:
+        """Look now and then for processes that hang, or are stopped; end them, and let others take their places.
 
-
-def _run_accelerator(
-    payload: bytes,
-    number: int,
-    block: Block,
-    environments: int,
-    every: int,
-    orders: socket.socket,
-    supervisor: connection.Connection,
-) -> None:
-    """Run an accelerator's process."""
-    with as_child(supervisor):
-        one_thread()
-        make_policy = cloudpickle.loads(payload)
-        one_thread()  # of a library that came with it; the policy may set another number
-        policy = make_policy()
-        try:
-            spaces: Spaces = supervisor.recv()
-        except EOFError:
+        Raises:
+            RunFailed: One was ended again and again, or does not come up.
+        """
+        while not self._new.empty():
+            place = self._install(*self._new.get())
+            run.watch(place)
+            run.restarts += 1
+        now = time.monotonic()
+        if now - run.looked < _LOOK:
             return
-        board = ServedBoard(block, spaces, environments, every)
-        accelerator = Accelerator(policy, board, spaces, number)
-        least = accelerator.warm_up(warm_up_sizes(environments), time.monotonic_ns)
-        gc.collect()
-        gc.disable()  # a collection would delay a batch
-        supervisor.send(("ready", least))
-        while len(count := orders.recv(_COUNT.size, socket.MSG_WAITALL)) == _COUNT.size:
-            size = _COUNT.unpack(count)[0]
-            began = time.monotonic_ns()
-            pairs = np.frombuffer(orders.recv(16 * size, socket.MSG_WAITALL), np.int64).reshape(size, 2)
-            of, frames = pairs[:, 0], pairs[:, 1]
-            whole, actions = accelerator.infer(of, frames)
-            ended = time.monotonic_ns()
-            board.answer(of, frames, actions, began, ended, whole)
-            orders.sendall(_END.pack(ended))
+        run.looked = now
+        assert self._board is not None
+        if run.stops_at is None and self._board.stop[0]:
+            run.stops_at = now + _PATIENCE
+        is_late = run.stops_at is not None and now > run.stops_at
+        for place in (*self._worlds, *self._accelerators):
+            if place.is_absent:
+                self._await(run, place)
+                continue
+            place.child.pulse.look(False)
+            why = place.child.pulse.ailment() or self._overdue(run, place)
+            if is_late and (place.owes or run.server.is_computing(place.number)):
+                why = f"did not stop within {_PATIENCE:g} s"
+            if why is not None:
+                self._give_up(run, place, why)
+
+    def _await(self, run: _Run, place: _Place) -> None:
+        """Wait for a process that takes another one's place, not longer than at the beginning."""
+        timeout = self._settings.start_timeout
+        if run.stops_at is not None:
+            place.owes = False
+        elif time.monotonic_ns() - place.moved > timeout * 1e9:
+            raise RunFailed(f"{place.name} was not ready again after start_timeout={timeout:g} seconds: give it more")
+
+    def _overdue(self, run: _Run, place: _Place) -> str | None:
+        """Return why a process counts as one that hangs, or None."""
+        waited = (time.monotonic_ns() - place.moved) / 1e9
+        if place.number >= 0:
+            limit = max(_HANGS[0], _HANGS[1] * run.longest)
+            is_over = run.server.is_computing(place.number) and waited > limit
+            return f"has inferred a batch for more than {limit:.3g} s" if is_over else None
+        assert self._board is not None
+        shown = int(self._board.shown[place.environments.start : place.environments.stop].sum())
+        if shown != place.shown:
+            place.shown, place.moved, place.failures = shown, time.monotonic_ns(), 0
+            return None
+        timeout = self._settings.timeout
+        if timeout is None or not place.owes or waited <= timeout + self._schedule.every / self._schedule.clock.fps:
+            return None
+        return f"has not come back from a step or a reset for {timeout:g} s"
+
+    def _give_up(self, run: _Run, place: _Place, why: str) -> None:
+        """End a process, and let another one take its place if there is more to play."""
+        place.child.kill()
+        place.child.join(_PATIENCE)
+        place.failures += 1
+        if place.failures > _FAILURES:
+            raise RunFailed(f"{place.name} {why}; it was the {place.failures}th time in a row")
+        run.forget(place)
+        place.is_absent, place.moved = True, time.monotonic_ns()
+        if place.orders is not None:
+            run.server.lost(place.number)
+            place.orders.close()
+        goes_on = run.stops_at is None and any(each.owes for each in self._worlds)
+        if not goes_on:
+            place.owes = False
+        then = "is started again" if goes_on else "was ended"
+        lost = ", and its episodes are lost" if place.number < 0 else ""
+        warnings.warn(f"{place.name} {why}: it {then}{lost}", RuntimeWarning, stacklevel=2)
+        if goes_on:
+            self._start_anew(place)
+
+    def _start_anew(self, place: _Place) -> None:
+        """Start a process in a thread, as the others do not wait for it."""
+
+        def start() -> None:
+            try:
+                if place.number >= 0:
+                    found: Any = self._accelerator(place.number)
+                else:
+                    found = self._world(place.name, place.environments, place.child.incarnation + 1), None
+            except BaseException as error:
+                found = error
+            self._new.put((place, found))
+
+        place.is_starting = True
+        starter = threading.Thread(target=start, name=f"starts {place.name}", daemon=True)
+        self._starters.append(starter)
+        starter.start()
+
+    def _install(self, place: _Place, found: Any) -> _Place:
+        """Put a new process, or raise what went wrong, into a place."""
+        place.is_starting = False
+        if isinstance(found, BaseException):
+            raise found
+        old, (place.child, place.orders) = place.child, found
+        old.close()
+        if place.number >= 0:
+            self._tell([place], self._spaces_of_all)
+        return place
+
+    def _renew(self) -> None:
+        """Start what an earlier run has ended."""
+        absent = [place for place in (*self._worlds, *self._accelerators) if place.is_absent]
+        for place in absent:
+            if not place.is_starting:
+                self._start_anew(place)
+        while any(place.is_starting for place in absent):
+            self._install(*self._new.get())
+        worlds, accelerators = ([each for each in absent if (each.number >= 0) == of] for of in (False, True))
+        for spaces_of_it in self._answers(worlds, "spaces"):
+            self._refuse_other(spaces_of_it)
+        self._tell(worlds, self._spaces_of_all)
+        self._answers(accelerators, "ready")
+        for place in absent:
+            place.is_absent = False
+
+    def _refuse_other(self, spaces_of_it: tuple[Any, ...]) -> None:
+        if spaces_of_it != self._spaces_of_all:
+            known = self._spaces_of_all
+            raise ValueError(f"make_env must make environments with the same spaces, got {known} and {spaces_of_it}")

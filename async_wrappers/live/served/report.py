@@ -86,6 +86,8 @@ class ServedReport:
         decisions: Each decision, where they were logged; else None.
         streams: (start, effect) of each applied action, by environment, where they were logged.
         stopped: Why the run ended before its length was reached; None if it did not.
+        restarts: Processes that hung or were stopped, and were ended and started again. What environments had played in
+            one of them is in no other number of the report.
     """
 
     environments: tuple[ServedEnvironment, ...]
@@ -107,6 +109,7 @@ class ServedReport:
     decisions: Decisions | None = field(default=None, repr=False)
     streams: tuple[tuple[tuple[int, int], ...], ...] = field(default=(), repr=False)
     stopped: str | None = None
+    restarts: int = 0
 
     @classmethod
     def of(
@@ -117,6 +120,7 @@ class ServedReport:
         frames: int,
         simulated: bool,
         stopped: str | None,
+        restarts: int = 0,
     ) -> ServedReport:
         """Return the report of a run.
 
@@ -127,6 +131,7 @@ class ServedReport:
             frames: Of each environment that were asked for.
             simulated: Whether time was.
             stopped: Why it ended early, if it did.
+            restarts: Processes that were ended and started again.
         """
         delay, lateness = Histogram(), Histogram()
         for record in records:
@@ -160,6 +165,7 @@ class ServedReport:
             decisions=server.decisions(frames),
             streams=tuple(tuple(each.stream) for each in records) if any(each.stream for each in records) else (),
             stopped=stopped,
+            restarts=restarts,
         )
 
     def batch_latency(self) -> MeasuredBatches:
@@ -195,6 +201,8 @@ class ServedReport:
         )
         if self.stopped is not None:
             yield "stopped", self.stopped
+        if self.restarts:
+            yield "restarts", f"{self.restarts} processes hung or were stopped, and were started again"
         yield "in time", f"{self.in_time:.2%} of the actions; of {many} environments {_extremes(self.environments)}"
         yield (
             "frames",

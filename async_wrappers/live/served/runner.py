@@ -81,7 +81,7 @@ class ServedRunner:
         self._runs, self._asked_to_stop = True, False
         try:
             play = self._play_virtually if self._settings.backend == "virtual" else self._play_live
-            records, server, stopped = play(frames)
+            records, server, stopped, restarts = play(frames)
         except BaseException:
             self.close()  # what goes on is of the failed run
             raise
@@ -91,10 +91,13 @@ class ServedRunner:
                 self.close()
         simulated = self._settings.backend == "virtual"
         reason = "stop() was called" if stopped else None
-        return ServedReport.of(records, server, self.schedule, frames, simulated, reason)
+        return ServedReport.of(records, server, self.schedule, frames, simulated, reason, restarts)
 
     def stop(self) -> None:
-        """End the run that goes on within a frame, from any thread or a signal's handler; else nothing happens."""
+        """End the run that goes on within a frame, from any thread or a signal's handler; else nothing happens.
+
+        Processes that still hang in a step or an inference 3 seconds later are ended, with a warning.
+        """
         if self._runs:
             self._asked_to_stop = True
             if self._processes is not None:
@@ -119,17 +122,17 @@ class ServedRunner:
         self._stays = False
         self.close()
 
-    def _play_live(self, frames: int) -> tuple[list[WorldRecord], Server, bool]:
+    def _play_live(self, frames: int) -> tuple[list[WorldRecord], Server, bool, int]:
         from async_wrappers.live.served.processes import ServedProcesses
 
         if self._processes is None:
-            self._processes = ServedProcesses(self._settings, self.schedule)
+            self._processes = ServedProcesses(self._settings, self.schedule, lambda: self._asked_to_stop)
         if self._asked_to_stop:
             raise RunFailed("stop() was called before the run's first frame: nothing was played")
-        records, server, stopped = self._processes.play(frames)
-        return records, server, stopped
+        played: tuple[list[WorldRecord], Server, bool, int] = self._processes.play(frames)
+        return played
 
-    def _play_virtually(self, frames: int) -> tuple[list[WorldRecord], Server, bool]:
+    def _play_virtually(self, frames: int) -> tuple[list[WorldRecord], Server, bool, int]:
         settings, schedule = self._settings, self.schedule
         of_world = settings.default_action, settings.seed, settings.max_age, settings.log
         with ExitStack() as held:
@@ -154,4 +157,4 @@ class ServedRunner:
             for world in worlds:
                 world.begin(board)
             virtual.play(worlds, server, accelerators, board, schedule, frames, lambda: self._asked_to_stop)
-            return [world.record for world in worlds], server, self._asked_to_stop
+            return [world.record for world in worlds], server, self._asked_to_stop, 0

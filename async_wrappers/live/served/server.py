@@ -75,6 +75,10 @@ class Server:
         """Whether any accelerator computes."""
         return bool(self._running)
 
+    def is_computing(self, accelerator: int) -> bool:
+        """Return whether an accelerator computes."""
+        return accelerator in self._running
+
     def look(self) -> None:
         """Note the observations that are new on the board, in the order of their time."""
         schedule, shown = self._schedule, self._board.shown.copy()
@@ -113,6 +117,20 @@ class Server:
             for environment, frame in frames:
                 decision = self._schedule.decision(environment, frame, ended)
                 self._rows.extend((*decision, len(frames), began, number))
+
+    def lost(self, accelerator: int) -> None:
+        """Note that an accelerator has ended, and its batch with it; it gets none until it is `back`."""
+        if self._running.pop(accelerator, None) is None:
+            self._batcher.gone(accelerator)
+
+    def back(self, accelerator: int) -> None:
+        """Note that another accelerator has taken the place of one that was lost."""
+        self._batcher.finished(accelerator)
+
+    def joined(self, environments: range, frame: int) -> None:
+        """Note that environments show nothing before a frame, as they begin there anew."""
+        seen = self._seen[environments.start : environments.stop]
+        np.maximum(seen, (frame - 1) // self._schedule.every * self._schedule.every, out=seen)
 
     def decisions(self, frames: int) -> Decisions | None:
         """Return the decisions of a run of so many frames, in the order in which batches began; None without a log."""

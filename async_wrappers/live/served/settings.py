@@ -50,6 +50,10 @@ def _no_chunk(name: str, value: Any) -> Any:
     return value
 
 
+def _timeout(name: str, value: Any) -> float | None:
+    return None if value is None else checks.positive(name, value, "seconds", or_none=True)
+
+
 def _realtime(name: str, value: Any) -> Realtime:
     if not isinstance(value, Realtime):
         raise ValueError(f"{name} must be a Realtime, such as Realtime(), or None, got {value!r}")
@@ -124,6 +128,13 @@ class ServedSettings(Settings):
         "Seconds that all processes have to make their environments and policies, and to infer once.",
         seconds_of,
         "It must be a number of seconds from 0 to 1e9.",
+    )
+    timeout: float | None = setting(
+        60.0,
+        "Seconds that a step or a reset of an environment may take. A process in which one takes longer is ended and "
+        "started again, with a warning. None: no limit.",
+        _timeout,
+        "It must be > 0.",
     )
 
     def schedule(self) -> ServedSchedule:

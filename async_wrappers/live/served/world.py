@@ -63,6 +63,7 @@ class World:
         seed: Of the run; episode n of the environment is reset with a seed made of it, its number and n.
         max_age: Frames: an action that is older is refused; None for no limit.
         logs: Whether each applied action is recorded.
+        episodes: The number of its first episode.
 
     Attributes:
         env: The environment.
@@ -78,6 +79,7 @@ class World:
         seed: int = 0,
         max_age: int | None = None,
         logs: bool = False,
+        episodes: int = 0,
     ) -> None:
         """See the class."""
         refuse_oracles(env)
@@ -85,7 +87,7 @@ class World:
         line = written_call("ServedRunner", "make_env", "make_policy", environments=schedule.environments)
         self._default_action = make_default_action(default_action, env, line, "default_action")
         self._max_age, self._logs = max_age, logs
-        self._episodes = 0  # that have begun
+        self._episodes = episodes  # that have begun
         self._observation: Any = None  # of the frame that begins next
         self._last_action: Any = None  # of the policy's
         self._missed = 0  # frames in a row without one
@@ -97,8 +99,13 @@ class World:
             board: On which observations are shown, and actions found.
         """
         self._board, self.record = board, WorldRecord(self._number)
-        self._frame = 0
+        self._frame = self._first = 0
         self._reset()
+
+    def join(self, frame: int) -> None:
+        """Play from a frame of the run on, in the middle of it; after `begin`."""
+        self._frame = self._first = frame
+        self._applied = frame - 1
 
     def show(self) -> bool:
         """Show the observation of the frame that begins; return whether it is one that is inferred."""
@@ -154,7 +161,7 @@ class World:
 
     def _count_due(self, frame: int, began: int) -> None:
         start = frame - self._schedule.playout
-        if start < 0 or start % self._schedule.every:
+        if start < self._first or start % self._schedule.every:
             return
         self.record.due += 1
         ended = self._board.ended(self._number, start)

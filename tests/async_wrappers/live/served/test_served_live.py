@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 from multiprocessing import active_children
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from async_wrappers.live.backends import supervised
 from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.live.served import processes
 from async_wrappers.live.served.runner import ServedRunner
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
@@ -123,3 +127,166 @@ class TestProcesses:
             ValueError, match=r"^playout must be at least [3-9] frames, got 2 \(40\.0 ms\): the quickest"
         ):
             ServedRunner(make_env, slow, 2, 50, 2, processes=1).run(frames=LONG)
+
+
+class Stuck(RecordingEnv):
+    """Hangs in its tenth step, unless a file says that one has hung."""
+
+    def __init__(self, once: Path, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._once = once
+
+    def step(self, action: Any) -> Any:
+        """Step, or hang."""
+        if len(self.actions) == 10 and not self._once.exists():
+            self._once.touch()
+            time.sleep(3600)
+        return super().step(action)
+
+
+def hangs_once(once: Path, inferences: int) -> Any:
+    """Return a policy of which one hangs in an inference after some."""
+
+    def make() -> Any:
+        count = [0]
+
+        def act(observations: Any) -> Any:
+            count[0] += 1
+            if count[0] > inferences and not once.exists():
+                once.touch()
+                time.sleep(3600)
+            return observations[:, FRAME] % 2
+
+        return act
+
+    return make
+
+
+def told_of(told: Any) -> list[str]:
+    return [str(each.message) for each in told if each.category is RuntimeWarning]
+
+
+class TestProcessesThatHang:
+    def test_an_accelerator_that_hangs_is_ended_started_again_and_counted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(processes, "_HANGS", (1.0, 5.0))
+        runner = ServedRunner(make_env, hangs_once(tmp_path / "hung", 30), 3, 50, 3, processes=1, log=True)
+        with pytest.warns(RuntimeWarning) as told:
+            report = runner.run(seconds=15)
+        assert told_of(told) == ["accelerator 0 has inferred a batch for more than 1 s: it is started again"]
+        assert report.restarts == 1
+        assert report.frames["total"] == 3 * 750
+        assert "restarts   1 processes hung or were stopped" in str(report)
+        for stream in report.streams:  # it plays on after the new one is up
+            assert max(effect for _, effect in stream) > 700
+
+    def test_environments_that_hang_in_a_step_begin_anew_in_another_process_and_the_others_go_on(
+        self, tmp_path: Path
+    ) -> None:
+        once = tmp_path / "hung"
+        runner = ServedRunner(lambda: Stuck(once, length=30), make_policy, 4, 50, 3, processes=2, timeout=1.5, log=True)
+        with pytest.warns(RuntimeWarning) as told:
+            report = runner.run(seconds=15)
+        (sentence,) = told_of(told)
+        assert sentence.startswith("the process of environments ")
+        assert sentence.endswith(
+            "has not come back from a step or a reset for 1.5 s: it is started again, and its episodes are lost"
+        )
+        assert report.restarts == 1
+        totals = sorted(each.frames["total"] for each in report.environments)
+        assert totals[2:] == [750, 750]
+        assert 0 < totals[0] == totals[1] < 720
+        for stream in report.streams:
+            starts, effects = np.array(stream).T
+            assert (np.diff(starts) > 0).all() and (np.diff(effects) > 0).all()
+            assert (effects - starts >= 3).all()
+            assert effects[-1] > 700
+
+    @pytest.mark.parametrize("name", ["accelerator 0", "the process of environments 0 to 1"])
+    def test_a_process_that_is_stopped_is_ended_and_another_one_takes_its_place(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(supervised, "STOPPED_FOR", 1.0)
+        pids: dict[str, int] = {}
+        with ServedRunner(make_env, make_policy, 2, 50, 3, processes=1) as runner:
+            runner.run(frames=5)
+            pids.update(runner.pids)
+            stopper = threading.Timer(0.5, os.kill, (pids[name], signal.SIGSTOP))
+            stopper.start()
+            with pytest.warns(RuntimeWarning) as told:
+                report = runner.run(seconds=12)
+            stopper.join()
+            assert told_of(told)[0].startswith(f"{name} has been stopped (SIGSTOP) for 1 s: it is started again")
+            assert report.restarts == 1
+            assert min(each.frames["total"] for each in report.environments) > 50
+            assert runner.pids[name] != pids[name]
+            assert runner.run(frames=5).frames["total"] == 10
+            pids |= {f"{each} again": pid for each, pid in runner.pids.items()}
+        assert ended(pids)
+
+    @pytest.mark.parametrize("what", ["step", "inference"])
+    def test_a_run_whose_step_or_inference_hangs_is_stopped_within_a_stated_time(
+        self, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(processes, "_PATIENCE", 1.0)
+        once = tmp_path / "hung"
+        make = make_env if what == "inference" else (lambda: Stuck(once, length=30))
+        policy = make_policy if what == "step" else hangs_once(once, 30)
+        with ServedRunner(make, policy, 2, 50, 3, processes=2) as runner:
+
+            def stop() -> None:
+                deadline = time.monotonic() + 60
+                while not once.exists() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                runner.stop()
+
+            stopper = threading.Thread(target=stop)
+            stopper.start()
+            with pytest.warns(RuntimeWarning) as told:
+                report = runner.run(frames=LONG)
+            stopper.join()
+            assert report.stopped == "stop() was called"
+            (sentence,) = told_of(told)
+            name = "accelerator 0" if what == "inference" else "the process of environment [01]"
+            assert re.fullmatch(f"{name} did not stop within 1 s: it was ended(, and its episodes are lost)?", sentence)
+            assert len(report.environments) == 2
+            assert report.frames["total"] > 0
+            again = runner.run(frames=20)  # what was ended is there again
+            assert again.frames["total"] == 40
+            assert again.restarts == 0
+
+    def test_a_run_is_stopped_before_its_processes_are_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(processes, "_PATIENCE", 0.2)
+        runner = ServedRunner(lambda: time.sleep(3600), make_policy, 1, 50, 3)
+        stopper = threading.Timer(1.0, runner.stop)
+        stopper.start()
+        with pytest.raises(RunFailed, match=r"^stop\(\) was called before the run's first frame: nothing was played$"):
+            runner.run(frames=LONG)
+        stopper.join()
+
+    def test_an_accelerator_that_hangs_again_and_again_ends_the_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(processes, "_HANGS", (0.3, 1.0))
+        monkeypatch.setattr(processes, "_FAILURES", 1)
+
+        def make() -> Any:
+            count = [0]
+
+            def act(observations: Any) -> Any:
+                count[0] += 1
+                if count[0] > 6:  # after it has warmed up
+                    time.sleep(3600)
+                return observations[:, FRAME] % 2
+
+            return act
+
+        with (
+            pytest.warns(RuntimeWarning, match="accelerator 0 has inferred"),
+            pytest.raises(RunFailed, match=r"for more than .* s; it was the 2th time in a row$"),
+        ):
+            ServedRunner(make_env, make, 2, 50, 3, processes=1).run(frames=LONG)
+
+    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1"])
+    def test_a_timeout_is_a_positive_number_of_seconds_or_none(self, timeout: Any) -> None:
+        with pytest.raises(ValueError, match=r"^timeout must be a finite number of seconds > 0, or None, got"):
+            ServedRunner(make_env, make_policy, 2, 50, timeout=timeout)
