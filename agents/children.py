@@ -6,12 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import connection, parent_process
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, forkserver, parent_process
 
 from async_wrappers.ray_cluster import python_path
 
-__all__ = ["become_child", "python_path", "signals_blocked"]
+__all__ = ["become_child", "python_path", "signals_blocked", "wake_fork_server"]
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,6 +32,14 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def wake_fork_server() -> None:
+    """Let the fork server go on if it is stopped: whoever starts a process, or asks how one ended, waits for it."""
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _end_with_parent() -> None:

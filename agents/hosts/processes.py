@@ -17,13 +17,13 @@ import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from multiprocessing import forkserver, util
+from contextlib import closing, suppress
+from multiprocessing import connection, forkserver, util
 from typing import Any
 
 import cloudpickle
 
-from async_wrappers.agents.children import become_child, signals_blocked
+from async_wrappers.agents.children import become_child, signals_blocked, wake_fork_server
 from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.hosts.host import make_host
 from async_wrappers.checks import refuse_daemonic
@@ -31,6 +31,7 @@ from async_wrappers.checks import refuse_daemonic
 __all__ = ["ProcessHosts"]
 
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
+_TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _LEAST = 4096  # bytes of an array that goes beside the pickle
 _SHORT = 2**15  # bytes of an order that is written at once: a few of them fit into the pipe of a host that has stopped
 _SHORT_ANSWER = 2**20  # of an answer, which the learner's thread reads at any time
@@ -95,7 +96,7 @@ class ProcessHosts:
     def kill(self, host: int, why: str) -> None:
         """See `HostEngine`."""
         self._processes[host].why = why
-        self._processes[host].process.kill()
+        self._processes[host].kill()
 
     def close(self) -> None:
         """See `HostEngine`."""
@@ -108,18 +109,19 @@ class ProcessHosts:
 
 
 class _Process:
-    """A host's process, as the learner sees it."""
+    """A host's process, as the learner sees it.
+
+    The kernel is asked whether it has ended: multiprocessing asks the fork server, which may be stopped or gone.
+    """
 
     def __init__(self, host: int, incarnation: int, of_host: Sequence[Any], news: Any) -> None:
         self.host, self.incarnation, self.why = host, incarnation, ""
         self._version: int | None = None  # of the weights that it has
         refuse_daemonic()
-        context = _fork_server()
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")
-        with signals_blocked():
-            self.process.start()
-        theirs.close()
+        self._pipe, self.process = _started(host, of_host)
+        self._descriptor: int | None = None  # a number could come to mean another process
+        with suppress(AttributeError, OSError):
+            self._descriptor = os.pidfd_open(self.process.pid)
         self._closing = False
         self._sender = _Sender(self._pipe, _SHORT)
         self._reader = threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True)
@@ -144,10 +146,10 @@ class _Process:
             pass
         except Exception as error:  # a message that is torn
             self.why = f"sent what cannot be read ({error})"
-            self.process.kill()
+            self.kill()
         if not self._closing:
-            self.process.join(_GRACE)
-            news.put(Lost(self.host, self.incarnation, self.why or _how_it_ended(self.process)))
+            self._join()
+            news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
 
     def say_end(self) -> None:
         """Ask the process to end after the order that it carries out."""
@@ -157,34 +159,81 @@ class _Process:
     def close(self) -> None:
         """Wait a while for the process's end, then end it."""
         self._closing = True
-        self.process.join(_GRACE)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join(_GRACE)
+        if not self._join():
+            self.kill()
+            self._join()
         self._sender.close(_GRACE)
         self._reader.join(_GRACE)
         self._pipe.close()
-        self.process.close()
+        with suppress(ValueError):  # the fork server has not said yet that it has ended
+            self.process.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def kill(self) -> None:
+        """End the process by force, stopped or not."""
+        with suppress(ProcessLookupError, ValueError):
+            if self._descriptor is not None:
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+            else:
+                self.process.kill()
+
+    @property
+    def _sentinel(self) -> int:
+        return self.process.sentinel if self._descriptor is None else self._descriptor
+
+    def _join(self) -> bool:
+        """Wait a while for the process's end; return whether it has ended."""
+        has_ended = bool(connection.wait([self._sentinel], _GRACE))
+        if has_ended:
+            wake_fork_server()
+            self.process.join(1)  # the fork server reports the exit code a little later
+        return has_ended
+
+    def _how_it_ended(self) -> str:
+        code = self.process.exitcode
+        if code is None and not connection.wait([self._sentinel], 0):
+            return "does not answer"
+        known = code is not None and code < 0
+        return f"(process {self.process.pid}) " + (
+            f"was ended by {signal.Signals(-code).name}" if known else "has ended"
+        )
 
 
-def _fork_server() -> Any:
-    """Return the context of a process that has imported PyTorch once for all hosts, also for those that come later."""
-    forkserver.set_forkserver_preload(["torch", "async_wrappers.agents.hosts.host"])
-    with signals_blocked():
-        forkserver.ensure_running()
-    return multiprocessing.get_context("forkserver")
+def _started(host: int, of_host: Sequence[Any]) -> tuple[Any, Any]:
+    """Start a process that plays, and return its pipe and it; again, if the fork server ends over it.
 
+    The fork server has imported PyTorch once for all hosts, also for those that come later.
 
-def _how_it_ended(process: Any) -> str:
-    code = process.exitcode
-    if code is None:
-        return "does not answer"
-    return f"(process {process.pid}) " + (f"was ended by {signal.Signals(-code).name}" if code < 0 else "has ended")
+    Raises:
+        HostsFailed: It cannot be started.
+    """
+    context = multiprocessing.get_context("forkserver")
+    for _ in range(_TRIES):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")
+        try:
+            with closing(theirs), signals_blocked():
+                forkserver.set_forkserver_preload(["torch", "async_wrappers.agents.hosts.host"])
+                forkserver.ensure_running()
+                wake_fork_server()
+                process.start()
+            return ours, process
+        except (EOFError, ConnectionError):
+            ours.close()
+        except BaseException:
+            ours.close()
+            raise
+    raise HostsFailed(
+        f"host {host} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
+        "and whether there is room for more processes (`ulimit -u`) and memory"
+    )
 
 
 def _kill_all(processes: Mapping[int, _Process]) -> None:
     for each in processes.values():
-        each.process.kill()
+        each.kill()
 
 
 # Messages, of a kind and a value: the lengths of the large arrays with a pickle of all else, and then these arrays.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -107,6 +108,15 @@ def _start_fork_server() -> None:
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
     with signals_blocked():
         forkserver.ensure_running()
+    _wake_fork_server()
+
+
+def _wake_fork_server() -> None:
+    """Let the fork server go on if it is stopped: whoever starts a process, or asks how one ended, waits for it."""
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager

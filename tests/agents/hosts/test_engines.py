@@ -7,6 +7,8 @@ import os
 import signal
 import time
 from contextlib import closing
+from multiprocessing import forkserver
+from typing import Any
 
 import pytest
 
@@ -70,3 +72,64 @@ def test_a_host_in_a_daemonic_process_is_refused_in_a_sentence(monkeypatch: pyte
     ):
         engine.start(0, 0, nothing_played(plan))
     engine.close()
+
+
+def fork_server() -> int:
+    """Return the process id of the fork server."""
+    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    assert isinstance(pid, int)
+    return pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_fork_server_that_is_stopped_or_killed_holds_no_host_up(number: signal.Signals) -> None:
+    plan = plan_of()
+    engine = ProcessHosts(plan)
+    engine.publish(weights_of(plan, 0), 0)
+    for host in range(2):
+        engine.start(host, 0, nothing_played(plan))
+        engine.submit(host)
+    collected(engine, 2)
+    pids = engine.pids
+    os.kill(fork_server(), number)
+    os.kill(pids[0], signal.SIGKILL)
+    (lost,) = collected(engine, 1)
+    assert lost[:2] == (0, 0)
+    assert lost[2] in (f"(process {pids[0]}) was ended by SIGKILL", f"(process {pids[0]}) has ended")
+    engine.start(0, 1, nothing_played(plan))
+    for host in range(2):
+        engine.submit(host)
+    assert sorted((each.host, each.incarnation) for each in collected(engine, 2)) == [(0, 1), (1, 0)]
+    pids |= {2: engine.pids[0]}
+    os.kill(fork_server(), number)
+    engine.kill(1, "hangs")  # whose end the fork server does not report any more
+    (lost,) = collected(engine, 1)
+    assert lost == Lost(1, 0, "hangs")
+    engine.close()
+    assert not [pid for pid in pids.values() if os.path.exists(f"/proc/{pid}") and is_running(pid)]
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process is more than an entry that nobody has read."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_start_is_tried_again_where_the_fork_server_ends_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, connect, failures = plan_of(), forkserver.connect_to_new_process, [EOFError(), ConnectionResetError()]
+
+    def fail_twice(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return connect(*arguments)
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", fail_twice)
+    engine = ProcessHosts(plan)
+    engine.publish(weights_of(plan, 0), 0)
+    engine.start(0, 0, nothing_played(plan))
+    engine.submit(0)
+    assert [each.host for each in collected(engine, 1)] == [0]
+    engine.close()
+    failures += [EOFError() for _ in range(5)]
+    with pytest.raises(HostsFailed, match="host 0 could not be started, as the fork server ended 5 times over it"):
+        ProcessHosts(plan).start(0, 0, nothing_played(plan))

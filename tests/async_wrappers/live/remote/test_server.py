@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -480,3 +481,14 @@ def test_a_stuck_connection_goes_on_where_nobody_waits(monkeypatch: pytest.Monke
         assert answer.read()[0] == 8
         assert guest.ask(9) == 9
         assert not server._parts.stations[0].is_stuck  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_fork_server_that_is_stopped_or_killed_holds_no_start_up(number: signal.Signals) -> None:
+    with PolicyServer(Echo, "tcp://127.0.0.1:0", 1) as server:
+        pid: Any = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+        os.kill(pid, number)
+        with pytest.warns(RuntimeWarning, match=r"worker 0 of the policy server .*ended.*: it is started again"):
+            os.kill(server.pids["worker 0"], signal.SIGKILL)
+            assert asked_until_one_is_free(server.address, 4) == 4
+        assert server.restarts == 1
