@@ -16,11 +16,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from async_wrappers.live.actions import RefusedAction, as_action
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.live.actions import RefusedAction, as_action
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.remote.handshake import (
     ClientHandshake,
