@@ -1,4 +1,6 @@
-"""Checks that end a run before its weights are spoilt: of losses, weights and observations that are not finite."""
+"""Checks that end a run before its weights are spoilt: of losses, weights and observations that are not finite, and of
+weights that are loaded.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from async_wrappers.agents.schema import each_array, in_brackets, leaves
 from async_wrappers.files import write_atomically
 
-__all__ = ["DivergedError", "check_loss", "check_weights"]
+__all__ = ["DivergedError", "check_loaded", "check_loss", "check_weights"]
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # a network takes each in its own
 
 
 class DivergedError(RuntimeError):
@@ -79,6 +83,43 @@ def check_weights(parameters: Mapping[str, Tensor], updates: int) -> None:
                 f"{name} is not finite after update {updates}, though the loss was: a smaller learning rate "
                 "or a max_gradient_norm may help"
             )
+
+
+def check_loaded(network: nn.Module, state: Mapping[str, Any]) -> None:
+    """Refuse a learner's state whose weights a network cannot take, or cannot act with.
+
+    Args:
+        network: Would load them.
+        state: As `learner.Learner.state_dict` returns it.
+
+    Raises:
+        ValueError: They are no tensors, of another network, or not finite.
+    """
+    weights = state.get("network")
+    if not isinstance(weights, Mapping):
+        raise ValueError(f'the state must have weights by name as its "network", and has {type(weights).__name__}')
+    own = network.state_dict()
+    for name in [*own, *weights]:
+        here, there = (_kind_of(each.get(name)) for each in (own, weights))
+        if here != there:
+            raise ValueError(
+                f"the state is that of another network ({name} has {there} there, {here} here): make the network alike"
+            )
+    learnt = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+    for name, weight in weights.items():
+        if not isinstance(weight, Tensor) or weight.dtype not in _FLOATS:
+            continue
+        # A buffer may be infinite, as a mask is.
+        if not weight.isfinite().all() and (name in learnt or weight.isnan().any()):
+            raise ValueError(f"{name} is not finite in the state: take another one")
+
+
+def _kind_of(weight: Any) -> str:
+    """Return what two weights must share, in words."""
+    if not isinstance(weight, Tensor):
+        return "no weights" if weight is None else f"a {type(weight).__name__}"
+    numbers = "" if weight.dtype in _FLOATS else f" of {str(weight.dtype).removeprefix('torch.')}"
+    return f"the shape {list(weight.shape)}{numbers}"
 
 
 def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.actions import Actions
-from async_wrappers.agents.diverged import check_loss, check_weights
+from async_wrappers.agents.diverged import check_loaded, check_loss, check_weights
 from async_wrappers.agents.learning import (
     Batch,
     Learning,
@@ -502,7 +502,12 @@ class Learner:
         self.network.load_state_dict(weights)
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Load the weights alone from what `state_dict` returned, into the network and its target."""
+        """Load the weights alone from what `state_dict` returned, into the network and its target.
+
+        Raises:
+            ValueError: They are of another network, or not finite; nothing has been changed.
+        """
+        check_loaded(self.network, state)
         self.network.load_state_dict(state["network"])
         self.synchronize_target()
 
@@ -577,23 +582,14 @@ class Learner:
         self._unfinished = None
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of another kind of learner or network.
+        """Refuse the state of another kind of learner or network, and weights that are not finite.
 
         Raises:
             ValueError: As said.
         """
         if (kind := state.get("kind")) != self.kind:
             raise ValueError(f"the state is that of a {kind}, and this is a {self.kind}: make the agent alike")
-        here, there = (
-            {name: list(tensor.shape) for name, tensor in weights.items()}
-            for weights in (self.network.state_dict(), state["network"])
-        )
-        for name in [*here, *there]:
-            if here.get(name) != there.get(name):
-                raise ValueError(
-                    f"the state is that of another network ({name} has the shape {there.get(name)} there, "
-                    f"{here.get(name)} here): make the network alike"
-                )
+        check_loaded(self.network, state)
 
     def check_replay(self, directory: Path, iteration: int) -> None:
         """Refuse an index or a snapshot that `load_replay` cannot use; the segments are not read.

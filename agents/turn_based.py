@@ -75,9 +75,15 @@ class LearningAgent:
             self._write_scalars(scalars)
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
-        """Load the weights alone, into the network and its target."""
+        """Load the weights alone, into the network and its target.
+
+        Raises:
+            ValueError: The bundle holds none, or they do not fit.
+        """
         self.finish_update()
-        self.learner.load_policy(bundle["learner"])
+        if not isinstance(state := bundle.get("learner"), Mapping):
+            raise ValueError(f"the state of a learner is missing: there is {', '.join(map(str, bundle)) or 'nothing'}")
+        self.learner.load_policy(state)
         self._publish()
 
     def keep_diverged_in(self, directory: str | Path) -> None:

@@ -28,6 +28,7 @@ from async_wrappers.agents.experiment.config import (
     code_named,
     folders_of,
     load_config,
+    needed_bindings,
     own_places,
 )
 from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
@@ -176,7 +177,8 @@ def build_runner(
     """
     seed = [] if options.seed is None else [f"Runner.seed = {options.seed}"]
     load_run(options, [*own_bindings, *seed], saved or base_dir / CONFIG)
-    with usage_errors():
+    source = " and ".join(options.gin_files or ()) or saved or base_dir / CONFIG
+    with usage_errors(), needed_bindings(source):
         runner: Runner = create_runner(str(base_dir))
     return runner
 

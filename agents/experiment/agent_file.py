@@ -126,7 +126,11 @@ def read_about(path: Path) -> dict[str, Any]:
     """
     text = _texts(path)["about"]
     with refuse_damage(path, _REMEDY):
-        about: dict[str, Any] = json.loads(text)
+        about = _about(text)
+        # What is shown of an agent must be there.
+        if any(not isinstance(about[name], str) for name in ("environment", "agent", "delay", "licence")):
+            raise TypeError("a text is missing")
+        score_in_words(about)
         return about
 
 
@@ -146,13 +150,20 @@ def read_agent(path: Path) -> AgentFile:
     if _sha256(texts, arrays) != texts["sha256"]:
         raise ValueError(f"{path} is damaged (its SHA-256 is not the one recorded): {_REMEDY}")
     with refuse_damage(path, _REMEDY):
-        about = json.loads(texts["about"])
+        about = _about(texts["about"])
         state = _with_arrays(json.loads(texts["state"]), arrays)
         bundle = {"identity": json.loads(texts["identity"]), "agent": {"learner": state}, "frames": about["frames"]}
     return AgentFile(texts["config.gin"], about, bundle)
 
 
 _REMEDY = "take another copy of it"
+
+
+def _about(text: str) -> dict[str, Any]:
+    about: dict[str, Any] = json.loads(text)
+    if not isinstance(about["frames"], int):
+        raise TypeError(f"frames is {about['frames']!r}")
+    return about
 
 
 def _texts(path: Path) -> dict[str, str]:

@@ -214,12 +214,15 @@ def compute_of(agent: Any) -> Any:
 
 def load_policy(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
     """Give an agent the weights of a checkpoint, or refuse with a ValueError one that does not fit it."""
-    if "identity" not in bundle or "agent" not in bundle:
+    if not all(isinstance(bundle.get(part), Mapping) for part in ("identity", "agent")):
         raise ValueError(f"checkpoint {path} is not one of a run: it holds {', '.join(map(str, bundle)) or 'nothing'}")
     here, there = ({name: facts.get(name) for name in _ACTING} for facts in (agent.identity(), bundle["identity"]))
     if difference := difference_of(there, here):
         raise ValueError(f"checkpoint {path} does not fit this agent ({difference})")
-    agent.load_policy(bundle["agent"])
+    try:
+        agent.load_policy(bundle["agent"])
+    except ValueError as error:
+        raise ValueError(f"checkpoint {path} does not fit this agent ({error})") from None
 
 
 def load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:

@@ -47,6 +47,7 @@ __all__ = [
     "find_gin_files",
     "folders_of",
     "load_config",
+    "needed_bindings",
     "own_places",
     "refuse_strangers",
     "save_config",
@@ -268,6 +269,25 @@ def empty_gin() -> Iterator[None]:
         for table, content in zip(tables, kept, strict=True):
             table.update(content)
         state._set_config_is_locked(locked)
+
+
+@contextmanager
+def needed_bindings(source: object) -> Iterator[None]:
+    """Refuse a configuration that lacks a binding which the block needs.
+
+    Args:
+        source: The configuration's name in the message.
+
+    Raises:
+        ConfigError: As said.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # gin's
+        lacks = re.search(r"^Required bindings for `(.+?)` not provided in config: \['(.+?)'", str(error))
+        if lacks is None:
+            raise
+        raise ConfigError(f"{source} does not bind {lacks[1]}.{lacks[2]}, and nothing runs without it: bind it") from None
 
 
 def _check_parameters(known: dict[str, list[str]]) -> None:

@@ -17,7 +17,14 @@ import torch
 
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
-from async_wrappers.agents.experiment.config import CONFIG, ConfigError, empty_gin, load_config, own_places
+from async_wrappers.agents.experiment.config import (
+    CONFIG,
+    ConfigError,
+    empty_gin,
+    load_config,
+    needed_bindings,
+    own_places,
+)
 from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.settings import with_gin_values
@@ -66,7 +73,9 @@ def other_run(
             own = replace(loaded, given=[each for each in loaded.given if not each.from_file])
             for source, reason in own.unread().values():
                 raise ConfigError(f"{source}: {reason}")
-            yield _create_runner(base_dir)
+            with needed_bindings(gin_file if files else saved):
+                runner = _create_runner(base_dir)
+            yield runner
     finally:
         torch.set_num_threads(threads)  # the run's hold inside alone
 

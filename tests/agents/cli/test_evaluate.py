@@ -240,3 +240,12 @@ def test_a_directory_without_a_run_is_refused(call: Any, place: Path, words: lis
     before = sorted(place.iterdir())
     assert "evaluate needs --base_dir with a run in it" in refused(call("evaluate", *words))
     assert sorted(place.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [["train"], ["evaluate"]])
+def test_an_empty_configuration_is_refused_by_its_name(call: Any, place: Path, words: list[str]) -> None:
+    (place / "run").mkdir(exist_ok=True)
+    (place / "run" / "config.gin").write_text("")
+    assert refused(call(*words, "--base_dir", "run")) == (
+        "run/config.gin does not bind Runner.create_environment_fn, and nothing runs without it: bind it"
+    )

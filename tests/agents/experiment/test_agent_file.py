@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import async_wrappers
 from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.diverged import check_loaded
 from async_wrappers.agents.experiment.agent_file import (
     agent_path,
     read_about,
@@ -258,6 +259,82 @@ def test_what_a_file_tells_is_refused_in_the_same_sentence(file: Path, tmp_path:
     with pytest.raises(ValueError, match=message) as of_its_texts:
         read_about(path)
     assert str(of_its_texts.value) == str(of_the_agent.value)
+
+
+WEIGHT = "head.values.weight"  # [2, 8]
+WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]] = {
+    "no network": (lambda state, _: state.pop("network"), r"weights by name as its \"network\", and has NoneType"),
+    "a list": (lambda state, _: state.update(network=[1]), r"weights by name as its \"network\", and has list"),
+    "another shape": (
+        lambda state, _: state["network"].update({WEIGHT: torch.zeros(3)}),
+        r"another network .head.values.weight has the shape \[3\] there, the shape \[2, 8\] here.: make",
+    ),
+    "a weight too few": (lambda state, _: state["network"].pop(WEIGHT), "head.values.weight has no weights there, the"),
+    "a weight too many": (lambda state, _: state["network"].update(a=torch.zeros(1)), r"a has the shape \[1\] there, n"),
+    "a number": (lambda state, _: state["network"].update({WEIGHT: 3.0}), "head.values.weight has a float there, the"),
+    "whole numbers": (
+        lambda state, _: state["network"].update({WEIGHT: state["network"][WEIGHT].long()}),
+        r"head.values.weight has the shape \[2, 8\] of int64 there, the shape \[2, 8\] here",
+    ),
+    "eighths": (
+        lambda state, _: state["network"].update({WEIGHT: state["network"][WEIGHT].to(torch.float8_e4m3fn)}),
+        r"has the shape \[2, 8\] of float8_e4m3fn there",
+    ),
+    "NaN": (lambda state, _: state["network"][WEIGHT].view(-1)[3].fill_(np.nan), f"{WEIGHT} is not finite in the state"),
+    "inf": (lambda state, _: state["network"][WEIGHT].view(-1)[0].fill_(np.inf), f"{WEIGHT} is not finite in the state"),
+    "no state": (lambda state, _: state.clear(), "and has NoneType"),
+    "frames in words": (lambda _, about: about.update(frames="many"), r"is damaged .TypeError: frames is 'many'"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_whole_file_with_wrong_content_is_refused_in_one_sentence(file: Path, tmp_path: Path, kind: str) -> None:
+    config, about, bundle = read_agent(file)
+    change, message = WRONG[kind]
+    change(bundle["agent"]["learner"], about)
+    path = tmp_path / "agent.safetensors"
+    write_agent(path, config, about, bundle["identity"], bundle["agent"]["learner"])
+    with pytest.raises(ValueError, match=message) as caught:
+        load_agent(path)
+    assert "\n" not in str(caught.value) and str(caught.value).count(str(path)) == 1
+
+
+@pytest.mark.parametrize("part", ["identity", "learner"])
+def test_a_file_whose_parts_are_lists_is_refused(file: Path, tmp_path: Path, part: str) -> None:
+    config, about, bundle = read_agent(file)
+    parts = {"identity": bundle["identity"], "learner": bundle["agent"]["learner"], part: [1]}
+    write_agent(tmp_path / "agent.safetensors", config, about, parts["identity"], parts["learner"])
+    with pytest.raises(ValueError, match=r"agent.safetensors (is not one of a run|does not fit this agent)"):
+        load_agent(tmp_path / "agent.safetensors")
+
+
+def test_a_mask_of_a_network_may_be_infinite_and_a_weight_in_half_precision_is_taken() -> None:
+    network = torch.nn.Linear(2, 1)
+    network.register_buffer("mask", torch.tensor([-np.inf, 0.0]))
+    state = {name: weight.half() for name, weight in network.state_dict().items()}
+    check_loaded(network, {"network": state})
+    state["mask"][0] = np.nan
+    with pytest.raises(ValueError, match=r"^mask is not finite in the state"):
+        check_loaded(network, {"network": state})
+
+
+@pytest.mark.parametrize("config", ["", "# nothing\n"])
+def test_a_file_with_an_empty_configuration_is_refused_by_its_name(file: Path, tmp_path: Path, config: str) -> None:
+    _, about, bundle = read_agent(file)
+    write_agent(tmp_path / "a.safetensors", config, about, bundle["identity"], bundle["agent"]["learner"])
+    with pytest.raises(ConfigError, match=r"a.safetensors does not bind Runner.create_environment_fn, .*: bind it$"):
+        load_agent(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("lost", ["score", "delay", "licence"])
+def test_a_file_that_lacks_what_is_shown_of_it_is_refused_where_it_is_shown(
+    file: Path, tmp_path: Path, lost: str
+) -> None:
+    config, about, bundle = read_agent(file)
+    del about[lost]
+    write_agent(tmp_path / "a.safetensors", config, about, bundle["identity"], bundle["agent"]["learner"])
+    with pytest.raises(ValueError, match=rf"a.safetensors is damaged \(KeyError: '{lost}'\): take another copy of it"):
+        read_about(tmp_path / "a.safetensors")
 
 
 def test_a_file_of_another_network_is_refused_with_what_differs(file: Path) -> None:
