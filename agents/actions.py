@@ -19,6 +19,7 @@ as it is. A stored number may lie outside, as a Gaussian's does: the environment
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from async_wrappers.agents.schema import WHOLE_NUMBER, Column
 
-__all__ = ["Actions", "DiscreteActions", "chunk_actions", "discrete_actions"]
+__all__ = ["Actions", "DiscreteActions", "agents_of", "chunk_actions", "discrete_actions"]
 
 
 class Actions(Protocol):
@@ -101,6 +102,23 @@ class DiscreteActions:
 
 # From an action space to its `Actions`, or to a refusal.
 
+_IN_A_WRAPPER = "turn them into one number in an ActionWrapper of your own"
+
+
+def agents_of(space: gym.Space[Any]) -> str:
+    """Return the agents that take an action space, in quotes, as ``"'sac' or 'ppo'"``; empty where none does."""
+    if isinstance(space, Discrete):
+        return "'dqn' or 'ppo'"
+    if isinstance(space, MultiDiscrete):
+        return "'ppo' or 'vtrace'" if _are_alike(space) else ""
+    if not isinstance(space, Box) or not math.prod(space.shape):
+        return ""
+    return "'sac' or 'ppo'" if space.is_bounded() and len(space.shape) < 2 else "'ppo'"
+
+
+def _are_alike(space: MultiDiscrete) -> bool:
+    return space.nvec.ndim == 1 and len(np.unique(space.start)) == len(np.unique(space.nvec)) == 1
+
 
 def discrete_actions(space: gym.Space[Any], agent: str) -> DiscreteActions:
     """Return Discrete actions.
@@ -109,12 +127,14 @@ def discrete_actions(space: gym.Space[Any], agent: str) -> DiscreteActions:
         ValueError: The space is another one.
     """
     if not isinstance(space, Discrete):
-        remedy = "turn them into one number in an ActionWrapper of your own"
-        if isinstance(space, Box):
-            remedy = (
-                "take agent 'sac' or 'ppo', or discretise them with Gymnasium's DiscretizeAction, in gin "
-                "create_gym_environment.wrappers = [@DiscretizeAction, @RealtimeDelay] and DiscretizeAction.bins = 3"
-            )
+        remedy, instead = _IN_A_WRAPPER, agents_of(space)
+        if isinstance(space, Box) and instead:
+            remedy = f"take agent {instead}"
+            if "sac" in instead:
+                remedy += (
+                    ", or discretise them with Gymnasium's DiscretizeAction, in gin create_gym_environment.wrappers = "
+                    "[@DiscretizeAction, @RealtimeDelay] and DiscretizeAction.bins = 3"
+                )
         raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: {remedy}")
     return DiscreteActions(int(space.start), int(space.n))
 
@@ -129,7 +149,8 @@ def chunk_actions(space: gym.Space[Any], agent: str) -> DiscreteActions:
     """
     if not isinstance(space, MultiDiscrete):
         return discrete_actions(space, agent)
-    first, counts = np.unique(space.start), np.unique(space.nvec)
-    if space.nvec.ndim != 1 or len(first) != 1 or len(counts) != 1:
-        raise ValueError(f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}")
-    return DiscreteActions(int(first[0]), int(counts[0]), len(space.nvec))
+    if not _are_alike(space):
+        raise ValueError(
+            f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}: {_IN_A_WRAPPER}"
+        )
+    return DiscreteActions(int(space.start[0]), int(space.nvec[0]), len(space.nvec))

@@ -28,6 +28,9 @@ class BoxActions:
         bounded: Whether every number has two bounds.
         low: The least stored action, -inf where there is no bound, float32 `[*column.shape]`.
         high: The largest one.
+
+    Raises:
+        ValueError: An action has no numbers.
     """
 
     none = 0
@@ -35,6 +38,11 @@ class BoxActions:
     def __init__(self, space: Box, agent: str) -> None:
         """See the class."""
         self._space, self._agent = space, agent
+        if 0 in space.shape:
+            raise ValueError(
+                f"agent {agent!r} needs an action of one number at least, got {space}: give the environment's action "
+                "a number that it may ignore"
+            )
         self.chunk = space.shape[0] if len(space.shape) > 1 else None
         self.size = math.prod(space.shape[1:] if self.chunk is not None else space.shape)
         shape = (self.size,) if self.chunk is None else (self.chunk, self.size)
@@ -120,11 +128,12 @@ def real_actions(space: gym.Space[Any], agent: str, instead: str) -> BoxActions:
     Args:
         space: Of the environment.
         agent: The agent's name, for messages.
-        instead: The agents to take where actions are Discrete, in quotes: ``"'dqn'"``.
+        instead: The agents that take another space, in quotes (`actions.agents_of`).
 
     Raises:
         ValueError: The space is another one.
     """
     if not isinstance(space, Box):
-        raise ValueError(f"agent {agent!r} needs a Box of real-valued actions, got {space}: take agent {instead}")
+        remedy = f"take agent {instead}" if instead else "turn them into such a Box in an ActionWrapper of your own"
+        raise ValueError(f"agent {agent!r} needs a Box of real-valued actions, got {space}: {remedy}")
     return BoxActions(space, agent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -160,14 +161,23 @@ class NetworkAgent(Spec):
         """Make the network with its first weights, on the agent's device.
 
         Raises:
-            ValueError: The network does not fit the observations, or the agent cannot use its output.
+            ValueError: The network does not fit the observations or the memory, or the agent cannot use its output.
         """
         if isinstance(self.network, ReadyMade):
             return self.compute.place(self.network())
-        with seeded(self.weights_seed):
-            network = self.build_network(self.network)
-            self.check_network(network, Reader(self.observation_space, self.stack_size, Compute("cpu")))
-        return self.compute.place(network)
+        try:
+            with seeded(self.weights_seed):
+                network = self.build_network(self.network)
+                self.check_network(network, Reader(self.observation_space, self.stack_size, Compute("cpu")))
+            return self.compute.place(network)
+        except (RuntimeError, TypeError, MemoryError) as error:
+            if (why := _no_memory(error)) is None:
+                raise
+            raise ValueError(
+                f"network must be what memory holds with agent {self.name!r}, got one for actions of "
+                f"{self.action_space} and observations of the shape {self.observation_shape} ({why}): make these or "
+                "its layers smaller"
+            ) from None
 
     def on_device(self, device: str) -> Self:
         """Return the same agent with another device to compute on.
@@ -275,6 +285,16 @@ class NetworkAgent(Spec):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for another process, where gin is empty: plain values, and the network as it was made."""
         return {**super().__getstate__(), "network": ReadyMade(self.make_network().cpu())}
+
+
+# The words of PyTorch's allocators, and of sizes beyond what a number of bytes can be.
+_TOO_LARGE = re.compile(r"can't allocate memory|out of memory|Storage size calculation overflowed|Overflow when unpack")
+
+
+def _no_memory(error: BaseException) -> str | None:
+    """Return the reason in words if an error says that memory is too small; otherwise None."""
+    words = str(error).partition("\n")[0]
+    return words if isinstance(error, MemoryError) or _TOO_LARGE.search(words) else None
 
 
 def _stated(spec: NetworkAgent, function: str) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
+from async_wrappers.agents.actions import agents_of
 from async_wrappers.agents.box_actions import BoxActions, real_actions
 from async_wrappers.agents.distributions import SquashedGaussian
 from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
@@ -409,10 +410,10 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
 def _bounded_actions(space: gym.Space[Any], agent: str) -> BoxActions:
     """Return real-valued actions between bounds; a ValueError names the agent to take for others."""
-    actions = real_actions(space, agent, "'dqn' or 'ppo'")
+    actions = real_actions(space, agent, agents_of(space))
+    must(actions.bounded, f"agent {agent!r} needs a Box with finite bounds, got {space}: take agent 'ppo'")
     must(
         actions.chunk is None,
         f"agent {agent!r} needs a Box of one dimension, got {space}: take agent 'ppo', or flatten it",
     )
-    must(actions.bounded, f"agent {agent!r} needs a Box with finite bounds, got {space}: take agent 'ppo'")
     return actions

@@ -287,7 +287,9 @@ def needed_bindings(source: object) -> Iterator[None]:
         lacks = re.search(r"^Required bindings for `(.+?)` not provided in config: \['(.+?)'", str(error))
         if lacks is None:
             raise
-        raise ConfigError(f"{source} does not bind {lacks[1]}.{lacks[2]}, and nothing runs without it: bind it") from None
+        raise ConfigError(
+            f"{source} does not bind {lacks[1]}.{lacks[2]}, and nothing runs without it: bind it"
+        ) from None
 
 
 def _check_parameters(known: dict[str, list[str]]) -> None:

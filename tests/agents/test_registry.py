@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import gin
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
+from async_wrappers.agents.actions import agents_of
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.registry import AGENTS, BASELINES, create_agent
@@ -53,6 +58,56 @@ def test_an_agent_of_discrete_actions_names_those_of_real_valued_ones(name: str)
     sentence = rf"^agent '{name}' needs Discrete actions, got Box.*: take agent 'sac' or 'ppo', or discretise them"
     with pytest.raises(ValueError, match=sentence):
         create_agent(gym.make("Pendulum-v1"), name)
+
+
+OF_ACTIONS = [
+    gym.spaces.Discrete(3),
+    gym.spaces.MultiDiscrete([3, 3]),
+    gym.spaces.MultiDiscrete([2, 3]),
+    gym.spaces.MultiDiscrete([[2, 2]]),
+    gym.spaces.MultiBinary(3),
+    gym.spaces.Box(-1, 1, ()),
+    gym.spaces.Box(-1, 1, (2,)),
+    gym.spaces.Box(-np.inf, 1, (2,)),
+    gym.spaces.Box(-1, 1, (2, 3)),
+    gym.spaces.Box(-1, 1, (0,)),
+    gym.spaces.Box(-1, 1, (3, 0)),
+    gym.spaces.Tuple([gym.spaces.Discrete(2)]),
+    gym.spaces.Dict({}),
+]
+
+
+@pytest.mark.parametrize("space", OF_ACTIONS, ids=str)
+def test_a_refusal_names_agents_that_take_the_space(space: gym.Space[Any]) -> None:
+    taken, named = set[str](), set[str]()
+    for name in ("dqn", "sac", "ppo", "vtrace"):
+        try:
+            AGENTS[name](gym.spaces.Box(-1, 1, (3,)), space)
+            taken.add(name)
+        except ValueError as error:
+            told = re.search(r"take agent (.*?)(?:,|$|\n)", str(error))
+            named |= set(re.findall(r"'(\w+)'", told[1])) if told else set()
+    assert named <= taken
+    assert set(re.findall(r"\w+", agents_of(space))) - {"or"} <= taken and bool(agents_of(space)) == bool(taken)
+
+
+@pytest.mark.parametrize("name", ["ppo", "vtrace", "dqn", "r2d2"])
+def test_a_network_that_no_memory_holds_is_refused_in_one_sentence(name: str) -> None:
+    env = DriftingEnv()
+    env.action_space = gym.spaces.Discrete(2**62)
+    sentence = (
+        rf"^network must be what memory holds with agent '{name}', got one for actions of Discrete\(4611.* smaller"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        create_agent(env, name)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_an_action_without_numbers_is_refused(shape: tuple[int, ...]) -> None:
+    env = DriftingEnv()
+    env.action_space = gym.spaces.Box(-1, 1, shape)
+    with pytest.raises(ValueError, match=r"^agent 'ppo' needs an action of one number at least, got Box\(\[\], \[\], "):
+        create_agent(env, "ppo")
 
 
 def test_the_default_is_dqn() -> None:

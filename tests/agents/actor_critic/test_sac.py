@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from scipy.stats import kstest
 
 from async_wrappers import AsyncRunner, RealtimeDelay
@@ -503,7 +503,18 @@ def test_deviations_that_explode_or_collapse_are_clipped() -> None:
 
 SPACES: Iterable[tuple[gym.Space[Any], str]] = (
     (Discrete(3), r"agent 'sac' needs a Box of real-valued actions, got Discrete\(3\): take agent 'dqn' or 'ppo'"),
+    (MultiDiscrete([3, 3]), r"agent 'sac' needs a Box of real-valued actions, got Multi.*: take agent 'ppo' or 'vtrac"),
+    (MultiDiscrete([2, 3]), r"agent 'sac' needs a Box .*, got MultiDiscrete.*: turn them into such a Box in an Action"),
+    (
+        MultiBinary(2),
+        r"agent 'sac' needs a Box of real-valued actions, got MultiBinary\(2\): turn them into such a Box",
+    ),
     (Box(-np.inf, 1, (2,)), r"agent 'sac' needs a Box with finite bounds, got Box.*: take agent 'ppo'"),
+    (Box(-np.inf, 1, (4, 2)), r"agent 'sac' needs a Box with finite bounds, got Box.*: take agent 'ppo'"),
+    (
+        Box(-1, 1, (0,)),
+        r"agent 'sac' needs an action of one number at least, got Box\(\[\], \[\], \(0,\), float32\): give",
+    ),
     (Box(-1, 1, (4, 2)), r"agent 'sac' needs a Box of one dimension, got Box.*: take agent 'ppo', or flatten"),
 )
 

@@ -270,7 +270,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]]
         r"another network .head.values.weight has the shape \[3\] there, the shape \[2, 8\] here.: make",
     ),
     "a weight too few": (lambda state, _: state["network"].pop(WEIGHT), "head.values.weight has no weights there, the"),
-    "a weight too many": (lambda state, _: state["network"].update(a=torch.zeros(1)), r"a has the shape \[1\] there, n"),
+    "a weight too many": (
+        lambda state, _: state["network"].update(a=torch.zeros(1)),
+        r"a has the shape \[1\] there, n",
+    ),
     "a number": (lambda state, _: state["network"].update({WEIGHT: 3.0}), "head.values.weight has a float there, the"),
     "whole numbers": (
         lambda state, _: state["network"].update({WEIGHT: state["network"][WEIGHT].long()}),
@@ -280,8 +283,14 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]]
         lambda state, _: state["network"].update({WEIGHT: state["network"][WEIGHT].to(torch.float8_e4m3fn)}),
         r"has the shape \[2, 8\] of float8_e4m3fn there",
     ),
-    "NaN": (lambda state, _: state["network"][WEIGHT].view(-1)[3].fill_(np.nan), f"{WEIGHT} is not finite in the state"),
-    "inf": (lambda state, _: state["network"][WEIGHT].view(-1)[0].fill_(np.inf), f"{WEIGHT} is not finite in the state"),
+    "NaN": (
+        lambda state, _: state["network"][WEIGHT].view(-1)[3].fill_(np.nan),
+        f"{WEIGHT} is not finite in the state",
+    ),
+    "inf": (
+        lambda state, _: state["network"][WEIGHT].view(-1)[0].fill_(np.inf),
+        f"{WEIGHT} is not finite in the state",
+    ),
     "no state": (lambda state, _: state.clear(), "and has NoneType"),
     "frames in words": (lambda _, about: about.update(frames="many"), r"is damaged .TypeError: frames is 'many'"),
 }
