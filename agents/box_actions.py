@@ -13,7 +13,11 @@ from torch import Tensor
 
 from async_wrappers.agents.schema import Column
 
-__all__ = ["BoxActions", "real_actions"]
+__all__ = ["BoxActions", "NotFinite", "real_actions"]
+
+
+class NotFinite(ValueError):
+    """An agent chose an action that is no finite number."""
 
 
 class BoxActions:
@@ -81,11 +85,11 @@ class BoxActions:
         """Return stored actions `[..., *column.shape]` as the environment takes them: clipped, in its dtype.
 
         Raises:
-            ValueError: A number is not finite.
+            NotFinite: A number is not finite.
         """
         given = np.asarray(stored)
         if not np.isfinite(given).all():
-            raise ValueError(
+            raise NotFinite(
                 f"agent {self._agent!r} chose an action that is no finite number, {_short(given)}: its weights have "
                 "diverged, take a smaller create_optimizer.learning_rate"
             )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.schema import each_array, in_brackets, leaves
 from async_wrappers.files import write_atomically
 
-__all__ = ["DivergedError", "check_loaded", "check_loss", "check_weights"]
+__all__ = ["DivergedError", "cause_of_action", "check_loaded", "check_loss", "check_statistics", "check_weights"]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # a network takes each in its own
 
@@ -85,6 +85,26 @@ def check_weights(parameters: Mapping[str, Tensor], updates: int) -> None:
             )
 
 
+def check_statistics(normalizer: nn.Module, rows: Any) -> None:
+    """Refuse statistics of observations that are not finite: clipping hides the observation that spoilt them.
+
+    Args:
+        normalizer: Holds them, as buffers.
+        rows: The observations that were added, [N, k, *shape] or a dict of such.
+
+    Raises:
+        DivergedError: One is not finite.
+    """
+    if all(bool(statistic.isfinite().all()) for statistic in normalizer.buffers()):
+        return
+    read = {"observation": each_array(lambda tensor: tensor.cpu().numpy(), rows)}
+    culprit = _not_finite_of_the_environment(read) or "an observation that is too large for float32"
+    raise DivergedError(
+        f"the environment returned {culprit}, which spoils the running statistics that observations are normalised by; "
+        "mend the environment, or clip what it returns"
+    )
+
+
 def check_loaded(network: nn.Module, state: Mapping[str, Any]) -> None:
     """Refuse a learner's state whose weights a network cannot take, or cannot act with.
 
@@ -114,6 +134,27 @@ def check_loaded(network: nn.Module, state: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is not finite in the state: take another one")
 
 
+def cause_of_action(error: ValueError, network: nn.Module, read: Mapping[str, Any]) -> DivergedError:
+    """Return why an action is no finite number: what the environment returned, or the weights.
+
+    Args:
+        error: Names the agent and the action, and the weights as the cause.
+        network: Chose it.
+        read: What it read, as arrays: ``"observation"``, stacks [R, k, *shape], and ``"reward"``, [R], or neither.
+    """
+    chose = str(error).partition(":")[0]
+    if (culprit := _not_finite_of_the_environment(read)) is not None:
+        return DivergedError(
+            f"the environment returned {culprit}, for which {chose}; mend the environment, or clip what it returns"
+        )
+    if all(bool(weight.isfinite().all()) for weight in network.parameters()):
+        return DivergedError(
+            f"{chose}, though its weights are finite: what it observed is not, or is too large for float32; mend the "
+            "environment, or scale what it returns"
+        )
+    return DivergedError(str(error))
+
+
 def _kind_of(weight: Any) -> str:
     """Return what two weights must share, in words."""
     if not isinstance(weight, Tensor):
@@ -123,10 +164,11 @@ def _kind_of(weight: Any) -> str:
 
 
 def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
-    """Name the reward or observation of a batch that is not finite; None where all are."""
+    """Name the reward or observation of arrays that is not finite; None where all are."""
+    rewards = {"reward": arrays["reward"]} if "reward" in arrays else {}
     observed = {name.replace("_", " "): arrays[name] for name in ("observation", "next_observation") if name in arrays}
     named = {f"{name}{in_brackets(path)}": array for name, tree in observed.items() for path, array in leaves(tree)}
-    for name, array in {"reward": arrays["reward"], **named}.items():
+    for name, array in {**rewards, **named}.items():
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, Memories, PolicyOutput
 from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
 from async_wrappers.agents.actions import Actions
+from async_wrappers.agents.box_actions import NotFinite
+from async_wrappers.agents.diverged import cause_of_action
 from async_wrappers.agents.schema import (
     STATE,
     TORSO_VERSION,
@@ -76,11 +78,20 @@ class RecurrentPolicy:
         return state
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
-        """Return the chosen actions [R] for stacks [R, k, *shape], the core's states [R, S] and the extras."""
+        """Return the chosen actions [R] for stacks [R, k, *shape], the core's states [R, S] and the extras.
+
+        Raises:
+            DivergedError: A real-valued action is not finite; the message names the environment or the weights.
+        """
         rows = Decisions.of(decisions)
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
         remembered = self._tensors(state) if self.remembers else self._blank(len(rows))
-        return self._chosen(*self._forward(self.network, stacks, remembered), rows, self.version)
+        outputs, core = self._forward(self.network, stacks, remembered)
+        try:
+            return self._chosen(outputs, core, rows, self.version)
+        except NotFinite as error:
+            rewards = {"reward": np.asarray(state.previous_reward)} if self.remembers else {}
+            raise cause_of_action(error, self.network, {"observation": inputs, **rewards}) from None
 
     def first_outputs(self, inputs: Any) -> Any:
         """Return the network's outputs [R, ...] for stacks [R, k, *shape] at the beginning of episodes.
@@ -111,7 +122,10 @@ class RecurrentPolicy:
         """
         outputs, core = self._forward(self.network.decide, features.unsqueeze(0), self._tensors(memory))
         version = self.version if torso_version is None else torso_version
-        return self._chosen(outputs, core, Decisions.of(decisions), version)
+        try:
+            return self._chosen(outputs, core, Decisions.of(decisions), version)
+        except NotFinite as error:
+            raise cause_of_action(error, self.network, {"reward": np.asarray(memory.previous_reward)}) from None
 
     @property
     def version(self) -> int | None:

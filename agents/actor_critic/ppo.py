@@ -16,6 +16,7 @@ from async_wrappers.agents.actions import Actions, chunk_actions
 from async_wrappers.agents.actor_critic.actor_critic import ActorCritic
 from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.distributions import Categorical, Distribution, Gaussian
+from async_wrappers.agents.diverged import check_statistics
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import over_executed
 from async_wrappers.agents.losses.chain_rule import Minibatch, clipped_loss
@@ -253,6 +254,7 @@ class PPO(ActorCritic):
         decided = batch["mask"] > 0
         rows = each_array(lambda each: each[:-1][decided], batch["observation"])
         normalizer.observations.update(rows, networks.average)
+        check_statistics(normalizer.observations, rows)
 
     # Hyperparameters, beside those of every `NetworkAgent`.
 

@@ -29,7 +29,7 @@ from async_wrappers.agents.networks.sequence_network import LSTMCore
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
-from async_wrappers.policy import Decision
+from async_wrappers.policy import Decision, Memory
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.experiments import load_gin
@@ -374,8 +374,67 @@ def test_an_action_that_is_no_number_is_refused() -> None:
     agent = TurnBasedAgent.playing(PPO, env, **hyperparameters())
     with torch.no_grad():
         agent.learner.network.network.biases[-1].fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"agent 'ppo' chose an action that is no finite number, .*: its weights have"):
+    with pytest.raises(DivergedError, match=r"agent 'ppo' chose an action that is no finite number, .*: its weights"):
         play(agent, env, [0])
+
+
+class SpoiltEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Returns a number in the place of one of its observation, once.
+
+    Args:
+        value: The number.
+        when: The observation's number.
+    """
+
+    def __init__(self, value: float, when: int) -> None:
+        super().__init__(SteeredEnv())
+        self.observation_space = Box(-np.inf, np.inf, self.env.observation_space.shape)
+        self._value, self._left = value, when
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, info = self.env.reset(**arguments)
+        return self._spoilt(observation), info
+
+    def step(self, action: Any) -> Any:
+        observation, *others = self.env.step(action)
+        return self._spoilt(observation), *others
+
+    def _spoilt(self, observation: Any) -> Any:
+        self._left -= 1
+        spoilt = np.array(observation, np.float32)
+        spoilt.flat[0] = self._value if self._left == 0 else spoilt.flat[0]
+        return spoilt
+
+
+@pytest.mark.parametrize("core", [None, "lstm"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, r"^the environment returned nan as its observation\[0\], for which agent 'ppo' chose an acti"),
+        (np.inf, r"^the environment returned inf as its observation\[0\], which spoils the running statistics"),
+        (3e38, r"^the environment returned an observation that is too large for float32, which spoils the running sta"),
+    ],
+)
+def test_an_observation_that_is_not_finite_is_the_environments_fault(
+    value: float, message: str, core: str | None
+) -> None:
+    network = partial(create_policy_value_network, core=core)
+    env = SpoiltEnv(value, 5)
+    agent = TurnBasedAgent.playing(PPO, env, **hyperparameters(network=network, normalize_observations=True))
+    with pytest.raises(DivergedError, match=message):
+        play(agent, env, range(99))
+
+
+def test_features_that_are_not_finite_are_no_fault_of_finite_weights() -> None:
+    env = SteeredEnv()
+    network = partial(create_policy_value_network, core="lstm")
+    policy = PPO(env.observation_space, env.action_space, **hyperparameters(network=network)).make_policy()
+    decision = Decision(0, 0, 0, False)
+    features = policy.encode(env.reset(seed=0)[0], decision)
+    spoilt = np.full_like(features, np.nan)
+    memory = Memory(None, 0.0, True, None)
+    with pytest.raises(DivergedError, match=r"though its weights are finite: what it observed is not, or is too large"):
+        policy.release(spoilt, memory, decision)
 
 
 @pytest.mark.parametrize("std", ["parameter", "network"])

@@ -569,7 +569,7 @@ def test_an_action_that_is_no_number_is_refused() -> None:
     with torch.no_grad():
         for parameter in learner.network.actor.parameters():
             parameter.fill_(torch.nan)
-    with pytest.raises(ValueError, match="agent 'sac' chose an action that is no finite number"):
+    with pytest.raises(DivergedError, match="agent 'sac' chose an action that is no finite number"):
         policy.act(np.zeros((1, 1, 3), np.float32), (), rows(1, 10**6))
     transition = {"observation": np.zeros(3, np.float32), "reward": 0.0, "interval": 1, "terminal": True}
     transition |= {"truncated": False, "next_observation": np.zeros(3, np.float32)}
