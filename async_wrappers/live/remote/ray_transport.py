@@ -28,6 +28,7 @@ from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.ray_worker import Job, RayWorker, missing_module, versions
+from async_wrappers.live.remote.reasons import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.run_spec import LoopConfig, RunFailed
 from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray
@@ -235,7 +236,7 @@ class RayTransport:
         self._next = _NEVER  # when the first of the workers is due
         self._events: list[Ready | Finished] = []
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
-        self._warned: set[str] = set()
+        self._reasons = Reasons()
         self._trouble: dict[int, str] = {}
         self._courier = _Courier(workers, cloudpickle.dumps(job), board, self._news)
         self._workers = [_Worker(number) for number in range(layout.workers)]
@@ -399,6 +400,5 @@ class RayTransport:
             self._courier.order(_Order(worker.number, worker.incarnation, anew=True))
         else:
             self._set_due(worker, now + _BACKOFF[worker.deaths - 1])
-        if self._has_begun and why not in self._warned:
-            self._warned.add(why)
+        if self._has_begun and self._reasons.is_new(why):
             self._warns(f"{sentence}; it is started again, and frames go on without it")

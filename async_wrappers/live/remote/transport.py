@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import secrets
 import selectors
 import socket
@@ -26,6 +25,7 @@ from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.address import Address, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
+from async_wrappers.live.remote.reasons import Reasons
 from async_wrappers.live.remote.wire import (
     HEADER,
     AnswerRecord,
@@ -168,7 +168,7 @@ class RemoteTransport:
         self._events: list[Ready | Finished] = []
         self._server, self._servers = "", 0  # the name of the newest, and how many there were
         self._was_welcomed = False
-        self._warned: set[str] = set()
+        self._reasons = Reasons()
         self._trouble: dict[int, str] = {}
         self._record = self._tickets.record()
         self._is_lent = False  # whether a connection may have bytes of it to send
@@ -503,9 +503,7 @@ class RemoteTransport:
         if was_up:
             connection.incarnation += 1
             self._events.append(Finished(connection.worker, -1, now, now, Fate.LOST, None, 0))
-        kind = re.sub(r"[0-9.]+", "0", why)  # two that differ in numbers alone are one warning
-        if self._was_welcomed and kind not in self._warned:
-            self._warned.add(kind)
+        if self._was_welcomed and self._reasons.is_new(why):
             self._warns(f"{sentence}; worker {connection.worker} connects again, and frames go on without it")
 
 
