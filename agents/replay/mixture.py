@@ -123,7 +123,7 @@ class UnrollQueue(Saved):
             raise ValueError(f"capacity must be >= {spec.rows} unrolls, those of a batch, got {capacity}")
         if when_full not in WHEN_FULL:
             raise ValueError(f"when_full must be one of {', '.join(map(repr, WHEN_FULL))}, got {when_full!r}")
-        self._assembly = spec.assembly
+        self._assembly, self._in_flight = spec.assembly, spec.in_flight
         self._capacity, self._when_full = capacity, when_full
         self._least = capacity  # before it has grown
         of_each = whole_at_once(spec.assembly.length, spec.in_flight or 0)
@@ -183,8 +183,10 @@ class UnrollQueue(Saved):
                 if self._when_full == "wait" and begun:
                     raise RuntimeError(
                         f"the queue holds its capacity of {self._capacity} unrolls, and more have become whole before "
-                        "the learner's next update: let it update before each decision while it is ready, or choose "
-                        "when_full='drop_oldest', 'drop_newest' or 'alternate' where it is to be the slower one"
+                        "the learner's next update: under a delay make the agent by TurnBasedAgent.playing (or set "
+                        f"spec.in_flight to the decisions in flight, got {self._in_flight}), let it update before each "
+                        "decision while it is ready, or choose when_full='drop_oldest', 'drop_newest' or 'alternate' "
+                        "where it is to be the slower one"
                     )
                 self.dropped += 1
                 if self._drops_newest():

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,10 +15,14 @@ from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers import RealtimeDelay
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.schema import Compute, Reader
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from tests.contracts.agent_contract import play
 from tests.contracts.source_contract import SourceContract
 from tests.worlds.lived_rows import EXTRAS, SPACE, World
 from tests.worlds.plain_data import assert_identical
@@ -166,6 +171,16 @@ def test_a_full_queue_that_waits_says_that_nobody_learns() -> None:
     with pytest.raises(RuntimeError, match=r"^the queue holds its capacity of 2 unrolls, and more have become whole"):
         for _ in lived(queue, World(3, 0), 50):
             pass
+
+
+def test_an_agent_made_by_hand_under_a_delay_is_told_how_to_be_made() -> None:
+    env = RealtimeDelay(gym.make("CartPole-v1"), delay=6, default_action="random")
+    small = {"unroll_length": 1, "batch_size": 2, "device": "cpu"}
+    spec = VTrace(env.observation_space, env.action_space, **small)
+    sentence = r"make the agent by TurnBasedAgent.playing \(or set spec.in_flight to the .*, got 0\), let it"
+    with pytest.raises(RuntimeError, match=sentence):
+        play(TurnBasedAgent(spec), env, range(9))
+    play(TurnBasedAgent.playing(VTrace, env, **small), env, range(9))
 
 
 class TestQueue(SourceContract):
