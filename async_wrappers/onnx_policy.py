@@ -24,11 +24,13 @@ from gymnasium.spaces import Box
 
 from async_wrappers.checks import whole
 from async_wrappers.extras import extra
+from async_wrappers.files import refuse_damage
 from async_wrappers.policy import Decision, Memory
 
 __all__ = ["OnnxPolicy", "OnnxSplitPolicy", "Released"]
 
 METADATA = "async_wrappers"
+_REMEDY = "export it again"
 _CPU = ("CPUExecutionProvider",)
 
 
@@ -160,8 +162,9 @@ class _Graph:
         except Exception as error:  # ONNX Runtime's own kinds derive from Exception alone
             first_line = (str(error).splitlines() or [""])[0]
             raise ValueError(f"path must be a policy that ONNX Runtime can run, got {path}: {first_line}") from None
-        told = self._session.get_modelmeta().custom_metadata_map.get(METADATA)
-        self.facts: dict[str, Any] = json.loads(told) if told else {}
+        with refuse_damage(path, _REMEDY):
+            told = self._session.get_modelmeta().custom_metadata_map.get(METADATA)
+            self.facts: dict[str, Any] = {**json.loads(told)} if told else {}
         if self.facts.get("kind") != kind:
             raise ValueError(
                 f"path must be a policy that `train.py export` has written (of the kind {kind!r}), got {path} "
@@ -169,6 +172,27 @@ class _Graph:
             )
         self._names = [entry.name for entry in self._session.get_outputs()]
         self._inputs = {entry.name for entry in self._session.get_inputs()}
+        with refuse_damage(path, _REMEDY):
+            self._check_facts()
+
+    def _check_facts(self) -> None:
+        """Refuse metadata that are not of the graph, with any of Python's errors."""
+        facts = self.facts
+        whole("stack_size", facts["stack_size"], least=1)
+        given = {"features", "previous_action", "previous_reward", "first", "state"}
+        if facts["kind"] == "decide":
+            [whole("features", each, least=1) for each in facts["features"]]
+            whole("state_size", facts["state_size"], least=0)
+            whole("first_action", facts["first_action"], least=-(2**63))
+            if facts["chunk"] is not None:
+                whole("chunk", facts["chunk"], least=1)
+        else:
+            given = {entry["name"] for entry in facts["observation"]}
+            for entry in facts["observation"]:
+                np.dtype(entry["dtype"])
+                _check_shape(entry, facts["stack_size"], self._session.get_inputs())
+        if missing := sorted(self._inputs - given):
+            raise ValueError(f"nothing is given as its input {missing[0]!r}")
 
     def run(self, inputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Return the outputs by name; inputs that the graph does not read are left out."""
@@ -197,6 +221,16 @@ class _Graph:
                 )
             inputs[entry["name"]] = array[None]
         return inputs
+
+
+def _check_shape(entry: Mapping[str, Any], stack_size: int, inputs: Sequence[Any]) -> None:
+    """Refuse an observation's entry in the metadata that is not of the graph's input of its name."""
+    if entry["name"].split("/")[1:] != entry["path"]:
+        raise ValueError(f"the path of {entry['name']!r} is {entry['path']!r}")
+    shape = [stack_size, *entry["shape"]]
+    for each in inputs:
+        if each.name == entry["name"] and each.shape[1:] != shape:
+            raise ValueError(f"{each.name!r} has the shape {shape} in its metadata, and {each.shape[1:]} in its graph")
 
 
 def _half(path: Path, half: str) -> Path:

@@ -1,8 +1,8 @@
 """What becomes of runs whose checkpoints are damaged: bits flipped, files cut, deleted, and swapped with others.
 
-Small runs are made: turn-based ones with a ring, priorities and a reservoir, and a live one with two learners; each
-with four checkpoints, and with one. Each trial damages one file of a copy at random (or two that change places), lets a
-new runner resume in this process, and compares its state with that of the undisturbed run, bit for bit:
+Small runs are made: turn-based ones with a ring, priorities, a reservoir, of SAC and of PPO, and a live one with two
+learners; each with four checkpoints, and with one. Each trial damages one file of a copy at random (or two that change
+places), lets a new runner resume in this process, and compares its state with that of the undisturbed run, bit for bit:
 
 * ``right``: the newest checkpoint, unharmed;
 * ``less``: the newest one that loads, less the number of transitions that was told;
@@ -45,12 +45,15 @@ from absl import logging
 
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
+from async_wrappers.agents.actor_critic.ppo import PPO
+from async_wrappers.agents.actor_critic.sac import SAC
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -65,7 +68,7 @@ State = dict[str, Any]
 
 
 def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
-    """Return a runner of CartPole with a tiny network."""
+    """Return a runner of DQN on CartPole with a tiny network."""
     agent = partial(
         TurnBasedAgent.playing,
         DQN,
@@ -79,12 +82,30 @@ def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
         device="cpu",
         **hyperparameters,
     )
+    return _runner(base_dir, keep, "CartPole-v1", agent, 120)
+
+
+def sac(base_dir: Path, keep: int) -> Runner:
+    """Return a runner of SAC on Pendulum with tiny networks."""
+    sizes = {"num_layers": 1, "hidden_units": 8, "replay_capacity": 600, "batch_size": 4}
+    agent = partial(TurnBasedAgent.playing, SAC, min_replay_history=20, update_period=8, device="cpu", **sizes)
+    return _runner(base_dir, keep, "Pendulum-v1", agent, 200)
+
+
+def ppo(base_dir: Path, keep: int) -> Runner:
+    """Return a runner of PPO on Pendulum, whose rounds are not whole where a checkpoint is written."""
+    network = partial(create_policy_value_network, hidden=(8,))
+    sizes = {"network": network, "update_period": 48, "batch_size": 16, "num_epochs": 2}
+    return _runner(base_dir, keep, "Pendulum-v1", partial(TurnBasedAgent.playing, PPO, device="cpu", **sizes), 200)
+
+
+def _runner(base_dir: Path, keep: int, environment: str, agent: Any, frames: int) -> Runner:
     return Runner(
         base_dir,
-        create_environment_fn=partial(gym.make, "CartPole-v1"),
+        create_environment_fn=partial(gym.make, environment),
         create_agent_fn=agent,
         num_iterations=ITERATIONS,
-        training_steps=120,
+        training_steps=frames,
         evaluation_steps=0,
         checkpoint_duration=keep,
     )
@@ -181,7 +202,7 @@ class Case:
                     for path in (copied / "checkpoints").glob(f"*.{later}"):
                         path.unlink()
                 self.states[number] = self.resumed(copied)[1]
-        assert any(self.states[self.numbers[0]]["sizes"]), f"{name}: no transition was lived through"
+        assert self.states[self.numbers[0]]["learners"][0]["updates"], f"{name}: nothing was learnt"
 
     @contextmanager
     def copied(self, place: Path) -> Iterator[Path]:
@@ -343,6 +364,7 @@ def make_cases(directory: Path, schedules: tuple[str, ...] = ("turn-based", "liv
         made["turn-based, ring"] = turn_based
         made["turn-based, priorities"] = partial(turn_based, replay_scheme="prioritized")
         made["turn-based, reservoir"] = partial(turn_based, replay_eviction="reservoir")
+        made |= {"turn-based, SAC": sac, "turn-based, PPO": ppo}
     if "live" in schedules:
         made["live"] = live
     cases = []

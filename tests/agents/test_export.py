@@ -188,6 +188,72 @@ def test_each_is_refused_where_the_other_one_belongs(remembering: Any, tmp_path:
         OnnxPolicy(found.files[0], threads=0)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of a DQN on CartPole."""
+    path = tmp_path_factory.mktemp("plain") / "agent.onnx"
+    export(TurnBasedAgent.playing(DQN, gym.make("CartPole-v1"), device="cpu"), path, observations=8)
+    return path
+
+
+def with_facts(path: Path, text: str) -> bytes:
+    model = onnx.load_model(path)
+    (entry,) = (each for each in model.metadata_props if each.key == "async_wrappers")
+    entry.value = text
+    return bytes(model.SerializeToString())
+
+
+OBSERVED = {"name": "observation", "path": [], "shape": [4], "dtype": "float32"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "{",
+        "[1]",
+        "null",
+        "[" * 5000,
+        {"stack_size": None},
+        {"stack_size": 2},
+        {"stack_size": 0},
+        {"observation": None},
+        {"observation": []},
+        {"observation": [{**OBSERVED, "dtype": "zz"}]},
+        {"observation": [{**OBSERVED, "shape": [9]}]},
+        {"observation": [{**OBSERVED, "shape": "x"}]},
+        {"observation": [{**OBSERVED, "name": "other"}]},
+        {"observation": [{**OBSERVED, "path": ["a"]}]},
+    ],
+    ids=lambda changed: str(changed)[:60],
+)
+def test_metadata_that_are_not_of_the_graph_are_refused_in_one_sentence(
+    plain: Path, tmp_path: Path, changed: Any
+) -> None:
+    path = tmp_path / "agent.onnx"
+    text = changed if isinstance(changed, str) else json.dumps({**OnnxPolicy(plain).facts, **changed})
+    path.write_bytes(with_facts(plain, text))
+    with pytest.raises(ValueError, match=r"agent.onnx is damaged \(.*\): export it again$") as caught:
+        OnnxPolicy(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_file_is_refused_in_one_sentence_or_plays(plain: Path, tmp_path: Path) -> None:
+    path, content, rng = tmp_path / "agent.onnx", plain.read_bytes(), np.random.default_rng(0)
+    for number in range(60):
+        damaged = bytearray(content)
+        if number % 3:
+            damaged[rng.integers(len(damaged))] ^= 1 << int(rng.integers(8))
+        else:
+            del damaged[rng.integers(len(damaged)) :]
+        path.write_bytes(damaged)
+        try:
+            policy = OnnxPolicy(path)
+        except ValueError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
+        else:
+            assert policy.act(np.zeros((4, 4), np.float32)) in (0, 1)
+
+
 def test_a_file_says_what_it_is_made_for(remembering: Any) -> None:
     _, _, found = remembering
     told = {entry.key: entry.value for entry in onnx.load(found.files[1]).metadata_props}
