@@ -87,7 +87,7 @@ def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
 
 def sac(base_dir: Path, keep: int) -> Runner:
     """Return a runner of SAC on Pendulum with tiny networks."""
-    sizes = {"num_layers": 1, "hidden_units": 8, "replay_capacity": 600, "batch_size": 4}
+    sizes: dict[str, Any] = {"num_layers": 1, "hidden_units": 8, "replay_capacity": 600, "batch_size": 4}
     agent = partial(TurnBasedAgent.playing, SAC, min_replay_history=20, update_period=8, device="cpu", **sizes)
     return _runner(base_dir, keep, "Pendulum-v1", agent, 200)
 
@@ -95,7 +95,7 @@ def sac(base_dir: Path, keep: int) -> Runner:
 def ppo(base_dir: Path, keep: int) -> Runner:
     """Return a runner of PPO on Pendulum, whose rounds are not whole where a checkpoint is written."""
     network = partial(create_policy_value_network, hidden=(8,))
-    sizes = {"network": network, "update_period": 48, "batch_size": 16, "num_epochs": 2}
+    sizes: dict[str, Any] = {"network": network, "update_period": 48, "batch_size": 16, "num_epochs": 2}
     return _runner(base_dir, keep, "Pendulum-v1", partial(TurnBasedAgent.playing, PPO, device="cpu", **sizes), 200)
 
 
