@@ -16,7 +16,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from async_wrappers.live.actions import RefusedAction, as_action
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +46,7 @@ from async_wrappers.live.remote.wire import (
     encoded,
     printable,
 )
+from async_wrappers.wrappers.actions import RefusedAction, as_action
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "150"))
 PICTURE = spaces.Box(0, 255, (4, 3), np.uint8)
