@@ -12,6 +12,7 @@ import gymnasium as gym
 
 from async_wrappers.agents.demonstrations.demonstration import Recorder
 from async_wrappers.extras import extra
+from async_wrappers.frame_rate import frame_rate
 
 __all__ = ["Keyboard", "Player", "Script", "make_player"]
 
@@ -84,10 +85,10 @@ class Keyboard:
 
     Args:
         environment: An environment with ``render_mode="rgb_array"``.
-        fps: Frames per second; None for the environment's ``render_fps``.
+        fps: Frames per second; None for the environment's (`async_wrappers.frame_rate.frame_rate`).
 
     Raises:
-        ValueError: The environment does not render, or does not name its actions.
+        ValueError: The environment does not render, does not name its actions, or does not say its frame rate.
         gymnasium.error.DependencyNotInstalled: pygame is missing.
     """
 
@@ -104,7 +105,7 @@ class Keyboard:
 
         has_keys = environment.has_wrapper_attr("get_keys_to_action")
         keys, noop = (None, 0) if has_keys else _keys(environment)
-        rate: Any = environment.metadata.get("render_fps", 60) if fps is None else fps
+        rate: Any = frame_rate(environment) if fps is None else fps
         self._play = partial(play, fps=rate, zoom=ZOOM, keys_to_action=keys, noop=noop)
 
     def play(self, environment: gym.Env[Any, Any], seeds: Sequence[int]) -> None:

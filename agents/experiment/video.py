@@ -12,6 +12,7 @@ import gymnasium as gym
 from gymnasium.wrappers import RecordVideo
 
 from async_wrappers.extras import extra
+from async_wrappers.frame_rate import frame_rate
 
 __all__ = ["check_recordable", "recorded"]
 
@@ -40,8 +41,8 @@ def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.En
     """Record every episode that is played in the context, by Gymnasium's ``RecordVideo``.
 
     It is put beneath all wrappers: frames that a delay or a frame skip passes over are recorded too, and frames per
-    second are those of the innermost environment (``metadata["render_fps"]``). The images of an episode are held in
-    memory until its end; the last one is shown twice.
+    second are those of the innermost environment's steps (`async_wrappers.frame_rate.frame_rate`). The images
+    of an episode are held in memory until its end; the last one is shown twice.
 
     Args:
         environment: Made with ``render_mode="rgb_array"``; recording does not change its play.
@@ -60,7 +61,8 @@ def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.En
     innermost, base = None, environment
     while isinstance(base, gym.Wrapper):
         innermost, base = base, base.env
-    recorder = _Recorder(base, str(unfinished), episode_trigger=lambda number: True, name_prefix="evaluation")
+    pace: dict[str, Any] = {"fps": _pace(base), "name_prefix": "evaluation"}
+    recorder = _Recorder(base, str(unfinished), episode_trigger=lambda number: True, **pace)
     if innermost is not None:
         innermost.env = recorder
     try:
@@ -76,6 +78,14 @@ def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.En
             innermost.env = base
     shutil.rmtree(directory, ignore_errors=True)
     unfinished.rename(directory)
+
+
+def _pace(environment: gym.Env[Any, Any]) -> float | None:
+    """Return the images of a second; None for Gymnasium's guess, where the environment says nothing of its time."""
+    try:
+        return frame_rate(environment)
+    except ValueError:
+        return None
 
 
 class _Recorder(RecordVideo[Any, Any]):

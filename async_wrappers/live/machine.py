@@ -25,7 +25,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import gymnasium as gym
 
 from async_wrappers.checks import flag, reward_of
-from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.frame_rate import frame_rate
+from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.spacing import Spacing
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 from async_wrappers.wrappers.api import OLDER, older_interface
@@ -243,7 +244,7 @@ class MachineEnv(gym.Env[Any, Any]):
     Args:
         machine: The `Machine`.
         fps: Frames per second; None for the machine's own: its ``fps``, or what
-            `async_wrappers.schedule.frames.frame_rate` finds.
+            `async_wrappers.frame_rate.frame_rate` finds.
         waits: Whether a step waits for the end of its frame; False for a machine on simulated time.
         now: The time, in nanoseconds.
         sleep: Waits for a number of seconds.

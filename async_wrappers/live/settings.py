@@ -14,6 +14,7 @@ import gymnasium as gym
 from numpy.typing import NDArray
 
 from async_wrappers import checks
+from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.memory.block import Codec
@@ -24,7 +25,7 @@ from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.safety import check_deadman
 from async_wrappers.schedule.dispatch import refuse_old_playout
-from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import MOST_WORKERS
 from async_wrappers.schedule.stagger import Stagger, Tickets, make_stagger
 from async_wrappers.settings import Settings, choice, declared, flag, positive, setting, whole
@@ -155,8 +156,8 @@ class RunnerSettings(Settings):
     )
     fps: float | Fraction | None = setting(
         None,
-        "Frames per second. None: the environment's (`async_wrappers.schedule.frames.frame_rate`), or the machine's "
-        "``fps``; it is made once more for this.",
+        "Frames per second. None: the environment's (`async_wrappers.frame_rate.frame_rate`), or the "
+        "machine's ``fps``; it is made once more for this.",
         _fps,
         "It must be > 0.",
     )

@@ -1,16 +1,14 @@
-"""Frames in time: how many an environment has in a second, and when each begins, in whole nanoseconds."""
+"""Frames in time: when each begins, in whole nanoseconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count, repeat
-from math import inf
-from numbers import Real
 from operator import floordiv
 from typing import Any
 
-__all__ = ["FrameClock", "frame_rate"]
+__all__ = ["FrameClock"]
 
 # Time is whole nanoseconds and a frame's period P = 10^9 / fps is a fraction: 60 frames a second are 16,666,666.67 ns.
 # Floats would give each caller another answer for a time on a frame's edge, and int64 products would overflow, so all
@@ -79,33 +77,3 @@ class FrameClock:
         """Return how many frames a duration is, exactly; a whole number if it was rounded down from one."""
         frames = -(-duration * self._per // self._period)
         return Fraction(frames if frames * self._period < (duration + 1) * self._per else self.fps * duration / 10**9)
-
-
-def frame_rate(environment: Any) -> float:
-    """Return the frames per second of an environment's own time, one frame a step.
-
-    They are 1 / ``dt``, where the environment, or a wrapper of it, has this attribute: the seconds that a step
-    simulates, as in Gymnasium's MuJoCo environments (the timestep times the steps of the simulator) and its Pendulum.
-    Otherwise they are ``metadata["render_fps"]``, the rate of pictures: Pendulum shows 30 a second, and simulates 20.
-
-    Args:
-        environment: A `gymnasium.Env`, with whatever wrappers.
-
-    Raises:
-        ValueError: It has neither, as a number > 0.
-    """
-    seconds: Any = environment.get_wrapper_attr("dt") if environment.has_wrapper_attr("dt") else None
-    fps: Any = (environment.metadata or {}).get("render_fps")
-    if _is_positive(seconds):
-        # A product such as 5 * 0.003 is not exactly what it says.
-        fps = 1 / Fraction(float(seconds)).limit_denominator(10**9)
-    if not _is_positive(fps):
-        raise ValueError(
-            "fps must be given, in frames per second, where the environment has neither dt (seconds of a step) nor "
-            f"metadata['render_fps'], got None and {environment}"
-        )
-    return int(fps) if fps == int(fps) else float(fps)
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < inf

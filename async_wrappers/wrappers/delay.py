@@ -114,7 +114,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
         workers: With a latency: how many infer at a time, 1 if not given.
         fps: With a latency: frames per second; None for the environment's own, which
-            `async_wrappers.schedule.frames.frame_rate` explains.
+            `async_wrappers.frame_rate.frame_rate` explains.
         stagger: With a latency: when workers start, a name or an object of `async_wrappers.schedule.stagger`.
         playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
         slot: With a latency and tickets: least distance between two starts, in frames; ``"even"``: starts are spread
@@ -164,7 +164,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         default_action, latency, fps = given(default_action), given(latency), given(fps)
         stagger, schedule = given(stagger), given(schedule)
         if fps is None and latency is not None and schedule is None:
-            from async_wrappers.schedule.frames import frame_rate  # with a latency alone, as in `make_schedule`
+            from async_wrappers.frame_rate import frame_rate  # with a latency alone, as in `make_schedule`
 
             fps = frame_rate(env)
         timing = {"delay": delay, "noops": noops, "latency": latency, "workers": workers, "fps": fps}

@@ -34,7 +34,8 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from async_wrappers.checks import number
-from async_wrappers.schedule.frames import FrameClock, frame_rate
+from async_wrappers.frame_rate import frame_rate
+from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.spacing import fastest
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
@@ -337,7 +338,7 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     Args:
         env: The environment to wrap.
         limits: The limits.
-        fps: Frames per second; None for the environment's own (`async_wrappers.schedule.frames.frame_rate`).
+        fps: Frames per second; None for the environment's own (`async_wrappers.frame_rate.frame_rate`).
 
     Raises:
         ValueError: See `Limits` and `Limiter`; or there is no frame rate.

@@ -12,12 +12,12 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers import checks
+from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import seconds_of
 from async_wrappers.latency.batches import BatchLatency, LinearBatches
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.served.server import refuse_slow
 from async_wrappers.schedule.dispatch import refuse_old_playout
-from async_wrappers.schedule.frames import frame_rate
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.settings import Settings, choice, declared, flag, setting, whole
 from async_wrappers.wrappers.chunk import Chunk
@@ -76,7 +76,7 @@ class ServedSettings(Settings):
     )
     environments: int = whole(1, "How many environments are served.", 1)
     fps: float | Fraction | None = setting(
-        None, "Frames per second of each. None: the environment's (`async_wrappers.schedule.frames.frame_rate`)."
+        None, "Frames per second of each. None: the environment's (`async_wrappers.frame_rate.frame_rate`)."
     )
     playout: int = whole(1, "Frames from an observation to its action.", 1, unit="frames")
     _: KW_ONLY

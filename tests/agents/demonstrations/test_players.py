@@ -143,6 +143,14 @@ class TestByHand:
         with pytest.raises(ValueError, match="a person needs an environment that names its actions, got no names"):
             Keyboard(env)
 
+    def test_the_rate_is_that_of_the_environments_steps_and_one_sentence_asks_for_it(self) -> None:
+        env = gym.wrappers.RepeatAction(RecordingEnv(render_mode="rgb_array"), 4)
+        assert Keyboard(env)._play.keywords["fps"] == 15
+        env.unwrapped.metadata = {"render_modes": ["rgb_array"]}
+        with pytest.raises(ValueError, match=r"^fps must be given, in frames per second"):
+            Keyboard(env)
+        assert Keyboard(env, 30)._play.keywords["fps"] == 30
+
 
 def test_an_environment_without_pictures_is_one_sentence() -> None:
     with pytest.raises(ValueError, match="render_mode='rgb_array', got None: use create_gym_environment"):

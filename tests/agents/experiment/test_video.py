@@ -63,6 +63,16 @@ def test_an_atari_video_shows_every_emulated_frame_and_changes_no_score(tmp_path
     assert_shows(path, 3 * seen[0][0].frames)
 
 
+def test_a_video_goes_at_the_pace_of_the_innermost_environments_steps(tmp_path: Path) -> None:
+    """Pendulum swings 20 times a second, and states 30 pictures."""
+    env = gym.wrappers.RepeatAction(gym.make("Pendulum-v1", render_mode="rgb_array", max_episode_steps=6), 2)
+    with recorded(env, tmp_path / "videos") as played:
+        evaluate(RandomAgent(env), played, 1, seed=0)
+    (path,) = (tmp_path / "videos").iterdir()
+    frames, rate = frames_and_rate(path)
+    assert (frames in (7, 8), rate) == (True, 20)
+
+
 def test_videos_take_the_place_of_older_ones_only_when_they_are_whole(tmp_path: Path) -> None:
     directory = tmp_path / "videos"
     directory.mkdir()

@@ -1,7 +1,4 @@
-"""`FrameClock`: frame k begins at the ceiling of k / fps in nanoseconds, and the two ways back agree with it.
-
-`frame_rate`: fps of an environment's own step.
-"""
+"""`FrameClock`: frame k begins at the ceiling of k / fps in nanoseconds, and the two ways back agree with it."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.schedule.frames import FrameClock, frame_rate
-from tests.worlds.recording_env import RecordingEnv
+from async_wrappers.schedule.frames import FrameClock
 
 SECOND = 10**9
 SETTINGS = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -154,42 +149,3 @@ def test_whole_is_the_number_of_frames_if_only_rounding_to_nanoseconds_hides_tha
     assert clock.whole(math.floor(exact)) == clock.whole(math.ceil(exact)) == frames
     assert clock.whole(math.floor(exact) - 1) == (frames if frames == 0 else 0)
     assert clock.whole(math.ceil(exact) + 1) == 0
-
-
-class Stepped(RecordingEnv):
-    """Says how many seconds a step takes."""
-
-    def __init__(self, dt: object, render_fps: object = 30) -> None:
-        super().__init__()
-        self.dt, self.metadata = dt, {"render_fps": render_fps}  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("dt", "render_fps", "expected"),
-    [
-        (0.05, 30, 20),
-        (np.float64(0.008), 30, 125),
-        (5 * 0.003, 30, 200 / 3),
-        (2, 30, 0.5),
-        (None, 59.7275, 59.7275),
-        (0.0, 30, 30),
-        (math.nan, 30, 30),
-        (True, 30, 30),
-        ("0.05", np.int64(60), 60),
-        ([0.05], 30, 30),
-    ],
-    ids=str,
-)
-def test_seconds_of_a_step_go_before_the_rate_of_pictures(dt: object, render_fps: object, expected: float) -> None:
-    fps = frame_rate(gym.wrappers.TimeLimit(Stepped(dt, render_fps), 9))
-    assert fps == expected
-    assert type(fps) is (int if expected == int(expected) else float)
-
-
-@pytest.mark.parametrize("render_fps", [None, 0, -60, math.inf, "60"])
-def test_an_environment_that_says_neither_is_refused(render_fps: object) -> None:
-    sentence = (
-        r"^fps must be given, in frames per second, where the environment has neither dt .* got None and <Stepped"
-    )
-    with pytest.raises(ValueError, match=sentence):
-        frame_rate(Stepped(None, render_fps))
