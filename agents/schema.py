@@ -48,6 +48,8 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import Tensor, nn
 
+from async_wrappers.observations import array_of
+
 __all__ = [
     "EFFECT",
     "MAX_VALUE",
@@ -297,12 +299,7 @@ def _column(name: str, space: gym.Space[Any]) -> Column:
 def _check(name: str, tree: Any, value: Any, found: list[npt.NDArray[Any]]) -> None:
     """Compare a value with the columns of a tree, and append its arrays to `found`."""
     if not isinstance(tree, dict):
-        array = np.asarray(value)
-        if array.shape != tree.shape:
-            raise ValueError(f"{name} must have shape {tree.shape}, got {array.shape}")
-        if array.dtype != tree.dtype and not np.can_cast(array.dtype, tree.dtype, "same_kind"):
-            raise ValueError(f"{name} must have dtype {tree.dtype}, got {array.dtype}, cast it first")
-        found.append(array)
+        found.append(array_of(name, value, tree.shape, tree.dtype))
         return
     if isinstance(value, tuple):
         value = {str(position): each for position, each in enumerate(value)}

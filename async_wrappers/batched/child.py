@@ -22,6 +22,7 @@ from async_wrappers.batched.tree import mapped
 from async_wrappers.checks import reward_of
 from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.memory.block import Block
+from async_wrappers.observations import observation_check
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
@@ -206,6 +207,7 @@ class Environments:
     def use(self, board: Board) -> None:
         """Take the shared memory into use."""
         mine = slice(self._share.start, self._share.stop)
+        self._check = observation_check(self.spaces[0])
 
         def part(batch: Any) -> Any:
             return mapped(lambda leaf: leaf[mine], batch)
@@ -240,6 +242,7 @@ class Environments:
                 self._at = i
                 observation, reward, terminated, truncated, info = env.step(action)
                 rewards.append(reward if type(reward) is float else reward_of(reward))
+                self._check(observation)
                 if terminated or truncated:
                     self._terminal[i], self._truncated[i] = terminated, truncated
                     self._put_final(i, observation)
@@ -268,7 +271,7 @@ class Environments:
 
     def _begin(self, place: int, i: int, observation: Any, info: Info) -> None:
         """An episode begins."""
-        _check_shapes(self.spaces[0], observation)
+        self._check(observation)
         self._put[place](i, observation)
         self.infos[i] = info
         realtime = info.get("realtime")
@@ -303,19 +306,6 @@ def _writer(batch: Any) -> Callable[[int, Any], None]:
 
         return write
     return batch.__setitem__  # type: ignore[no-any-return]
-
-
-def _check_shapes(space: gym.Space[Any], observation: Any) -> None:
-    """Refuse an observation that NumPy would fit into its place by repeating it.
-
-    Raises:
-        ValueError: Its shape is not that of its space.
-    """
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-            _check_shapes(part, observation[key])
-    elif np.shape(observation) != space.shape:
-        raise ValueError(f"an observation must have the shape {space.shape} of its space, got {np.shape(observation)}")
 
 
 def portable_info(info: Info) -> Info:

@@ -87,6 +87,7 @@ from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.safety import deadman_of, guard_of
 from async_wrappers.live.workers import Action, Features, Inference, Refusal
+from async_wrappers.observations import observation_check
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
@@ -198,6 +199,7 @@ class EnvironmentLoop:
         self._guard = guard_of(config, env, self._halves, warns, is_simulated=clock.simulated)
         self._deadman = deadman_of(config, now, warns)
         self._limiters = limiters_of(env)
+        self._check = observation_check(env.observation_space)
         if self._guard is not None:
             self._halves = self._guard
             self._limiters[:0] = self._guard.limiters
@@ -284,6 +286,7 @@ class EnvironmentLoop:
         """Play an episode, or as much of it as fits into the phase; return its number of frames."""
         seed = episode_seed(self._config.seed, phase.number, number)
         observation, _ = begun(self._env, seed=seed)
+        self._check(observation)
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
@@ -318,6 +321,7 @@ class EnvironmentLoop:
                 clock.wait_for(frame + 1)
             observation, reward, terminated, truncated, info = halves.observe()
             reward = reward if type(reward) is float else reward_of(reward)
+            self._check(observation)
             if episode.paused is None:
                 episode.transitions.reward(reward)
             episode.rewards += reward
@@ -329,6 +333,7 @@ class EnvironmentLoop:
                 self._end_life(episode, observation, frame)
                 self._recorder.end_episode(observation, frame)
                 observation = self._env.reset()[0]  # the game goes on
+                self._check(observation)
                 terminated = False
         if terminated or truncated:
             episode.transitions.end(terminated, self._following(observation, frame), frame, observation)

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag, reward_of
+from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.api import OLDER, begun, older_interface
@@ -175,6 +176,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         told = recorded(**timing, default_action=default_action, **told)
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **told)
         gym.Wrapper.__init__(self, env)
+        self._check = observation_check(env.observation_space)
         self.report_effect = report_effect
         self.hears_sent = reports_sent(env)
         self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper shows committed actions
@@ -212,6 +214,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """
         self._running = False
         observation, info = begun(self.env, seed=seed, options=options)
+        self._check(observation)
         if self._default_action is not None:
             self._default_action.reset(seed)
         if self._chunks is not None:
@@ -417,6 +420,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             raise older_interface(self.env, "return five values", f"{outcome!r:.200}", "step") from None
         # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
         self._reward += reward if type(reward) is float else reward_of(reward)
+        self._check(observation)
         self._frame += 1
         if terminated or truncated:
             self._over = True

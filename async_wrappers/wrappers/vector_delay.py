@@ -15,6 +15,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
+from async_wrappers.observations import observation_check
 from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import (
@@ -176,6 +177,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
         )
         gym.vector.VectorWrapper.__init__(self, env)
+        self._check = observation_check(env.observation_space, "the environments' observations")
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
         self._delayed = delay > 0 or noops > 0
         inner = self._mode = autoreset_mode(env)
@@ -236,6 +238,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         # A copy of the options, because Gymnasium's vectors take the mask out of the dictionary that they receive.
         passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
         observations, info = self.env.reset(**passed_on)
+        self._check(observations)
         if chosen is None:
             chosen = np.ones(self.num_envs, bool)
             self._forget()
@@ -398,6 +401,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def _take(self, newest: Frame, waiting: NDArray[np.bool_] | None) -> None:
         """Take a frame's results; `waiting` are the sub-environments whose next episode has not begun."""
+        self._check(newest.observations)
         self._newest = newest
         self._carried += newest.rewards
         if waiting is not None:

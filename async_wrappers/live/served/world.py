@@ -16,6 +16,7 @@ from async_wrappers.live.environment import refuse_oracles, score_of
 from async_wrappers.live.histogram import Histogram
 from async_wrappers.live.loop import episode_seed
 from async_wrappers.live.served.board import ServedBoard
+from async_wrappers.observations import observation_check
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.default_action import make_default_action, written_call
@@ -84,6 +85,7 @@ class World:
         """See the class."""
         refuse_oracles(env)
         self.env, self._number, self._schedule, self._seed = env, number, schedule, seed
+        self._check = observation_check(env.observation_space, f"the observation of environment {number}")
         line = written_call("ServedRunner", "make_env", "make_policy", environments=schedule.environments)
         self._default_action = make_default_action(default_action, env, line, "default_action")
         self._max_age, self._logs = max_age, logs
@@ -111,6 +113,7 @@ class World:
         """Show the observation of the frame that begins; return whether it is one that is inferred."""
         if self._frame % self._schedule.every:
             return False
+        self._check(self._observation)
         self._board.show(self._number, self._frame, self._observation)
         return True
 

@@ -189,7 +189,7 @@ def test_an_observation_of_another_shape_than_its_spaces_is_refused() -> None:
             return observation[:1]
 
     envs = ProcessEnvs(lambda: Flat(SeededEnv()), 1, processes=1)
-    with pytest.raises(RuntimeError, match=r"must have the shape \(3,\) of its space, got \(1,\)"):
+    with pytest.raises(RuntimeError, match=r"observation must have shape \(3,\), got \(1,\)"):
         envs.begin([0])
 
 
