@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import connection, forkserver, parent_process
 
+from async_wrappers import posix
 from async_wrappers.ray_cluster import python_path
 
 __all__ = ["become_child", "python_path", "signals_blocked", "wake_fork_server"]
@@ -20,18 +20,13 @@ def become_child() -> None:
     """Ignore Ctrl+C and SIGTERM, which end the parent; end this process when the parent is gone, however that ended."""
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    posix.receive(_ENDING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-@contextmanager
-def signals_blocked() -> Iterator[None]:
+def signals_blocked() -> AbstractContextManager[None]:
     """Hold SIGINT and SIGTERM back in a process that is started, until it ignores them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return posix.signals_blocked(_ENDING)
 
 
 def wake_fork_server() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import select
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -75,10 +74,12 @@ def in_pipeline(command: Callable[[], int]) -> int | str | None:
         with open(os.devnull, "w") as nowhere:
             for stream in unread:  # Python flushes them once more at its end
                 os.dup2(nowhere.fileno(), stream.fileno())
-        return 128 + signal.SIGPIPE
+        return 128 + 13  # SIGPIPE, which Windows does not have
 
 
 def _has_no_reader(stream: TextIO) -> bool:
+    if not hasattr(select, "poll"):  # Windows, where standard output is the likeliest
+        return stream is sys.stdout
     poll = select.poll()
     poll.register(stream, 0)  # an error and a hang-up are reported unasked
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
@@ -87,7 +88,7 @@ class Ending:
         with suppress(OSError):  # nobody reads it, and a handler may interrupt a print
             os.write(2, _WORDS.format(_PATIENCE if self._cut is None else 2 * _PATIENCE).encode())
         main = threading.get_ident()  # Python runs handlers in the main thread
-        self._begin_timer(self._cut_in_time if self._cut is not None else signal.pthread_kill, main, number)
+        self._begin_timer(self._cut_in_time if self._cut is not None else _again, main, number)
 
     def _begin_timer(self, function: Callable[..., None], main: int, number: int) -> None:
         self._timer = threading.Timer(_PATIENCE, function, (main, number))
@@ -97,5 +98,13 @@ class Ending:
     def _cut_in_time(self, main: int, number: int) -> None:
         with self._lock:
             if self._timer is threading.current_thread() and self._cut is not None:
-                self._begin_timer(signal.pthread_kill, main, number)
+                self._begin_timer(_again, main, number)
                 self._cut()
+
+
+def _again(main: int, number: int) -> None:
+    """Give the main thread a signal once more; on Windows it is noticed between two of Python's instructions alone."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, number)
+    else:
+        _thread.interrupt_main(number)

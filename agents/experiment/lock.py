@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,10 +19,7 @@ from pathlib import Path
 
 from absl import logging
 
-try:
-    import fcntl
-except ImportError:  # Windows, where nothing is locked
-    fcntl = None  # type: ignore[assignment]
+from async_wrappers.posix import lock as lock_file
 
 __all__ = ["LOCK", "NOT_WRITABLE", "DirectoryInUse", "alone_in", "is_in_use"]
 
@@ -87,11 +85,20 @@ def alone_in(directory: Path, name: str = LOCK, *, nested: bool = False) -> Iter
 
 def is_in_use(directory: Path) -> bool:
     """Return whether a process of this machine holds the directory's lock."""
+    path = directory / LOCK
     try:
-        holder = (directory / LOCK).read_text(errors="replace").split()
+        holder = path.read_text(errors="replace").split()
     except FileNotFoundError:
         return False
-    return _lives(holder)
+    return _is_locked(path) if sys.platform == "win32" else _lives(holder)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether somebody holds a lock, by trying to take it; where a process cannot be asked whether it lives."""
+    with suppress(OSError), open(path, "rb") as file:
+        lock_file(file.fileno())
+        return False
+    return True
 
 
 def _make(directory: Path) -> list[Path]:
@@ -112,17 +119,16 @@ def _remove(directories: list[Path]) -> None:
 
 
 def _acquire(directory: Path, path: Path) -> _Held:
-    if fcntl is None:
-        return _Held(None)
     deadline = time.monotonic() + PATIENCE
     while True:
         descriptor = _open(path)
         if descriptor is None:
             return _Held(None)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except OSError as error:
-            holder = os.pread(descriptor, 300, 0).decode(errors="replace").split()
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            holder = os.read(descriptor, 300).decode(errors="replace").split()
             os.close(descriptor)
             if error.errno not in _HELD_BY_OTHERS:
                 logging.warning("%s cannot be locked (%s): see to it that nothing else runs there", path, error)
@@ -134,7 +140,8 @@ def _acquire(directory: Path, path: Path) -> _Held:
         if _is_at(descriptor, path):
             with suppress(OSError):  # a full disk; the name of the holder is for the message alone
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
             return _Held(descriptor)
         os.close(descriptor)  # its last holder has removed it since it was opened
 
@@ -172,6 +179,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def _lives(holder: list[str]) -> bool:
     """Return whether the holder is known to live; that of another machine is not known."""
     if len(holder) != 2 or not holder[0].isdecimal() or holder[1] != socket.gethostname():
+        return False
+    if sys.platform == "win32":  # whose `os.kill` would end it
         return False
     try:
         os.kill(int(holder[0]), 0)

@@ -12,6 +12,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from async_wrappers.posix import signals_blocked
+
 __all__ = ["Progress", "duration", "share_done"]
 
 # Seconds between two lines of a log.
@@ -91,10 +93,10 @@ class Progress:
 
         def report() -> None:
             # Another thread may be starting processes with these blocked, and Python would handle them at once.
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-            while not over.wait(min(1.0, self._every)):
-                share, frames, seconds = progress_after(self._clock() - began)
-                self.update(share, frames, seconds=seconds)
+            with signals_blocked((signal.SIGINT, signal.SIGTERM)):
+                while not over.wait(min(1.0, self._every)):
+                    share, frames, seconds = progress_after(self._clock() - began)
+                    self.update(share, frames, seconds=seconds)
 
         reporter = threading.Thread(target=report, name="progress", daemon=True)
         reporter.start()

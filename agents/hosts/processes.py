@@ -27,6 +27,7 @@ from async_wrappers.agents.children import become_child, signals_blocked, wake_f
 from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.hosts.host import make_host
 from async_wrappers.checks import refuse_daemonic
+from async_wrappers.posix import needs_fork_server
 
 __all__ = ["ProcessHosts"]
 
@@ -51,6 +52,7 @@ class ProcessHosts:
 
     def __init__(self, plan: HostPlan, modules: Sequence[str] = (), threads: int = 1) -> None:
         """See the class."""
+        needs_fork_server("engine='processes'", "leave hosts out, which plays in this process")
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
         self._processes: dict[int, _Process] = {}

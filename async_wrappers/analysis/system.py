@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from async_wrappers import posix
+
 __all__ = ["Finding", "find", "stolen_share", "stolen_ticks"]
 
 _STOLEN = 0.002  # share of the time that a host may take
@@ -38,7 +40,7 @@ def find(root: Path, stolen: float | None, no_priority: str | None, no_lock: str
         no_priority: Why this process may not have SCHED_FIFO, with the remedy; None if it may.
         no_lock: The same of locking its memory.
     """
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    cores, load = posix.cores(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     crowded = None if cores > 1 else "a loop that spins, and its workers, need two cores"
     yield Finding("cores", f"{cores}, load average {load:.1f}", crowded)
     yield Finding("priority", "SCHED_FIFO permitted" if no_priority is None else "refused", no_priority)
@@ -88,7 +90,8 @@ def _isolation(root: Path, cores: int) -> Finding:
     isolated = _text(root / "sys/devices/system/cpu/isolated")
     if isolated:
         return Finding("isolated", f"cores {isolated}: give one of them as Realtime(core=...)")
-    last = max(os.sched_getaffinity(0))  # of the cores that this process may use
+    # Of the cores that this process may use.
+    last = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores - 1
     remedy = f"for the rarest delays: boot with `isolcpus={last} nohz_full={last}`, and give Realtime(core={last})"
     return Finding("isolated", "no core", remedy if cores > 1 else None)
 

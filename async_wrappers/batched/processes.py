@@ -15,7 +15,6 @@ import itertools
 import multiprocessing
 import os
 import socket
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.posix import needs_fork_server
 from async_wrappers.wrappers.copies import Info
 
 __all__ = ["ProcessEnvs"]
@@ -128,10 +128,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # the parent raises the error that explains it
-        if not sys.platform.startswith("linux") and sys.platform != "darwin":
-            raise RuntimeError(
-                f"ProcessEnvs needs Linux or macOS, got {sys.platform}: use VectorEnvs(SyncVectorEnv(...))"
-            )
+        needs_fork_server(f"processes={processes}", "take 0, which plays all environments in this process")
         function("make", make, "makes an environment")
         self.num_envs = whole("num_envs", num_envs, 1)
         processes = whole("processes", processes, 1, self.num_envs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
+from async_wrappers import posix
 from async_wrappers.checks import flag, function, plain_data, whole
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
@@ -78,7 +78,7 @@ class AsyncRunner:
         self._make_backend = _backend(settings.backend)
         self._fps = FrameClock(self._spec.config.fps).fps
         self._eval_mode = settings.eval_mode
-        workers, cores = settings.workers, _cores()
+        workers, cores = settings.workers, posix.cores()
         here = settings.backend in ("process", "thread") and self._spec.remote is None
         if here and workers > cores:
             warnings.warn(
@@ -442,11 +442,6 @@ def _backend(backend: str | Callable[[RunSpec], Backend]) -> Callable[[RunSpec],
 
         return VirtualBackend
     return backend
-
-
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _seconds(value: Any) -> Fraction:

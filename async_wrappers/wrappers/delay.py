@@ -420,13 +420,14 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             raise older_interface(self.env, "return five values", f"{outcome!r:.200}", "step") from None
         # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
         self._reward += reward if type(reward) is float else reward_of(reward)
-        self._check(observation)
         self._frame += 1
         if terminated or truncated:
+            self._check(observation)
             self._over = True
             return
         self._due, read = next(self._schedule_frames)
         if read:
+            self._check(observation)
             copy = observation.copy() if type(observation) is np.ndarray else own_copy(observation)
             self._seen.append((self._frame, copy, own_info(info) if info else {}))
             if self._limiters:

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import connection, parent_process
 from socket import socket
@@ -17,6 +17,7 @@ from typing import Any
 
 import cloudpickle
 
+from async_wrappers import posix
 from async_wrappers.live.clocks import RealClock
 from async_wrappers.live.environment import made_environment
 from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
@@ -294,15 +295,11 @@ def ignore_signals() -> None:
 
     for number in _ENDING:
         signal.signal(number, handle)
-        signal.siginterrupt(number, False)  # an environment's system calls do not fail with EINTR
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        if hasattr(signal, "siginterrupt"):
+            signal.siginterrupt(number, False)  # an environment's system calls do not fail with EINTR
+    posix.receive(_ENDING)
 
 
-@contextmanager
-def signals_blocked() -> Iterator[None]:
+def signals_blocked() -> AbstractContextManager[None]:
     """Hold SIGINT and SIGTERM back in this thread, and in processes that it starts until they `ignore_signals`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return posix.signals_blocked(_ENDING)

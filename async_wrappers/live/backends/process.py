@@ -17,7 +17,6 @@ import itertools
 import multiprocessing
 import os
 import socket
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -40,6 +39,7 @@ from async_wrappers.live.recording.rows import RowRing
 from async_wrappers.live.recording.writer import PATIENCE, reported, wait_until_drained
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunFailed, RunSpec
+from async_wrappers.posix import needs_fork_server
 
 __all__ = ["ProcessBackend", "RunFailed"]
 
@@ -66,8 +66,7 @@ class ProcessBackend:
         """See the class."""
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # the parent raises the error that explains it
-        if not sys.platform.startswith("linux") and sys.platform != "darwin":
-            raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
+        needs_fork_server("backend='process'", "use backend='thread', or backend='virtual' with a latency")
         self._spec = spec
         if spec.config.realtime is not None:
             spec.config.realtime.refuse()

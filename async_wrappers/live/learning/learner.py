@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import heapq
 import inspect
 import itertools
@@ -328,6 +327,8 @@ class LearnerLoop:
         if self._shared is None or not self._lock.is_shared:
             yield
             return
+        import fcntl  # only POSIX has processes of live play
+
         fcntl.lockf(self._lock, fcntl.LOCK_EX)
         try:
             yield

@@ -40,6 +40,7 @@ from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandsh
 from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.posix import cores
 
 __all__ = ["PolicyServer"]
 
@@ -491,7 +492,7 @@ class PolicyServer:
                 context = multiprocessing.get_context("forkserver")
                 block = Block.holding(self._payload)
                 try:
-                    takes = block, theirs, max(1, _cores() // self._workers)
+                    takes = block, theirs, max(1, cores() // self._workers)
                     handle = start_child(context, name, run_process, takes, self._started)
                 finally:
                     block.close()
@@ -642,7 +643,3 @@ def _fail(station: _Station) -> None:
     """Note that a worker has ended before it was ready, and set the time of the next attempt."""
     station.failures += 1
     station.restart_at = time.monotonic() + _BACKOFF[min(station.failures, len(_BACKOFF)) - 1]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

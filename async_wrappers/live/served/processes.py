@@ -23,7 +23,6 @@ import os
 import queue
 import selectors
 import socket
-import sys
 import threading
 import time
 import warnings
@@ -46,6 +45,7 @@ from async_wrappers.live.served.children import COUNT, END, run_accelerator, run
 from async_wrappers.live.served.server import Server, refuse_slow
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import WorldRecord
+from async_wrappers.posix import needs_fork_server
 from async_wrappers.schedule.served import ServedSchedule
 
 __all__ = ["ServedProcesses"]
@@ -153,8 +153,7 @@ class ServedProcesses:
         """See the class."""
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # the parent raises the error that explains it
-        if not sys.platform.startswith("linux") and sys.platform != "darwin":
-            raise RuntimeError(f"backend='process' needs Linux or macOS, got {sys.platform}: use backend='virtual'")
+        needs_fork_server("backend='process'", "use backend='virtual' with a latency")
         self._settings, self._schedule = settings, schedule
         processes = settings.process_count()
         if settings.realtime is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
@@ -17,6 +16,7 @@ from async_wrappers.latency import seconds_of
 from async_wrappers.latency.batches import BatchLatency, LinearBatches
 from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.served.server import refuse_slow
+from async_wrappers.posix import cores
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.settings import Settings, choice, declared, flag, setting, whole
@@ -167,7 +167,7 @@ class ServedSettings(Settings):
             ValueError: More than there are environments.
         """
         if self.processes is None:
-            return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, self.environments)
+            return min(cores(), self.environments)
         if self.processes > self.environments:
             raise ValueError(
                 f"processes must be at most the {self.environments} environments that they share, got {self.processes}"

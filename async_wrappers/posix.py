@@ -1,0 +1,82 @@
+"""What POSIX systems have and others lack: locks of files, signals that are held back, the cores of a process.
+
+Where a system lacks one of them, what can be done without is done without, and the rest is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+try:
+    import msvcrt
+except ImportError:  # all others
+    msvcrt = None  # type: ignore[assignment]
+
+__all__ = ["cores", "has_fork_server", "lock", "needs_fork_server", "receive", "signals_blocked"]
+
+_BYTE = 2**30  # that is locked on Windows, where nobody can read a locked one
+
+
+def lock(descriptor: int) -> None:
+    """Lock an open file until it is closed, or its holder dies.
+
+    Raises:
+        OSError: It is locked by others (EAGAIN or EACCES), or its file system has no locks.
+    """
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    elif msvcrt is not None:
+        os.lseek(descriptor, _BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        raise OSError("the system has no locks of files")
+
+
+def has_fork_server() -> bool:
+    """Return whether processes can share memory, and be forked by a server, as live play and its like need it."""
+    return hasattr(os, "fork")
+
+
+def needs_fork_server(what: str, remedy: str) -> None:
+    """Refuse what needs processes that a system does not have.
+
+    Args:
+        what: The argument and its value.
+        remedy: What to do instead.
+
+    Raises:
+        ValueError: The system is not POSIX.
+    """
+    if not has_fork_server():
+        raise ValueError(f"{what} needs a POSIX system (Linux, macOS, or WSL on Windows), which this is not: {remedy}")
+
+
+@contextmanager
+def signals_blocked(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Hold signals back in this thread, and in processes that it starts until they `receive` them; on POSIX alone."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def receive(numbers: Sequence[signal.Signals]) -> None:
+    """Let this thread receive signals that were held back when it was started."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+def cores() -> int:
+    """Return how many cores this process may use; where the system does not say, how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
