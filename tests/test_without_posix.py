@@ -76,7 +76,7 @@ def test_wrappers_vectors_and_threads_play_and_processes_are_refused_in_one_sent
 import gymnasium as gym
 import numpy as np
 from async_wrappers import AsyncRunner, LimitAction, Limits, RealtimeDelay, VectorRealtimeDelay
-from async_wrappers.batched import create_batched_envs
+from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.live.served.runner import ServedRunner
 
 
@@ -126,13 +126,21 @@ def test_an_agent_is_trained_evaluated_and_plotted_and_its_directory_is_locked(t
     assert "learning curve" in run(TRAIN, "--gin_files", "small.gin", "--base_dir", "run", cwd=tmp_path)
     assert "1 episode" in run(TRAIN, "evaluate", "--base_dir", "run", "--trust", "--episodes", "1", cwd=tmp_path)
     assert "learning_curve.png" in run(TRAIN, "plot", "run", cwd=tmp_path)
-    hold = "from pathlib import Path; from async_wrappers.agents.experiment.lock import alone_in\n"
-    code = (
-        f"{hold}import subprocess, sys\nwith alone_in(Path('run')): print(subprocess.run({[sys.executable, '-c']!r} + "
+    (tmp_path / "hold.py").write_text(
+        """
+import subprocess, sys
+from pathlib import Path
+from async_wrappers.agents.experiment.lock import alone_in, is_in_use
+
+with alone_in(Path("run")):
+    if sys.argv[1:]:
+        done = subprocess.run([sys.executable, "hold.py"], capture_output=True, text=True)
+        print(done.returncode, done.stderr[-300:])
+"""
     )
-    code += f"[{hold + 'with alone_in(Path(chr(114) + chr(117) + chr(110))): pass'!r}], capture_output=True, text=True)"
-    code += ".stderr[-300:])"
-    assert "is in use" in run("-c", code, cwd=tmp_path)
+    said = run("hold.py", "once more", cwd=tmp_path)
+    assert said.startswith("1 ")
+    assert "is in use (by another run" in said
 
 
 def test_many_environments_are_trained_at_once(tmp_path: Path) -> None:
