@@ -14,6 +14,7 @@ from typing import Any
 import gin
 import pytest
 
+from async_wrappers import posix
 from async_wrappers.agents.experiment import lock as lock_module
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.runner import Runner
@@ -122,7 +123,7 @@ def test_a_file_system_without_locks_is_told_of_and_used(
     def none(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(lock_module.fcntl, "flock", none)
+    monkeypatch.setattr(posix.fcntl, "flock", none)
     with caplog.at_level("WARNING"), alone_in(tmp_path) as descriptor:
         assert descriptor is None
     assert "cannot be locked" in caplog.text
