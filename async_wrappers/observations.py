@@ -76,8 +76,8 @@ def array_of(name: str, value: Any, shape: tuple[int, ...], dtype: npt.DTypeLike
 
 
 def _check_box(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], observation: Any) -> None:
-    # This runs on every frame, and almost always it is just as it should be.
-    if not (type(observation) is np.ndarray and observation.dtype == dtype and observation.shape == shape):
+    # This runs on every frame, and almost always it is just as it should be; NumPy has one object for a common dtype.
+    if not (type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape):
         array_of(name, observation, shape, dtype, _REMEDY)
 
 
