@@ -107,4 +107,4 @@ def _again(main: int, number: int) -> None:
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(main, number)
     else:
-        _thread.interrupt_main(number)
+        _thread.interrupt_main(signal.Signals(number))
