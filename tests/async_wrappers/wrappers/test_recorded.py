@@ -140,7 +140,7 @@ def plainly(observation: Any, last_action: Any) -> Any:
         ("schedule", {"schedule": PlainSchedule(2)}),
         ("latency", {"latency": Doubled(0.05), "fps": 20}),
     ],
-    ids=str,
+    ids=["default action", "after a chunk", "strategy", "schedule", "latency"],
 )
 def test_what_json_cannot_hold_is_refused_at_once_and_stays_in_a_spec_in_memory(
     name: str, arguments: dict[str, Any]
