@@ -538,7 +538,7 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | str | Non
         for name, value, default in (("playout", playout, "p99"), ("slot", slot, None)):
             # `==` alone would give an array for an array.
             if type(value) is not type(default) or value != default:
-                Tickets(**{name: value})  # refuses a value that is none
+                Tickets(playout, slot)  # refuses a value that is none
                 raise ValueError(
                     f"{name}={value!r} needs stagger='tickets' or Tickets({name}={value!r}), got stagger={stagger!r}"
                 )
