@@ -171,7 +171,7 @@ class EnvironmentLoop:
         clock: type[Clock] = RealClock,
     ) -> None:
         """See the class."""
-        env = as_environment(env)
+        env = as_environment(env, clock.simulated)
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls = journal, controls
@@ -196,7 +196,7 @@ class EnvironmentLoop:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._halves = halves_of(env)
-        self._guard = guard_of(config, env, self._halves, warns, is_simulated=clock.simulated)
+        self._guard = guard_of(config, env, self._halves, warns)
         self._deadman = deadman_of(config, now, warns)
         self._limiters = limiters_of(env)
         self._check = observation_check(env.observation_space)

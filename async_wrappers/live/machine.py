@@ -354,20 +354,26 @@ class MachineEnv(gym.Env[Any, Any]):
             self._sleep(rest / 1e9)
 
 
-def as_environment(made: Any) -> gym.Env[Any, Any]:
+def as_environment(made: Any, simulated: bool = True) -> gym.Env[Any, Any]:
     """Return what `make_env` has made as an environment: itself, or a `MachineEnv` of a machine.
 
+    Args:
+        made: By `make_env`.
+        simulated: Whether it is played on the virtual clock.
+
     Raises:
-        ValueError: It is neither, lacks a part of a Machine, or holds a MachineEnv in wrappers: their step waits.
+        ValueError: It is neither, lacks a part of a Machine, or holds a MachineEnv in wrappers: their step waits, or
+            on a real clock would be hurried after a stall, as an environment's is.
     """
     if isinstance(made, gym.Env):
         inner: Any = made
         while isinstance(inner, gym.Wrapper):
             inner = inner.env
-        if isinstance(inner, MachineEnv) and inner is not made and inner.waits:
+        if isinstance(inner, MachineEnv) and inner is not made and (inner.waits or not simulated):
+            why = "waits for the frame's end" if inner.waits else "would be hurried after a stall"
             raise ValueError(
                 f"make_env must return the Machine itself where AsyncRunner plays it, got a MachineEnv in wrappers, "
-                f"whose step waits for the frame's end: {made}"
+                f"whose step {why}: {made}"
             )
         return made
     if not any(hasattr(made, name) for name in ("send", "observe")):

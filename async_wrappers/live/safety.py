@@ -118,12 +118,11 @@ def guard_of(
     env: gym.Env[Any, Any],
     halves: Halves,
     warns: Callable[[str], None],
-    is_simulated: bool = False,
 ) -> Guard | None:
     """Return the guard that the settings ask for; None if they ask for none.
 
     A machine's limits per second hold on the wall, also where it is sent to a little sooner than a frame after the
-    last time.
+    last time. They are the same on the virtual clock.
 
     Raises:
         ValueError: The limits do not fit the actions, or a dry run of an environment, which has to be stepped.
@@ -132,7 +131,7 @@ def guard_of(
         raise ValueError(f"dry_run=True needs a make_env that makes a Machine, as an environment is stepped, got {env}")
     if config.limits is None and not config.dry_run:
         return None
-    fps = fastest(config.fps) if halves.reads_late and not is_simulated else config.fps
+    fps = fastest(config.fps) if halves.reads_late else config.fps
     limiter = None if config.limits is None else Limiter(config.limits, env, fps, warns)
     return Guard(halves, limiter, config.dry_run)
 

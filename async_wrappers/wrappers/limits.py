@@ -58,8 +58,8 @@ class Limits:
     change by no more than `jerk`; it comes to rest where it was asked to as soon as these let it. An episode begins at
     the no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
 
-    A second is `fps` frames. Of a machine on a real clock it is the wall's, whatever holds the loop up
-    (`async_wrappers.schedule.spacing`).
+    A second is `fps` frames. Of a machine it is the wall's, whatever holds the loop up, and it is sent the same on the
+    virtual clock (`async_wrappers.schedule.spacing`).
 
     Example:
         >>> from async_wrappers import Limits
@@ -301,9 +301,10 @@ class Limiter:
         for name, each in (("rate", self._rate), ("jerk", self._jerk)):
             least = _ROUNDINGS * self._step / (_SOFT if limits.soft_start else 1)
             if (each < least).any():
+                shown = f"{float(fps):g}" if isinstance(fps, Fraction) else repr(fps)
                 raise ValueError(
                     f"{name} must be >= {float(least.max()):.2g} per frame, which {dtype} can tell apart, got "
-                    f"{getattr(limits, name)!r} {limits.unit} at {float(FrameClock(fps).fps):g} frames per second"
+                    f"{getattr(limits, name)!r} {limits.unit} at fps={shown}"
                 )
 
 
@@ -354,10 +355,11 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(limits=limits, fps=fps))
         gym.Wrapper.__init__(self, env)
         fps = frame_rate(env) if fps is None else fps
-        # A simulator's second is so many frames, however long they take. A machine's is the wall's.
+        # A simulator's second is so many frames, however long they take. A machine's is reckoned as for the wall, also
+        # where it is on simulated time, so that it is sent the same there.
         machine: Any = env.unwrapped
         self._machine = machine if getattr(machine, "waits", False) and hasattr(machine, "is_at_rest") else None
-        self._limiter = Limiter(limits, env, fps if self._machine is None else fastest(fps))
+        self._limiter = Limiter(limits, env, fastest(fps) if is_machine(env) else fps)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; it is at rest."""

@@ -566,7 +566,6 @@ class TestSpaces:
             (Text(3), "", Text(3)),
             (Tuple([Text(3)]), "['0']", Text(3)),
             (Dict(a=Box(0, 1, (2,)), b=Dict(c=Text(3))), "['b']['c']", Text(3)),
-            (Dict(), "", Dict()),
         ],
     )
     def test_observations_that_are_no_arrays_are_refused_in_one_sentence(

@@ -105,7 +105,10 @@ def test_a_hostile_file_of_an_agent_runs_nothing(evil: Path, call: Any, text: st
     assert not (evil / "results").exists()
 
 
-ABOUT = {"frames": 1, "agent": "an agent", "environment": "a game", "delay": "none"}
+ABOUT = {
+    **{"frames": 1, "agent": "an agent", "environment": "a game", "delay": "none", "licence": "MIT"},
+    "score": {"mean": 1.0, "interval": [0.0, 2.0], "episodes": 2, "random": {"mean": 0.0}},
+}
 
 
 def refuse_as_unseen(place: Path) -> None:

@@ -451,6 +451,16 @@ def test_a_machine_env_in_wrappers_is_refused() -> None:
     machine.close()
 
 
+def test_on_a_real_clock_it_is_refused_too_where_its_step_does_not_wait() -> None:
+    env = TimeLimit(MachineEnv(Turning(), waits=False), 5)
+    terms: dict[str, Any] = {"latency": 0.01, "default_action": "repeat"}
+    with pytest.raises(ValueError, match=r"^make_env must return the Machine itself .* would be hurried after a stall"):
+        AsyncRunner(lambda: env, lambda: lambda observation: np.zeros(1), 1, 50, backend="thread", **terms).run(
+            frames=3
+        )
+    assert run(TimeLimit(MachineEnv(Turning(), waits=False), 5)).frames["total"] == 6
+
+
 READING = np.zeros(2)
 
 

@@ -73,6 +73,7 @@ class Stalling:
     """
 
     observation_space, action_space = RecordingEnv().observation_space, SPACE
+    noop_action = np.zeros(SPACE.shape)  # a speed
 
     def __init__(self, stalls: dict[str, list[int]], length: Any = None) -> None:
         self._env = RecordingEnv(length, action_space=SPACE)
@@ -288,13 +289,23 @@ def test_a_trainer_that_stays_away_hurries_nothing_either(
             assert abs(change - (0 if passed > 1.5 / FPS + 1e-9 else last)) <= jerk * GAP**2
 
 
-def test_a_machine_on_simulated_time_has_its_limits_by_frames() -> None:
-    machine = Stalling({})
-    machine.transport = FakeTransport(wavering, [0], [0])
-    env = LimitAction(MachineEnv(machine, FPS, waits=False), Limits(rate=1.0), FPS)
+@pytest.mark.parametrize(
+    "limits", [Limits(rate=1.0), Limits(rate=0.5, jerk=4.0), Limits(rate=8.0, jerk=60.0, soft_start=0.4)], ids=str
+)
+def test_limits_let_the_same_through_on_every_clock(limits: Limits) -> None:
+    end = np.array([1.0])
+    on_the_wall, _ = play({}, full, 50, answers=2, default_action=end, limits=limits)
+    simulated, by_hand = Stalling({}), Stalling({})
+    simulated.transport = by_hand.transport = FakeTransport(wavering, [0], [0])
+    terms: dict[str, Any] = {"latency": 100, "default_action": end, "limits": limits}
+    AsyncRunner(lambda: simulated, lambda: lambda observation: end, 1, FPS, backend="virtual", **terms).run(frames=50)
+    env = LimitAction(MachineEnv(by_hand, FPS, waits=False), limits, FPS)
     env.reset(seed=0)
-    env.step(np.array([1.0]))
-    assert machine.began[0][0][1] == pytest.approx(0.02, rel=1e-12)
+    for _ in range(50):
+        env.step(end)
+    sent = [[action for _, action in machine.began[0][:50]] for machine in (on_the_wall, simulated, by_hand)]
+    assert sent[0] == sent[1] == sent[2]
+    assert max(sent[0]) > 0.05
 
 
 # On a real clock.
@@ -304,6 +315,7 @@ class Logging:
     """A machine that writes down when it was told what; its 20th reading takes 0.4 s."""
 
     observation_space, action_space = Box(-1.0, 1.0, (1,)), SPACE
+    noop_action = np.zeros(SPACE.shape)  # a speed
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
