@@ -3,7 +3,8 @@
 ``checkpoints/ckpt.N`` holds tensors and plain data, its format and its number. Beside it
 ``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. A checkpoint that was written
 during iteration N has number N too, until the iteration is done, and its sentinel marks it. Nothing is loaded by
-unpickling code. The checkpoint before iteration 0 has number -1.
+unpickling code. The checkpoint before iteration 0 has number -1. The stamp of a checkpoint holds the SHA-256 of each
+index of its replays, which lie beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from absl import logging
 
 from async_wrappers.agents.experiment.agent_file import is_agent_file, read_agent
+from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
 __all__ = [
@@ -84,7 +86,7 @@ class Checkpointer:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         path, sentinel = self._path(iteration), self._sentinel(iteration)
-        content = {**bundle, _STAMP: {**stamp(), "number": iteration}}
+        content = {**bundle, _STAMP: {**stamp(), "number": iteration, **self._indexes(iteration, bundle, amid)}}
         word = "amid" if amid else "done"
         if sentinel.is_file():
             self._replace(path, content, sentinel, word)
@@ -131,6 +133,8 @@ class Checkpointer:
                 held, bundle = _read(self._path(number))
                 if held.get("number", number) != number:
                     raise ValueError(f"{self._path(number)} is checkpoint {held['number']} under another name")
+                if continues:
+                    self._check_indexes(held.get("indexes", {}), _replay_of(number, bundle))
             except (OSError, ValueError) as error:
                 self.refuse(number, error, refused)
                 continue
@@ -162,6 +166,23 @@ class Checkpointer:
             f"{self.directory} holds {len(refused)} checkpoint{'s' if len(refused) > 1 else ''} of which none loads "
             f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"
         )
+
+    def _indexes(self, iteration: int, bundle: Mapping[str, Any], amid: bool) -> dict[str, dict[str, str]]:
+        """Return the SHA-256 of each index of a checkpoint's replays, by its place; nothing where there is none."""
+        replay = _replay_of(iteration, bundle)
+        if amid and replay == iteration:
+            return {}  # the iteration's end writes these indexes anew, before its own checkpoint
+        found = sorted(self.directory.rglob(f"index_{replay}.json"))
+        indexes = {path.relative_to(self.directory).as_posix(): _sha256(path) for path in found}
+        return {"indexes": indexes} if indexes else {}
+
+    def _check_indexes(self, indexes: Mapping[str, str], replay: int) -> None:
+        """Refuse replays that were put in the place of a checkpoint's own; those that are missing are told of later."""
+        for name, recorded in indexes.items():
+            path = self.directory / name
+            if path.is_file() and _sha256(path) != recorded:
+                read_index(path.parent, replay)  # tells of one that is torn
+                raise ValueError(f"{path} is not the index that the checkpoint was written with: restore {path.parent}")
 
     def _numbered(self, name: str) -> set[int]:
         """Return the iterations of which there is a file of this name, complete or not."""
@@ -249,6 +270,12 @@ def difference_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
             return f"{name}: {difference_of(old, new)}"
         return f"{name}: {old} there, {new} here"
     return ""
+
+
+def _replay_of(number: int, bundle: Mapping[str, Any]) -> int:
+    """Return the number of the replays of a checkpoint; a live run's have a name of their own."""
+    replay: int = bundle.get("replay", bundle.get("replays", number))
+    return replay
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
