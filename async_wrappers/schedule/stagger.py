@@ -528,20 +528,15 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | str | Non
     Args:
         stagger: ``"tickets"``, ``"sequential"``, ``"none"``, ``"max_time"``, ``"expected_time"``, a `Stagger`, or a
             function that makes one (a class, a gin reference).
-        playout: For ``"tickets"``; with another strategy it stays the default.
+        playout: For ``"tickets"``.
         slot: For ``"tickets"``.
 
     Raises:
-        ValueError: Anything else, a playout or slot that ``"tickets"`` cannot use, or either for another strategy.
+        ValueError: Anything else, a playout or slot that ``"tickets"`` cannot use, or a slot for another strategy.
     """
-    if not (isinstance(stagger, str) and stagger == "tickets"):
-        for name, value, default in (("playout", playout, "p99"), ("slot", slot, None)):
-            # `==` alone would give an array for an array.
-            if type(value) is not type(default) or value != default:
-                Tickets(playout, slot)  # refuses a value that is none
-                raise ValueError(
-                    f"{name}={value!r} needs stagger='tickets' or Tickets({name}={value!r}), got stagger={stagger!r}"
-                )
+    if slot is not None and not (isinstance(stagger, str) and stagger == "tickets"):
+        Tickets(slot=slot)  # refuses a value that is no slot
+        raise ValueError(f"slot={slot!r} needs stagger='tickets' or Tickets(slot={slot!r}), got stagger={stagger!r}")
     strategies = {"tickets": partial(Tickets, playout, slot), **STRATEGIES}
     made = strategies.get(stagger, stagger) if isinstance(stagger, str) else stagger
     if callable(made) and not isinstance(made, Stagger):

@@ -176,7 +176,9 @@ def test_an_agent_acts_and_learns_from_the_stacks_of_turn_based_play(
 def test_transitions_hold_the_stacks_that_were_read_whatever_is_dropped(kind: Any) -> None:
     env = DriftingEnv([25], [(True, False)], noop=True)
     latency = LogNormal(0.04, 0.8)
-    _, seen, read, report = live(spec_of(kind, env).of_stacks(), env, latency=latency, workers=4, stagger="none")
+    _, seen, read, report = live(
+        spec_of(kind, env).of_stacks(), env, latency=latency, workers=4, stagger="none", playout=0
+    )
     assert report.frames["dropped_actions"] > 20
     keys = [(span.episode, span.start) for span in report.spans if span.effect is not None]
     keys.sort()
