@@ -78,6 +78,7 @@ ADDED = {  # what reports tell since some version: no difference where the earli
     "realtime",
     "recording",
     "released",
+    "skipped",
     "stopped",
     "timeline_s",
     "too_old",
