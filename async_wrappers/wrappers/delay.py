@@ -177,6 +177,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **told)
         gym.Wrapper.__init__(self, env)
         self._check = observation_check(env.observation_space)
+        # Those of the arrays that pass the check at once, and without a call.
+        space: Any = env.observation_space
+        self._array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
         self.report_effect = report_effect
         self.hears_sent = reports_sent(env)
         self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper shows committed actions
@@ -427,8 +430,12 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             return
         self._due, read = next(self._schedule_frames)
         if read:
-            self._check(observation)
-            copy = observation.copy() if type(observation) is np.ndarray else own_copy(observation)
+            dtype, shape = self._array
+            if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
+                copy: Any = observation.copy()
+            else:
+                self._check(observation)
+                copy = own_copy(observation)
             self._seen.append((self._frame, copy, own_info(info) if info else {}))
             if self._limiters:
                 self._note_limits()
