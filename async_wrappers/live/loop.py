@@ -101,6 +101,9 @@ def episode_seed(seed: int, phase: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
 
 
+_SentBefore = tuple[Any, Any, int]
+
+
 class _Episode:
     """Statistics and running decisions of an episode.
 
@@ -122,6 +125,15 @@ class _Episode:
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
         self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
         self.rewards = self.score = 0.0
+
+    @property
+    def sent_before(self) -> _SentBefore:
+        """What safe actions go on from: last action, last default action, frames in a row without an action."""
+        return self.last_action, self.default_action, self.missed
+
+    @sent_before.setter
+    def sent_before(self, known: _SentBefore) -> None:
+        self.last_action, self.default_action, self.missed = known
 
     def cut(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners, for whom another one begins."""
@@ -311,9 +323,14 @@ class EnvironmentLoop:
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             if self._deadman is not None and episode.paused is None and clock.is_held_up() and self._watch():
                 self._pause(episode, observation, frame, frame)  # it was let go while the loop was held up
+            sent_before = episode.sent_before
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            sent = self._send(halves.send, action, frame)
+            self._wait_to_send(frame)
+            stopped = self._stopped(episode, sent_before, observation, frame)
+            sent = self._send(halves.send, action if stopped is None else stopped)
+            if sent is None:
+                sent = stopped
             if sent is not None:
                 self._note_sent(episode, sent, frame)
             self._record_frame(episode, observation, action, sent, frame)
@@ -351,7 +368,9 @@ class EnvironmentLoop:
         if self._halves.reads_late:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
             leave = self._halves.send if self._guard is None else self._guard.leave
-            self._send(leave, self._safe_action_of(episode, observation, frame), frame)
+            action = self._safe_action_of(episode, observation, frame)
+            self._wait_to_send(frame)
+            self._send(leave, action)
         self._recorder.end_episode(observation, frame)
         self.clock.end_episode(frame, played)
         moved = tuple(self.clock.moved)
@@ -363,14 +382,29 @@ class EnvironmentLoop:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
 
-    def _send(self, send: Callable[[Any], Any], action: Any, frame: int) -> Any:
-        """Send an action, of a machine as soon as it may be; return what was sent if it differs, else None."""
-        if not self._halves.reads_late:
-            return send(action)
-        if self.clock.wait_to_send(frame) and self._guard is not None:
+    def _wait_to_send(self, frame: int) -> None:
+        """Wait until a machine may be sent to."""
+        if self._halves.reads_late and self.clock.wait_to_send(frame) and self._guard is not None:
             self._guard.rest()
+
+    def _stopped(self, episode: _Episode, before: _SentBefore, observation: Any, frame: int) -> Any:
+        """Return what is sent in the place of the frame's action, if the deadman was let go since it was chosen.
+
+        It is asked if the loop has been held up. As where limits change what is sent, the frame keeps its action; the
+        pause begins on the next one. `before` is the episode's `sent_before` from before the choice.
+        """
+        if self._deadman is None or episode.paused is not None or not self.clock.is_held_up() or not self._watch():
+            return None
+        since, episode.sent_before = episode.sent_before, before
+        action = deepcopy(self._safe_action_of(episode, observation, frame))
+        episode.sent_before = since
+        return action
+
+    def _send(self, send: Callable[[Any], Any], action: Any) -> Any:
+        """Send an action; return what was sent if it differs, else None."""
         sent = send(action)
-        self.clock.note_send()
+        if self._halves.reads_late:
+            self.clock.note_send()
         return sent
 
     def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:

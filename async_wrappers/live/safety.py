@@ -4,6 +4,8 @@
 #
 #   deadman let go -> the run is paused, and the frame's action is the safe action (`EnvironmentLoop._watch`)
 #   choice         -> a decision's action, the default action, or the safe action
+#   wait           -> nearly a frame since the last send (`schedule/spacing.py`)
+#   a last look    -> a deadman let go by now, if half a frame has passed: the safe action takes the place of the choice
 #   limits         -> the action that may be sent (`wrappers/limits.py`): default and safe actions are limited too
 #   dry run        -> it is written down and not sent
 #   send           -> what was really sent, as the machine says

@@ -25,7 +25,7 @@ from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.schedule.spacing import NEARLY
 from async_wrappers.schedule.stagger import make_stagger
 from async_wrappers.testing.played import MS
-from tests.worlds.fake_transport import FakeTransport
+from tests.worlds.fake_transport import BEGIN, FakeTransport
 from tests.worlds.recording_env import RecordingEnv
 
 FPS = 50
@@ -117,17 +117,20 @@ def play(
     length: Any = None,
     on_frame: Any = None,
     answers: int | None = None,
+    clock: list[Oversleeping] | None = None,
     **terms: Any,
 ) -> tuple[Stalling, Measurements]:
     """Play a machine at 50 frames a second, whose loop is held up.
 
-    An inference takes 1.5 frames; after so many `answers` it never ends.
+    An inference takes 1.5 frames; after so many `answers` it never ends. The transport is put into `clock`.
     """
     machine = Stalling(stalls, length)
     latencies = [30 * MS] if answers is None else [30 * MS] * answers + [10**18] * 100
     transport = Oversleeping(act, latencies, [0, 0])
     transport.late = cycle(stalls.get("sleep", QUIET))
     machine.transport = transport
+    if clock is not None:
+        clock.append(transport)
     config = LoopConfig(2, FPS, make_stagger("none"), calibration_time=0.0, **{"default_action": "noop", **terms})
     loop = EnvironmentLoop(machine, transport, config, now=transport.now)
     return machine, loop.play(PhaseSpec(frames=frames, on_frame=on_frame))
@@ -216,6 +219,43 @@ def test_the_entries_of_a_chunk_are_neither_hurried_nor_left_out(stalls: dict[st
     machine, record = play(stalls, act, answers=1, default_action=np.zeros(1), chunk=Chunk(61))
     begin = record.effects[0][0][1]
     assert [action for _, action in machine.began[0][begin:50]] == pytest.approx(np.linspace(0, 1, 61)[begin:50])
+
+
+@pytest.mark.parametrize("rest", ["noop", RampDown(5)])
+@SETTINGS
+@given(stalls=HELD_UP, until=st.integers(FRAME, 600 * MS))
+def test_no_action_of_the_policys_is_sent_half_a_frame_after_a_deadman_was_let_go(
+    rest: Any, stalls: dict[str, list[int]], until: int
+) -> None:
+    until, clock = BEGIN + until, list[Oversleeping]()
+    machine, record = play(
+        stalls, full, 60, clock=clock, deadman=lambda: not clock or clock[0].time <= until, default_action=rest
+    )
+    for sends in machine.began:
+        late = [action for time, action in sends if time > until + FRAME // 2 + MS]
+        assert all(action == 0.0 for action in late) if rest == "noop" else late == sorted(late, reverse=True)
+    total = sum(episode.frames for episode in record.episodes)
+    assert record.report().frames["paused"] + sum(map(len, record.effects)) <= total
+
+
+def test_a_deadman_that_is_let_go_while_the_loop_waits_to_send_stops_the_action_of_that_frame() -> None:
+    # The tenth send hangs for 25 ms, so the next one has to wait; in this wait the loop is stopped for 3 s.
+    clock, waits = list[Oversleeping](), 0
+
+    def stopped_once() -> Iterator[int]:
+        nonlocal waits
+        while True:
+            late = clock[0].time > BEGIN + 236 * MS
+            waits += late
+            yield 3_000 * MS if late and waits == 1 else 0
+
+    stalls: Any = {"send": [0] * 8 + [25 * MS] + [0] * 1000, "sleep": stopped_once()}
+    held = BEGIN + 1_000 * MS
+    machine, record = play(stalls, full, 20, clock=clock, deadman=lambda: not clock or clock[0].time <= held)
+    sends = machine.began[0]
+    assert sends[9][0] < BEGIN + 236 * MS < held < sends[10][0]
+    assert [action for _, action in sends[10:]] == [0.0] * 11
+    assert (record.released, record.report().frames["paused"]) == (1, 9)
 
 
 @given(jitter=st.lists(st.integers(0, 300_000), min_size=1, max_size=50))
