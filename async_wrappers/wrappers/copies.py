@@ -46,9 +46,10 @@ _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, n
 
 def own_copy(value: Any) -> Any:
     """Return a deep copy; numbers and arrays are the common cases, and fast."""
-    if type(value) in _UNCHANGEABLE:
-        return value
-    return value.copy() if type(value) is np.ndarray and not value.dtype.hasobject else deepcopy(value)
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    return value if kind in _UNCHANGEABLE else deepcopy(value)
 
 
 def own_info(info: Info) -> Info:

@@ -95,8 +95,8 @@ class DefaultAction:
         """
         self._given, self._wanted, self._name = given, space, name
         self._takes_missed = callable(given) and _takes_missed(given)
-        # The whole numbers that need no conversion and no copy: the common case, which each default frame meets.
-        self._numbers = range(int(space.start), int(space.start + space.n)) if type(space) is Discrete else range(0)
+        # Between these a whole number needs no conversion and no copy: the common case, which each default frame meets.
+        self._least, self._end = (int(space.start), int(space.start + space.n)) if type(space) is Discrete else (0, 0)
 
     def reset(self, seed: int | None) -> None:
         """Begin an episode; a seed restarts the generator, if there is one."""
@@ -116,10 +116,10 @@ class DefaultAction:
         Raises:
             ValueError: A function returned what is no action.
         """
-        told = {"missed": missed} if self._takes_missed else {}
         # A function may write into what it is shown, and an environment into what it is sent.
-        action = self._given(own_copy(observation), own_copy(last_action), **told)
-        if type(action) is int and action in self._numbers:
+        shown, last = own_copy(observation), last_action if type(last_action) is int else own_copy(last_action)
+        action = self._given(shown, last, missed=missed) if self._takes_missed else self._given(shown, last)
+        if type(action) is int and self._least <= action < self._end:
             return action
         if self._wanted is None:
             return own_copy(action)

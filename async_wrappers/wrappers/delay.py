@@ -32,6 +32,9 @@ __all__ = ["RealtimeDelay"]
 
 _DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of a schedule; else None
 
+# Python 3.11 keeps up to 30 attributes in an object itself, and more in a dictionary, where each costs more time. A
+# frame touches most of `RealtimeDelay`'s, so what belongs together is one attribute.
+
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
 
@@ -176,23 +179,19 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         told = recorded(**timing, default_action=default_action, **told)
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **told)
         gym.Wrapper.__init__(self, env)
-        self._check = observation_check(env.observation_space)
-        # Those of the arrays that pass the check at once, and without a call.
         space: Any = env.observation_space
-        self._array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
+        # The check of observations; dtype and shape of the arrays that pass it at once, and without a call.
+        array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
+        self._check = observation_check(space), *array
         self.report_effect = report_effect
         self.hears_sent = reports_sent(env)
-        self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper shows committed actions
-        # With committed actions: what limits them, and copies of that as of frames that decisions read, oldest first.
-        self._limiters: list[Limiter] = []
-        self._limits: deque[tuple[int, list[Limiter]]] = deque()
+        self._kept: _Kept | None = None  # where a wrapper shows committed actions
         timing["max_age"] = max_age
         asked = {name: value for name, value in timing.items() if not _is(value, _DEFAULTS.get(name))}
         if schedule is None:
             self._schedule = make_schedule(**timing)
         else:
             self._schedule, asked = _copied_alone(schedule, asked), {"schedule": schedule}
-        self._finished = self._schedule.finished
         lands, interval = self._schedule.playout, self._schedule.decision_interval
         needed = None if lands is None or interval is None else (lands, interval)
         self.chunk = chunk = as_chunk(default_action, needed)
@@ -217,14 +216,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """
         self._running = False
         observation, info = begun(self.env, seed=seed, options=options)
-        self._check(observation)
+        self._check[0](observation)
         if self._default_action is not None:
             self._default_action.reset(seed)
         if self._chunks is not None:
             self._chunks.clear()
-        if self._log is not None:
-            self._log.clear()
-            self._limits.clear()
+        if self._kept is not None:
+            self._kept.clear()
         self._schedule_frames = self._schedule.frames(seed)
         self._start, effect = self._schedule.first()  # of the decision that the agent makes next
         self._delay = effect - self._start
@@ -242,8 +240,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._due, read = next(self._schedule_frames)
         if read:
             self._seen.append((0, own_copy(observation), own_info(info)))
-            if self._limiters:
-                self._note_limits()
+            if self._kept is not None:
+                self._kept.note_limits(self._frame)
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
         while self._frame < self._start and not self._over:
@@ -276,7 +274,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._due is None and not self._over:
             self._step_default()
         applied, effect = not self._over, self._frame
-        finished = effect if self._finished is None or not applied else self._finished()
+        ended = self._schedule.finished
+        finished = effect if ended is None or not applied else ended()
         self._sent: Any = None
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed: _Sight | None = None
@@ -352,8 +351,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def keep_committed(self) -> None:
         """Keep what `committed` needs, from the next reset on."""
-        self._log = self._schedule.keep_log()
-        self._limiters = [] if self._chunks is None else limiters_of(self.env)
+        self._kept = _Kept(self._schedule.keep_log(), [] if self._chunks is None else limiters_of(self.env))
 
     def committed(self, frame: int, length: int) -> list[Any]:
         """Return the actions of `length` frames as far as they are known when `frame`, a returned start, begins.
@@ -361,19 +359,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         With chunks alone, and after `keep_committed`; see `async_wrappers.wrappers.chunk.Chunks.committed`. Where the
         environment limits actions they are those that it will be sent (`async_wrappers.wrappers.limits.foreseen`).
         """
-        assert self._chunks is not None
+        assert self._chunks is not None and self._kept is not None
         unfinished = self._schedule.unfinished(frame, self._chunks.newest(frame))
         actions = self._chunks.committed(frame, length, unfinished)
-        if not self._limiters:
-            return actions
-        while self._limits and self._limits[0][0] < frame:
-            self._limits.popleft()
-        # At an episode's end the frame is the newest one, which no decision has read.
-        return foreseen(self._limits[0][1] if self._limits else self._limiters, actions)
-
-    def _note_limits(self) -> None:
-        """Keep copies of the limiters as a frame begins that a decision reads."""
-        self._limits.append((self._frame, [limiter.ahead() for limiter in self._limiters]))
+        return foreseen(limiters, actions) if (limiters := self._kept.limiters_at(frame)) else actions
 
     def going_on(self, frame: int, landed: int) -> list[int]:
         """Return the starts of decisions before `frame` whose landing is uncertain when it begins.
@@ -425,20 +414,20 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._reward += reward if type(reward) is float else reward_of(reward)
         self._frame += 1
         if terminated or truncated:
-            self._check(observation)
+            self._check[0](observation)
             self._over = True
             return
         self._due, read = next(self._schedule_frames)
         if read:
-            dtype, shape = self._array
+            check, dtype, shape = self._check
             if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
                 copy: Any = observation.copy()
             else:
-                self._check(observation)
+                check(observation)
                 copy = own_copy(observation)
             self._seen.append((self._frame, copy, own_info(info) if info else {}))
-            if self._limiters:
-                self._note_limits()
+            if self._kept is not None:
+                self._kept.note_limits(self._frame)
 
     def _look_back(self, start: int) -> _Sight:
         """Return the sight of a decision, and forget older ones."""
@@ -448,6 +437,35 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _now(self) -> _Sight:
         return self._frame, own_copy(self._newest[0]), own_info(self._newest[4])
+
+
+class _Kept:
+    """What is kept for `RealtimeDelay.committed`.
+
+    Args:
+        log: Of the episode's inferences, which the schedule writes.
+        limiters: Of the environment.
+    """
+
+    def __init__(self, log: list[Any], limiters: list[Limiter]) -> None:
+        self._log, self._limiters = log, limiters
+        self._then: deque[tuple[int, list[Limiter]]] = deque()  # copies as of frames that decisions read, oldest first
+
+    def clear(self) -> None:
+        """Begin an episode."""
+        self._log.clear()
+        self._then.clear()
+
+    def note_limits(self, frame: int) -> None:
+        """Keep copies of the limiters as a frame begins that a decision reads."""
+        if self._limiters:
+            self._then.append((frame, [limiter.ahead() for limiter in self._limiters]))
+
+    def limiters_at(self, frame: int) -> list[Limiter]:
+        """Return the limiters as of a frame; at an episode's end that is the newest one, which no decision has read."""
+        while self._then and self._then[0][0] < frame:
+            self._then.popleft()
+        return self._then[0][1] if self._then else self._limiters
 
 
 def _is(value: Any, default: Any) -> bool:

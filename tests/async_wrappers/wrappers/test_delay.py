@@ -669,3 +669,10 @@ def test_under_random_latencies_the_effect_is_the_frame_at_which_the_interval_be
             if realtime["applied"]:
                 shown = game.lives[-1].observations[realtime["frame"] - realtime["interval"]]
                 np.testing.assert_array_equal(realtime["effect_observation"], shown)
+
+
+def test_the_wrapper_has_no_more_attributes_than_python_keeps_in_an_object() -> None:
+    env = RealtimeDelay(DriftingEnv(), 2, default_action="random", report_effect=True)
+    env.reset(seed=0)
+    env.step(0)
+    assert len(vars(env)) <= 30
