@@ -11,12 +11,25 @@ from async_wrappers.live.backends.children import signals_blocked
 
 __all__ = ["children_of_a_server", "fork_server"]
 
+# What each learner imports in its first update, and each host in order to read its plan: nine tenths of a short life.
+_LIBRARIES = (
+    "torch._dynamo",
+    "gymnasium.envs.classic_control",
+    "hypothesis",
+    "psutil",
+    "pytest",
+    "async_wrappers.agents.hosts.host",
+    "async_wrappers.agents.create_runner",
+    "async_wrappers.live.runner",
+)
+# The last of them ignores signals: see there.
+_CHILDREN = ("async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server")
+
 
 @pytest.fixture(scope="module")
 def fork_server() -> None:
-    """Let the fork server, if it is not there yet, import once what each learner imports in its first update."""
-    names = ["torch._dynamo", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server"]
-    forkserver.set_forkserver_preload(names)
+    """Let the fork server, if it is not there yet, import once what its children import."""
+    forkserver.set_forkserver_preload([*_LIBRARIES, *_CHILDREN])
     with signals_blocked():
         forkserver.ensure_running()
 

@@ -49,6 +49,7 @@ def test_one_host_with_blocks_of_a_decision_is_the_vector_run(tmp_path: Path, ag
 
 # What may differ between processes is how a block travels: with a core's state, and under a delay with several calls in
 # a step. The other agents take seconds for the same.
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize(
     "agent", [pytest.param(agent, marks=[pytest.mark.slow] * (agent not in ("dqn", "vtrace"))) for agent in AGENTS]
 )
@@ -188,6 +189,7 @@ def test_a_host_that_dies_again_and_again_ends_the_run(tmp_path: Path, monkeypat
         make(tmp_path, "dqn").run_experiment()
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_a_host_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(LocalHosts):
         silent = True
@@ -228,6 +230,7 @@ def test_a_host_in_this_process_is_not_late_after_a_long_evaluation(
     assert now[0] > run.host_timeout and run.restarts == 0
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids: list[int] = []
     lost: list[Lost] = []

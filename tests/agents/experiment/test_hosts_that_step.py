@@ -25,6 +25,7 @@ HERE = "Hosts.inference = 'learner'"
 EXACT = "Runner.exact_resume = True"
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_run_is_the_vector_run_on_hosts_here_and_in_processes(tmp_path: Path, agent: str) -> None:
     vector = make(tmp_path / "vector", agent, schedule="vector")
@@ -36,6 +37,7 @@ def test_a_run_is_the_vector_run_on_hosts_here_and_in_processes(tmp_path: Path, 
         assert_identical(state(hosts), state(vector))
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_halves_take_the_same_turns_in_processes(tmp_path: Path) -> None:
     runs = []
     for engine in ("local", "processes"):
@@ -91,6 +93,7 @@ def test_a_run_goes_on_where_hosts_infer_and_the_other_way_round(tmp_path: Path)
         assert run.frames >= 150 * number
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.filterwarnings("ignore:host 1 .* was ended by SIGKILL")
 def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids: list[int] = []

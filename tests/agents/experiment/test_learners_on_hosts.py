@@ -59,6 +59,7 @@ def test_a_host_of_each_learner_with_blocks_of_a_decision_is_the_vector_run(tmp_
     assert_identical(state(hosts), state(vector))
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.usefixtures("learners_in_threads")
 @pytest.mark.parametrize(
     "agent", [pytest.param(agent, marks=[pytest.mark.slow] * (agent != "vtrace")) for agent in AGENTS]
@@ -219,6 +220,7 @@ def learners_that_live() -> list[Any]:
     return [child for child in multiprocessing.active_children() if child.name.startswith("learner ")]
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path: Path, engine: str) -> None:

@@ -24,6 +24,7 @@ class TestLocalHosts(HostsContract):
         return LocalHosts(plan)
 
 
+@pytest.mark.usefixtures("fork_server")
 class TestProcessHosts(HostsContract):
     def make_engine(self, plan: Plan) -> ProcessHosts:
         return ProcessHosts(plan)
@@ -42,6 +43,7 @@ def test_a_host_that_cannot_be_made_is_named() -> None:
         engine.start(1, 0, {})
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_a_process_that_is_killed_is_lost_and_none_is_left_at_the_end() -> None:
     plan = plan_of()
     engine = ProcessHosts(plan)

@@ -74,6 +74,7 @@ class TestDelayed(OnHosts):
     make = staticmethod(delayed)
 
 
+@pytest.mark.usefixtures("fork_server")
 class TestInProcesses(OnHosts):
     make_engine = ProcessHosts
     double_buffered = True
@@ -195,6 +196,7 @@ class Pids(ProcessHosts):
         Pids.made = self
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.filterwarnings("ignore:host 1 .* was ended by SIGKILL")
 def test_a_process_that_is_killed_is_back_and_none_is_left() -> None:
     envs = HostedEnvs(Pids, partial(make_envs, SeededEnv, False), 4, 2)
@@ -224,6 +226,7 @@ def rows_of_each(envs: HostedEnvs, at_least: int) -> list[list[Any]]:
     return rows
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_processes_that_run_freely_show_what_they_show_in_rounds() -> None:
     make = partial(make_envs, SeededEnv, False)
     free = rows_of_each(HostedEnvs(ProcessHosts, make, 4, 2, free=True), 10)
