@@ -5,7 +5,9 @@ A process of its own has the place of such a system; see `tests/worlds/without_p
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +34,19 @@ Runner.max_steps_per_episode = 20
 VectorRunner.num_envs = 2
 VTraceAgent.batch_size = 2
 """
-TRAIN = str(ROOT / "train.py")
+# One process for the commands of a test: each would import PyTorch, which takes seconds.
+IN_TURN = """
+import json, sys, traceback
+import train
+for words in json.loads(sys.argv[1]):
+    try:
+        code = train.main(["train.py", *words])
+    except Exception:
+        code = 1
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        print("\\n== ended:", code, file=stream, flush=True)
+"""
 
 
 def alone(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -47,6 +61,27 @@ def run(*words: str, cwd: Path) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cannot be locked" not in done.stderr
     return done.stdout
+
+
+def train(*commands: tuple[str, ...], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run command lines of train.py one after the other, in one process."""
+    everything = alone("-c", IN_TURN, json.dumps(commands), cwd=cwd)
+    assert everything.returncode == 0, everything.stdout + everything.stderr
+    assert "cannot be locked" not in everything.stderr
+    parts = [re.split(r"\n== ended: (\d+)\n", text) for text in (everything.stdout, everything.stderr)]
+    codes, outputs, errors = parts[0][1::2], parts[0][::2], parts[1][::2]
+    assert len(codes) == len(commands)
+    return [
+        subprocess.CompletedProcess(words, int(code), out, error)
+        for words, code, out, error in zip(commands, codes, outputs, errors, strict=False)
+    ]
+
+
+def trained(*commands: tuple[str, ...], cwd: Path) -> list[str]:
+    """Return what command lines of train.py print, none of which fails."""
+    done = train(*commands, cwd=cwd)
+    assert not any(each.returncode for each in done), done
+    return [each.stdout for each in done]
 
 
 def test_every_module_is_imported(tmp_path: Path) -> None:
@@ -123,9 +158,15 @@ if __name__ == "__main__":
 
 def test_an_agent_is_trained_evaluated_and_plotted_and_its_directory_is_locked(tmp_path: Path) -> None:
     (tmp_path / "small.gin").write_text(SMALL)
-    assert "learning curve" in run(TRAIN, "--gin_files", "small.gin", "--base_dir", "run", cwd=tmp_path)
-    assert "1 episode" in run(TRAIN, "evaluate", "--base_dir", "run", "--trust", "--episodes", "1", cwd=tmp_path)
-    assert "learning_curve.png" in run(TRAIN, "plot", "run", cwd=tmp_path)
+    of_training, of_evaluation, of_plot = trained(
+        ("--gin_files", "small.gin", "--base_dir", "run"),
+        ("evaluate", "--base_dir", "run", "--trust", "--episodes", "1"),
+        ("plot", "run"),
+        cwd=tmp_path,
+    )
+    assert "learning curve" in of_training
+    assert "1 episode" in of_evaluation
+    assert "learning_curve.png" in of_plot
     (tmp_path / "hold.py").write_text(
         """
 import subprocess, sys
@@ -145,21 +186,23 @@ with alone_in(Path("run")):
 
 def test_many_environments_are_trained_at_once(tmp_path: Path) -> None:
     (tmp_path / "vector.gin").write_text(VECTOR)
-    assert "learning curve" in run(TRAIN, "--gin_files", "vector.gin", "--base_dir", "run", cwd=tmp_path)
-    done = alone(
-        *(TRAIN, "--gin_files", "vector.gin", "--base_dir", "other", "--gin_bindings", "VectorRunner.processes = 2"),
+    done, refused = train(
+        ("--gin_files", "vector.gin", "--base_dir", "run"),
+        ("--gin_files", "vector.gin", "--base_dir", "other", "--gin_bindings", "VectorRunner.processes = 2"),
         cwd=tmp_path,
     )
-    assert done.returncode
-    assert "processes=2 needs a POSIX system" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "learning curve" in done.stdout
+    assert refused.returncode
+    assert "processes=2 needs a POSIX system" in refused.stderr
 
 
 def test_a_sweep_runs_its_trials_and_is_plotted(tmp_path: Path) -> None:
     (tmp_path / "small.gin").write_text(SMALL)
     grid = ("--grid", "RealtimeDelay.delay = 1", "--seeds", "1")
-    said = run(TRAIN, "sweep", "--gin_files", "small.gin", *grid, "--base_dir", "swept", cwd=tmp_path)
+    words = ("sweep", "--gin_files", "small.gin", *grid, "--base_dir", "swept")
+    said, _ = trained(words, ("plot", "swept"), cwd=tmp_path)
     assert "1 of 1 done" in said
-    run(TRAIN, "plot", "swept", cwd=tmp_path)
 
 
 def test_a_system_without_any_locks_only_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
