@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -135,6 +135,29 @@ def test_memory_is_two_files_which_carry_the_state_as_the_agent_does(remembering
         ours = Memory(None if first else kept.action, reward, first, None if first else kept.state)
 
 
+class Plain(NamedTuple):
+    """An agent without memory, and its file."""
+
+    spec: DQN
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """A DQN on CartPole."""
+    path = tmp_path_factory.mktemp("plain") / "agent.onnx"
+    agent = TurnBasedAgent.playing(
+        DQN,
+        CART,
+        stack_size=1,
+        network=partial(create_network, torso=SMALL),
+        epsilon_eval=0.0,
+        device="cpu",
+    )
+    export(agent, path, observations=8)
+    return Plain(agent.spec, path)  # type: ignore[arg-type]
+
+
 def play(make_policy: Any, features: Any = None, **terms: Any) -> list[float]:
     runner = AsyncRunner(
         lambda: gym.make("CartPole-v1"),
@@ -149,15 +172,12 @@ def play(make_policy: Any, features: Any = None, **terms: Any) -> list[float]:
     return [episode.score for episode in runner.run(**length).episodes]
 
 
-def test_a_runner_plays_the_files_as_it_plays_the_agent(remembering: Any, tmp_path: Path) -> None:
+def test_a_runner_plays_the_files_as_it_plays_the_agent(remembering: Any, plain: Plain) -> None:
     spec, path, _ = remembering
     halves = play(partial(OnnxSplitPolicy, path), OnnxSplitPolicy(path).features)
     assert halves == play(spec.make_policy, spec.features)
-    network = partial(create_network, torso=SMALL)
-    plain = DQN(CART.observation_space, CART.action_space, stack_size=1, network=network, epsilon_eval=0.0)
-    export(TurnBasedAgent(plain), tmp_path / "plain.onnx", observations=8)
-    policy = partial(OnnxPolicy, tmp_path / "plain.onnx")
-    assert play(policy) == play(plain.make_policy)
+    policy = partial(OnnxPolicy, plain.path)
+    assert play(policy) == play(plain.spec.make_policy)
     assert sum(play(policy, backend="process", latency=None)) > 5  # frames that its workers have played, live
 
 
@@ -186,14 +206,6 @@ def test_each_is_refused_where_the_other_one_belongs(remembering: Any, tmp_path:
         OnnxPolicy(tmp_path / "text.onnx")
     with pytest.raises(ValueError, match="threads must be a whole number >= 1, got 0"):
         OnnxPolicy(found.files[0], threads=0)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of a DQN on CartPole."""
-    path = tmp_path_factory.mktemp("plain") / "agent.onnx"
-    export(TurnBasedAgent.playing(DQN, gym.make("CartPole-v1"), device="cpu"), path, observations=8)
-    return path
 
 
 def with_facts(path: Path, text: str) -> bytes:
@@ -227,18 +239,18 @@ OBSERVED = {"name": "observation", "path": [], "shape": [4], "dtype": "float32"}
     ids=lambda changed: str(changed)[:60],
 )
 def test_metadata_that_are_not_of_the_graph_are_refused_in_one_sentence(
-    plain: Path, tmp_path: Path, changed: Any
+    plain: Plain, tmp_path: Path, changed: Any
 ) -> None:
     path = tmp_path / "agent.onnx"
-    text = changed if isinstance(changed, str) else json.dumps({**OnnxPolicy(plain).facts, **changed})
-    path.write_bytes(with_facts(plain, text))
+    text = changed if isinstance(changed, str) else json.dumps({**OnnxPolicy(plain.path).facts, **changed})
+    path.write_bytes(with_facts(plain.path, text))
     with pytest.raises(ValueError, match=r"agent.onnx is damaged \(.*\): export it again$") as caught:
         OnnxPolicy(path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_file_is_refused_in_one_sentence_or_plays(plain: Path, tmp_path: Path) -> None:
-    path, content, rng = tmp_path / "agent.onnx", plain.read_bytes(), np.random.default_rng(0)
+def test_a_damaged_file_is_refused_in_one_sentence_or_plays(plain: Plain, tmp_path: Path) -> None:
+    path, content, rng = tmp_path / "agent.onnx", plain.path.read_bytes(), np.random.default_rng(0)
     for number in range(60):
         damaged = bytearray(content)
         if number % 3:
@@ -251,7 +263,7 @@ def test_a_damaged_file_is_refused_in_one_sentence_or_plays(plain: Path, tmp_pat
         except ValueError as error:
             assert "\n" not in str(error) and str(path) in str(error)
         else:
-            assert policy.act(np.zeros((4, 4), np.float32)) in (0, 1)
+            assert policy.act(np.zeros(4, np.float32)) in (0, 1)
 
 
 def test_a_file_says_what_it_is_made_for(remembering: Any) -> None:
