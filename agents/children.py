@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import AbstractContextManager, suppress
-from multiprocessing import connection, forkserver, parent_process
+from contextlib import AbstractContextManager
+from multiprocessing import connection, parent_process
 
 from async_wrappers import posix
+from async_wrappers.pulse import wake_servers
 from async_wrappers.ray_cluster import python_path
 
-__all__ = ["become_child", "python_path", "signals_blocked", "wake_fork_server"]
+__all__ = ["become_child", "python_path", "signals_blocked"]
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -29,16 +30,9 @@ def signals_blocked() -> AbstractContextManager[None]:
     return posix.signals_blocked(_ENDING)
 
 
-def wake_fork_server() -> None:
-    """Let the fork server go on if it is stopped: whoever starts a process, or asks how one ended, waits for it."""
-    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
-    if pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-
 def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
+    wake_servers()
     os._exit(1)

@@ -23,11 +23,12 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.agents.children import become_child, signals_blocked, wake_fork_server
+from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.hosts.host import make_host
 from async_wrappers.checks import refuse_daemonic
 from async_wrappers.posix import needs_fork_server
+from async_wrappers.pulse import Pulse, wake_servers
 
 __all__ = ["ProcessHosts"]
 
@@ -85,6 +86,8 @@ class ProcessHosts:
         """See `HostEngine`."""
         found: list[Answer | Lost] = []
         deadline = time.monotonic() + timeout
+        for process in self._processes.values():
+            process.look()
         while True:
             wait = 0.0 if found else max(0.0, deadline - time.monotonic())
             try:
@@ -102,6 +105,7 @@ class ProcessHosts:
 
     def close(self) -> None:
         """See `HostEngine`."""
+        wake_servers()
         for process in self._processes.values():
             process.say_end()
         for process in self._processes.values():
@@ -124,7 +128,7 @@ class _Process:
         self._descriptor: int | None = None  # a number could come to mean another process
         with suppress(AttributeError, OSError):
             self._descriptor = os.pidfd_open(self.process.pid)
-        self._closing = False
+        self._pulse, self._closing = Pulse(self.process.pid), False
         self._sender = _Sender(self._pipe, _SHORT)
         self._reader = threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True)
         self._reader.start()
@@ -134,6 +138,15 @@ class _Process:
             self._version = version
             self._sender.send(weights)
         self._sender.send(_parts(("order", order)))
+
+    def look(self) -> None:
+        """End the process if it has been stopped for a while."""
+        if not self._pulse.is_due():
+            return
+        self._pulse.look(owes=False)
+        if not self.why and (ailment := self._pulse.ailment()) is not None:
+            self.why = f"(process {self.process.pid}) {ailment}, and was ended"
+            self.kill()
 
     def _read(self, news: Any) -> None:
         """Pass on what the process sends, and then how it ended."""
@@ -189,7 +202,7 @@ class _Process:
         """Wait a while for the process's end; return whether it has ended."""
         has_ended = bool(connection.wait([self._sentinel], _GRACE))
         if has_ended:
-            wake_fork_server()
+            wake_servers()
             self.process.join(1)  # the fork server reports the exit code a little later
         return has_ended
 
@@ -219,7 +232,7 @@ def _started(host: int, of_host: Sequence[Any]) -> tuple[Any, Any]:
             with closing(theirs), signals_blocked():
                 forkserver.set_forkserver_preload(["torch", "async_wrappers.agents.hosts.host"])
                 forkserver.ensure_running()
-                wake_fork_server()
+                wake_servers()
                 process.start()
             return ours, process
         except (EOFError, ConnectionError):

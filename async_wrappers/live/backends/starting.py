@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -18,6 +17,7 @@ import cloudpickle
 from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
 from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.pulse import wake_servers
 
 __all__ = ["kill_all", "pickled", "start_child", "unpickled"]
 
@@ -108,15 +108,7 @@ def _start_fork_server() -> None:
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
     with signals_blocked():
         forkserver.ensure_running()
-    _wake_fork_server()
-
-
-def _wake_fork_server() -> None:
-    """Let the fork server go on if it is stopped: whoever starts a process, or asks how one ended, waits for it."""
-    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
-    if pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+    wake_servers()
 
 
 @contextmanager

@@ -17,69 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 from async_wrappers.checks import refuse_daemonic
 from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.pulse import Pulse, wake_servers
 
-__all__ = ["Child", "Pulse", "assure_room", "enough_descriptors"]
-
-
-STOPPED_FOR = 10.0  # seconds that a process may be stopped (SIGSTOP) before it counts as dead
-IDLE_FOR = 600.0  # seconds that one which owes an answer may use no processor time
-_STEP = 2.0  # seconds that lie at most between two looks, however late the second one is
-
-
-class Pulse:
-    """Whether a process is stopped, or hangs.
-
-    A limit on the time of an answer cannot tell: an update of a large network takes tens of seconds, saving a replay
-    minutes, and a heartbeat from a thread stops while the interpreter's lock is held. The kernel can: a process that
-    works uses processor time, a stopped one has a state of its own, and one in a deadlock uses no processor time.
-
-    Time is counted in looks, not read from the clock: after Ctrl-Z and `fg` the clock has gone on for all processes,
-    and none of them has hung. Without /proc every process counts as one at work.
-
-    Args:
-        pid: Of the process.
-        proc: The system's directory of processes.
-    """
-
-    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        """See the class."""
-        self._path = proc / str(pid) / "stat"
-        self._looked = time.monotonic()
-        self._used = -1
-        self.stopped = 0.0
-        """Seconds for which it has been stopped."""
-        self.idle = 0.0
-        """Seconds for which it has owed an answer, slept, and used no processor time."""
-
-    def look(self, owes: bool) -> None:
-        """Look again; to be called about once a second, or more often.
-
-        Args:
-            owes: Whether it owes an answer, and does not just wait for something to do.
-        """
-        now = time.monotonic()
-        passed, self._looked = min(now - self._looked, _STEP), now
-        try:
-            fields = self._path.read_text().rpartition(")")[2].split()  # a command's name may hold anything
-            state, used = fields[0], int(fields[11]) + int(fields[12])
-        except (OSError, IndexError, ValueError):
-            state, used = "", -1
-        self.stopped = self.stopped + passed if state == "T" else 0.0  # not "t": a debugger looks at it
-        rests = owes and state == "S" and used == self._used  # not "D": it waits for a disk
-        self.idle = self.idle + passed if rests else 0.0
-        self._used = used
-
-    def ailment(self) -> str | None:
-        """Return in a few words why the process counts as dead, or None."""
-        if self.stopped >= STOPPED_FOR:
-            return f"has been stopped (SIGSTOP) for {STOPPED_FOR:g} s"
-        if self.idle >= IDLE_FOR:
-            return f"has neither answered nor used any processor time for {IDLE_FOR:g} s"
-        return None
+__all__ = ["Child", "assure_room", "enough_descriptors"]
 
 
 @dataclass(eq=False)
@@ -142,6 +85,7 @@ class Child:
 
     def how_it_ended(self) -> str:
         """Return an end of a sentence, such as "was ended by SIGKILL"."""
+        wake_servers()
         self.process.join(1)  # the fork server reports the exit code a little later
         code = self.process.exitcode
         if code is None or code == _UNKNOWN:
@@ -157,6 +101,7 @@ class Child:
     def close(self) -> None:
         """Release the pipe and the process, which has ended."""
         self.pipe.close()
+        wake_servers()
         self.process.join(1)
         with suppress(ValueError):  # the fork server has not said so yet
             self.process.close()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from async_wrappers import pulse
 from async_wrappers.agents.hosts.engine import HostsFailed, Lost, Player
 from async_wrappers.agents.hosts.host import Plan
 from async_wrappers.agents.hosts.local import LocalHosts
@@ -61,6 +62,26 @@ def test_a_process_that_is_killed_is_lost_and_none_is_left_at_the_end() -> None:
     assert time.monotonic() - begin < 5.0  # a host that does nothing ends when it is asked to
     for pid in pids.values():
         assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_host_that_is_stopped_is_ended_reported_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
+    plan = plan_of()
+    with closing(ProcessHosts(plan)) as engine:
+        engine.publish(weights_of(plan, 0), 0)
+        for host in range(2):
+            engine.start(host, 0, nothing_played(plan))
+            engine.submit(host)
+        collected(engine, 2)
+        pid = engine.pids[1]
+        os.kill(pid, signal.SIGSTOP)
+        engine.submit(1)
+        why = f"(process {pid}) has been stopped (SIGSTOP) for 1 s, and was ended"
+        assert collected(engine, 1) == [Lost(1, 0, why)]
+        engine.start(1, 1, nothing_played(plan))
+        for host in range(2):
+            engine.submit(host)
+        assert sorted((each.host, each.incarnation) for each in collected(engine, 2)) == [(0, 0), (1, 1)]
 
 
 def test_a_host_in_a_daemonic_process_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,9 @@ import numpy as np
 import psutil
 import pytest
 
-from async_wrappers import AsyncRunner
+from async_wrappers import AsyncRunner, pulse
 from async_wrappers.live import Decision
 from async_wrappers.live.backends import process as processes
-from async_wrappers.live.backends import supervised
 from async_wrappers.live.backends.process import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file
 
@@ -495,8 +494,8 @@ def test_the_fork_server_may_end_and_nobody_notices(tmp_path: Path) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor looks often, and waits shortly."""
-    monkeypatch.setattr(supervised, "STOPPED_FOR", 1.0)
-    monkeypatch.setattr(supervised, "IDLE_FOR", 2.0)
+    monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
+    monkeypatch.setattr(pulse, "IDLE_FOR", 2.0)
     monkeypatch.setattr(processes, "_LOOK", 0.1)
 
 

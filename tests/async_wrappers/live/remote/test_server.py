@@ -21,9 +21,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from async_wrappers import AsyncRunner
+from async_wrappers import AsyncRunner, pulse
 from async_wrappers.live import RunFailed
-from async_wrappers.live.backends import supervised
 from async_wrappers.live.remote import server as server_module
 from async_wrappers.live.remote import worker as worker_module
 from async_wrappers.live.remote.address import Address
@@ -403,7 +402,7 @@ def test_a_process_that_does_not_come_back_is_ended_started_again_and_counted(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(server_module, "_RETURN", 4.0)
-    monkeypatch.setattr(supervised, "STOPPED_FOR", 4.0)
+    monkeypatch.setattr(pulse, "STOPPED_FOR", 4.0)
     with PolicyServer(Sleeping, "tcp://127.0.0.1:0", 1) as server:
         pid = server.pids["worker 0"]
         guest = Guest(server.address)

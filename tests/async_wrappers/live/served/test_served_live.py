@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.live.backends import supervised
+from async_wrappers import pulse
 from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.live.served import processes
 from async_wrappers.live.served.runner import ServedRunner
@@ -207,7 +207,7 @@ class TestProcessesThatHang:
     def test_a_process_that_is_stopped_is_ended_and_another_one_takes_its_place(
         self, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(supervised, "STOPPED_FOR", 1.0)
+        monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
         pids: dict[str, int] = {}
         with ServedRunner(make_env, make_policy, 2, 50, 3, processes=1) as runner:
             runner.run(frames=5)
