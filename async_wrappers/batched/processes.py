@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import multiprocessing
 import os
 import socket
@@ -63,9 +64,9 @@ class ProcessEnvs(VectorEnvs):
         make: A function that makes an environment; cloudpickle sends it to the processes.
         num_envs: N; processes have equal shares, but for a remainder.
         processes: How many processes.
-        timeout: Seconds for which a step or a reset of a process is waited for. One that takes longer, because it is
-            stopped or an environment's `step` never returns, is ended and replaced as one that died, with a warning.
-            None: no limit.
+        timeout: Seconds for which a step or a reset of a process is waited for. One that takes longer, because an
+            environment's `step` never returns, is ended and replaced as one that died, with a warning. None: no limit.
+            One that is stopped (SIGSTOP) for 10 s is ended and replaced whatever the timeout.
 
     Attributes:
         pids: The processes' ids, in the order of their environments.
@@ -256,6 +257,9 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _spaces_of(self, process: _Process) -> None:
         """Wait until a process has made its environments, and compare their spaces with those of the others."""
+        if not process.answers(process.child.pipe, None):
+            process.end()
+            raise self._over(process)
         try:
             spaces_of_it = process.child.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -312,6 +316,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 "ProcessEnvs starts processes, which import the main script again: put what the script does under "
                 "`if __name__ == '__main__':`"
             )
+        if process.ailment is not None:
+            return RunFailed(f"{child.name} of ProcessEnvs {process.ailment}, before it had finished a step")
         if process.late:
             return RuntimeError(
                 f"{child.name} of ProcessEnvs had not finished its first step or reset within timeout={self._timeout} "
@@ -342,6 +348,7 @@ class _Process:
     owed: int = 0  # answers
     failure: tuple[str, bytes, str] | None = None
     late: bool = False  # whether it was ended by the timeout
+    ailment: str | None = None  # why it was ended otherwise
 
     def say(self, what: bytes) -> None:
         """Wake the process."""
@@ -354,17 +361,15 @@ class _Process:
         self.say(what)
 
     def hear(self, infos: dict[int, Info], timeout: float | None) -> bool:
-        """Wait until the process is done (True) or has died (False); it is killed after `timeout` seconds."""
-        if timeout is not None and not self._answers(timeout):
-            self.late = True
-            warnings.warn(
-                f"{self.child.name} of ProcessEnvs has not finished a step or reset within timeout={timeout} s: it is "
-                "ended",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            self.child.kill()
-            self.child.join(_PATIENCE)
+        """Wait until the process is done (True) or has died (False).
+
+        It is killed after `timeout` seconds, and where it has been stopped (SIGSTOP) for a while.
+        """
+        if not self.answers(self.socket, timeout):
+            self.late = self.ailment is None
+            how = self.ailment or f"has not finished a step or reset within timeout={timeout} s"
+            warnings.warn(f"{self.child.name} of ProcessEnvs {how}: it is ended", RuntimeWarning, stacklevel=2)
+            self.end()
             return False
         with suppress(OSError, EOFError):
             answer = self.socket.recv(1)
@@ -376,19 +381,26 @@ class _Process:
             return answer in (DONE, INFOS)
         return False
 
-    def _answers(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for an answer or the process's end; return whether there is one.
+    def answers(self, end: Any, timeout: float | None) -> bool:
+        """Wait for an answer at an end or the process's end; return False if it is late, or stopped for long.
 
         Time is counted in looks: after Ctrl-Z and `fg` the clock has gone on for all processes, and none is late.
         """
-        waited = 0.0
+        waited, limit = 0.0, math.inf if timeout is None else timeout
         while True:
             before = time.monotonic()
-            if connection.wait([self.socket], min(_LOOK, timeout - waited)):
+            if connection.wait([end], min(_LOOK, limit - waited)):
                 return True
+            self.child.pulse.look(owes=False)
+            self.ailment = self.child.pulse.ailment()
             waited += min(time.monotonic() - before, 2 * _LOOK)
-            if waited >= timeout:
+            if waited >= limit or self.ailment is not None:
                 return False
+
+    def end(self) -> None:
+        """End the process by force."""
+        self.child.kill()
+        self.child.join(_PATIENCE)
 
     def close(self) -> None:
         """Release the resources of the process, which has ended."""

@@ -20,8 +20,10 @@ import psutil
 import pytest
 from gymnasium.spaces import Discrete
 
+from async_wrappers import pulse
 from async_wrappers.batched import processes
 from async_wrappers.batched.processes import ProcessEnvs
+from async_wrappers.live.run_spec import RunFailed
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 
@@ -299,6 +301,41 @@ def test_a_stopped_process_is_ended_replaced_and_counted(tmp_path: Path) -> None
                 envs.send(shown.env_ids, np.zeros(len(shown.env_ids), np.int64))
                 shown = envs.recv()
         assert (envs.restarts, envs.lost_episodes) == (1, 1)
+
+
+@pytest.mark.timeout(60)
+def test_a_stopped_process_is_ended_where_no_timeout_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
+    with closing(ProcessEnvs(lambda: Sleeper(tmp_path / "slept", "never"), 2, 2, timeout=None)) as envs:
+        envs.begin([1, 2])
+        shown = envs.recv()
+        os.kill(envs.pids[1], signal.SIGSTOP)
+        with pytest.warns(
+            RuntimeWarning, match=r"^process 1 of ProcessEnvs has been stopped \(SIGSTOP\) for 1 s: it is ended$"
+        ):
+            for _ in range(3):
+                envs.send(shown.env_ids, np.zeros(len(shown.env_ids), np.int64))
+                shown = envs.recv()
+        assert (envs.restarts, envs.lost_episodes) == (1, 1)
+
+
+def stop_this_process() -> gym.Env[Any, Any]:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return SeededEnv()
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_is_stopped_before_its_environments_are_made_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
+    before = {*psutil.Process().children()}
+    with pytest.raises(RunFailed) as caught:
+        ProcessEnvs(stop_this_process, 2, 2, timeout=None)
+    sentence = "process 0 of ProcessEnvs has been stopped (SIGSTOP) for 1 s, before it had finished a step"
+    assert str(caught.value) == sentence
+    left = {*psutil.Process().children()} - before
+    assert [each for each in left if "spawn_main" in " ".join(each.cmdline())] == []
 
 
 @pytest.mark.timeout(60)
