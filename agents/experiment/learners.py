@@ -16,6 +16,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +31,14 @@ from typing import Any, Protocol
 import cloudpickle
 import torch
 import torch.distributed as dist
+from absl import logging
 from torch import Tensor
 
 from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.checks import refuse_daemonic
 from async_wrappers.files import write_text_atomically
+from async_wrappers.pulse import Pulse, wake_servers
 
 __all__ = [
     "Group",
@@ -55,6 +58,7 @@ _PATIENCE = 600.0  # seconds that a learner waits for the others in an update, a
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
 _REPORT = 30.0  # seconds until the death of a process is reported, which takes a while on a busy machine
 _LOOK = 1.0  # seconds between two looks at whether a learner lives
+_LONG = 60.0  # seconds of waiting for others after which the user is told
 _SIGN = ".learners"  # the name of a file that each learner must see
 _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 
@@ -76,6 +80,9 @@ class Group:
             first one's machine.
         address: This machine's, where the others reach it; None where all are on this machine.
 
+    Attributes:
+        waits_since: When the wait for the others began, in monotonic seconds; None while this one does not wait.
+
     Raises:
         LearnerFailed: No network interface has the address, or the learners do not reach one another.
     """
@@ -83,6 +90,7 @@ class Group:
     def __init__(self, number: int, learners: int, meeting_place: str, address: str | None = None) -> None:
         """Wait until all are there."""
         self.number, self.learners = number, learners
+        self.waits_since: float | None = None
         by_file = "://" not in meeting_place
         with _on_interface(_interface_of(address)):
             try:
@@ -103,7 +111,7 @@ class Group:
     def sum(self, *numbers: float) -> list[float]:
         """Return the sums over all learners of the arguments."""
         sums = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(sums)
+        self._add_up(sums)
         return sums.tolist()
 
     def average(self, gradients: Mapping[str, Tensor], count: Tensor | int) -> Mapping[str, Tensor]:
@@ -113,12 +121,18 @@ class Group:
         """
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients.values()]) * count
         on_host = torch.cat([flat.cpu(), torch.as_tensor(count, dtype=flat.dtype).cpu().view(1)])
-        dist.all_reduce(on_host)
+        self._add_up(on_host)
         mean, start = (on_host[:-1] / on_host[-1].clamp(min=1.0)).to(flat.device), 0
         for gradient in gradients.values():
             gradient.copy_(mean[start : start + gradient.numel()].view(gradient.shape))
             start += gradient.numel()
         return gradients
+
+    def _add_up(self, numbers: Tensor) -> None:
+        """Add the tensors of all learners up in place; nothing but the end of another one interrupts the wait."""
+        self.waits_since = time.monotonic()
+        dist.all_reduce(numbers)
+        self.waits_since = None
 
     def close(self) -> None:
         """Leave; the others notice if they wait for this one."""
@@ -209,6 +223,9 @@ class OtherLearner(Protocol):
     def lives(self) -> bool:
         """Return whether it is still there, as far as that is known."""
 
+    def look(self) -> None:
+        """End it if it has been stopped for a while, as far as that is known; called about once a second."""
+
     def how_it_ended(self) -> str:
         """Return that in words; wait a while for the news."""
 
@@ -258,6 +275,7 @@ class Processes:
 
     def close(self) -> None:
         """See `LearnersElsewhere`."""
+        wake_servers()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
@@ -273,7 +291,9 @@ class _Process:
         with signals_blocked():
             self._process.start()
         theirs.close()
+        assert self._process.pid is not None
         self.place = f"process {self._process.pid}"
+        self._pulse, self._ailment = Pulse(self._process.pid), ""
 
     @property
     def sentinels(self) -> Sequence[Any]:
@@ -282,8 +302,16 @@ class _Process:
     def lives(self) -> bool:
         return self._process.is_alive()
 
+    def look(self) -> None:
+        self._pulse.look(owes=False)
+        if not self._ailment and (ailment := self._pulse.ailment()) is not None:
+            self._ailment = ailment
+            self._process.kill()
+
     def how_it_ended(self) -> str:
         self._process.join(_REPORT)
+        if self._ailment:
+            return f"{self._ailment} and was ended"
         code = self._process.exitcode
         return f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else "has ended"
 
@@ -322,15 +350,62 @@ class OtherLearners:
         """Start them."""
         self._learners, self._elsewhere = learners, elsewhere or Processes()
         self._others: Sequence[OtherLearner] = ()
+        self.group: Group | None = None
+        self._waits_since: float | None = None  # when the wait for answers began
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._watch_others, name="watches the other learners", daemon=True)
         payload, place = cloudpickle.dumps(make_share), self._elsewhere.meeting_place
         jobs = [Job(payload, number, learners, place, tuple(modules), threads) for number in range(1, learners)]
         try:
             self._others = self._elsewhere.start(jobs)
+            self._watch.start()
             self.answers()  # each has come as far as the meeting place, or has failed
-            self.group = Group(0, learners, place, self._elsewhere.address)
+            self.group = self._met(place)
         except BaseException:
             self.close()
             raise
+
+    def _met(self, place: str) -> Group:
+        """Return the first learner's group; one that dies on its way there would be waited for until the time is up."""
+        found: list[Group | BaseException] = []
+
+        def meet() -> None:
+            try:
+                found.append(Group(0, self._learners, place, self._elsewhere.address))
+            except BaseException as error:
+                found.append(error)
+
+        thread = threading.Thread(target=meet, name="meets the other learners", daemon=True)
+        thread.start()
+        while not found:
+            thread.join(_LOOK)
+            dead = [number for number, other in enumerate(self._others, 1) if not (found or other.lives())]
+            if dead:
+                raise self._failure(dead[0], _received(self._others[dead[0] - 1].pipe))
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
+
+    def _watch_others(self) -> None:
+        """End learners that are stopped, and tell the user of long waits.
+
+        The first learner cannot do either while it waits for the others in an update.
+        """
+        told: float | None = None
+        while not self._over.wait(_LOOK):
+            for other in self._others:
+                other.look()
+            since = self._waits_since if self.group is None else self._waits_since or self.group.waits_since
+            if since is not None and since != told and time.monotonic() - since > _LONG:
+                told = since
+                who = " or ".join(f"{number} ({other.place})" for number, other in enumerate(self._others, 1))
+                logging.warning(
+                    "learner 0 of %d has waited %g s for learner %s: if that does not come, `kill -9` of its process "
+                    "ends the run, and the same command goes on from the newest checkpoint",
+                    self._learners,
+                    _LONG,
+                    who,
+                )
 
     def tell(self, what: str, *arguments: Any, each: Sequence[Sequence[Any]] | None = None) -> None:
         """Let all call a method of their share; `answers` returns the results.
@@ -352,13 +427,17 @@ class OtherLearners:
             LearnerFailed: One has died, or raised an exception.
         """
         found = []
-        for number, other in enumerate(self._others, 1):
-            while not _heard([other], _LOOK):
-                pass
-            answer = _received(other.pipe)
-            if answer is None or answer[0] == "failed":
-                raise self._failure(number, answer)
-            found.append(answer[1])
+        self._waits_since = time.monotonic()
+        try:
+            for number, other in enumerate(self._others, 1):
+                while not _heard([other], _LOOK):
+                    pass
+                answer = _received(other.pipe)
+                if answer is None or answer[0] == "failed":
+                    raise self._failure(number, answer)
+                found.append(answer[1])
+        finally:
+            self._waits_since = None
         return found
 
     @contextmanager
@@ -405,9 +484,11 @@ class OtherLearners:
 
     def close(self) -> None:
         """End the others."""
-        group = getattr(self, "group", None)
-        if group is not None:
-            group.close()
+        self._over.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        if self.group is not None:
+            self.group.close()
         for other in self._others:
             other.pipe.close()
         for other in self._others:
@@ -502,6 +583,7 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
         with suppress(OSError):
             words = str(error).strip() or "no message"
             first.send(("failed", type(error).__name__, words, traceback.format_exc()))
+        wake_servers()
         os._exit(1)
 
 
@@ -516,4 +598,5 @@ def _next_command(first: Any) -> Any:
 def _in_process(job: Job, first: Any) -> None:
     become_child()
     learn(job, first)
+    wake_servers()
     os._exit(0)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from async_wrappers import pulse
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import learners
 from async_wrappers.agents.experiment.learners import Group, Job, LearnerFailed, OtherLearners
 from async_wrappers.agents.hosts.engine import HostsFailed
+
+ROOT = Path(__file__).parents[3]
 
 
 class Here:
@@ -36,6 +45,18 @@ class Here:
     def lives(self) -> bool:
         return False
 
+    def look(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Nobody:
+    """A group of one."""
+
+    waits_since = None
+
     def close(self) -> None:
         pass
 
@@ -44,7 +65,7 @@ class Here:
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a process that fails go on, and learners meet nobody."""
     monkeypatch.setattr(os, "_exit", lambda code: None)
-    monkeypatch.setattr(learners, "Group", lambda *arguments: nullcontext())
+    monkeypatch.setattr(learners, "Group", lambda *arguments: Nobody())
 
 
 def start(make_share: Callable[[Any], Any], of_others: str | None = None, modules: Sequence[str] = ()) -> OtherLearners:
@@ -68,8 +89,7 @@ def fail(error: Exception, group: Any) -> None:
 def test_an_error_in_words_is_passed_on_without_a_traceback(
     error: Exception, kind: type[Exception], message: str
 ) -> None:
-    others = start(partial(fail, error))
-    with pytest.raises(kind) as caught:
+    with closing(start(partial(fail, error))) as others, pytest.raises(kind) as caught:
         others.answers()
     assert str(caught.value) == message
 
@@ -95,3 +115,113 @@ def test_learners_that_do_not_meet_are_told_in_a_sentence(monkeypatch: pytest.Mo
         Group(0, 2, "tcp://127.0.0.1:1", "127.0.0.1")
     assert str(caught.value).startswith("learner 0 of 2 has not met the others at tcp://127.0.0.1:1 (Timed out after")
     assert "\n" not in str(caught.value)
+
+
+class Stops:
+    """A share of a learner that has its process stopped."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def meet(self) -> list[float]:
+        return self._group.sum(1.0)  # type: ignore[no-any-return]
+
+    def stop(self, number: int) -> None:
+        os.kill(os.getpid(), number)
+
+
+def stopped(others: OtherLearners) -> str:
+    remedy = "the same command goes on from the newest checkpoint"
+    why = r"has been stopped \(SIGSTOP\) for 1 s and was ended, and the others cannot go on without it"
+    return rf"^learner 1 of 2 \({others._others[0].place}\) {why}: {remedy}$"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often, and wait shortly."""
+    monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
+    monkeypatch.setattr(learners, "_LOOK", 0.1)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("where", ["in an update", "in an answer"])
+def test_a_learner_that_is_stopped_ends_the_run_in_a_sentence(where: str) -> None:
+    with closing(OtherLearners(Stops, 2)) as others:
+        others.tell("meet")
+        assert others.group is not None
+        assert others.group.sum(2.0) == [3.0]
+        assert others.answers() == [[3.0]]
+        others.tell("stop", signal.SIGSTOP)
+        if where == "in an update":
+            with pytest.raises(LearnerFailed, match=stopped(others)), others.watched():
+                others.group.sum(2.0)
+        else:
+            with pytest.raises(LearnerFailed, match=stopped(others)):
+                others.answers()
+    assert multiprocessing.active_children() == []
+
+
+ON_THE_WAY = """
+import multiprocessing, os, signal
+from async_wrappers import pulse
+from async_wrappers.agents.experiment import learners
+
+def stop_on_the_way():
+    learners.Group = lambda *arguments: os.kill(os.getpid(), signal.NUMBER)
+
+class StopsOnTheWay:
+    def __reduce__(self):
+        return stop_on_the_way, ()
+
+if __name__ == "__main__":
+    pulse.STOPPED_FOR = 1.0
+    try:
+        learners.OtherLearners(StopsOnTheWay(), 2)
+    except learners.LearnerFailed as error:
+        print(error, multiprocessing.active_children(), flush=True)
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_learner_that_ends_on_its_way_to_the_others_is_not_waited_for(number: signal.Signals) -> None:
+    """In a process of its own, as a thread goes on waiting there."""
+    code = ON_THE_WAY.replace("NUMBER", number.name)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    how = "was ended by SIGKILL" if number == signal.SIGKILL else r"has been stopped \(SIGSTOP\) for 1 s and was ended"
+    assert re.match(rf"^learner 1 of 2 \(process \d+\) {how}, and the others cannot go on .* \[\]\n$", done.stdout), (
+        done
+    )
+
+
+@pytest.mark.timeout(120)
+def test_a_long_wait_for_a_learner_is_told_with_the_way_to_end_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(learners, "_LOOK", 0.1)
+    monkeypatch.setattr(learners, "_LONG", 0.5)
+    with closing(OtherLearners(Slow, 2)) as others:
+        for what in ("meet", "wait"):
+            caplog.clear()
+            others.tell(what)
+            if what == "meet":
+                assert others.group is not None
+                others.group.sum(0.0)
+            others.answers()
+            (told,) = [record.getMessage() for record in caplog.records if "has waited" in record.getMessage()]
+            assert told == (
+                f"learner 0 of 2 has waited 0.5 s for learner 1 ({others._others[0].place}): if that does not come, "
+                "`kill -9` of its process ends the run, and the same command goes on from the newest checkpoint"
+            )
+
+
+class Slow(Stops):
+    """Comes late."""
+
+    def meet(self) -> list[float]:
+        time.sleep(2)
+        return super().meet()
+
+    def wait(self) -> None:
+        time.sleep(2)
