@@ -27,6 +27,7 @@ __all__ = [
     "CHECKPOINTS",
     "Checkpointer",
     "NoCheckpointLoads",
+    "checked_replay",
     "compute_of",
     "difference_of",
     "load_optimizer",
@@ -86,7 +87,7 @@ class Checkpointer:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         path, sentinel = self._path(iteration), self._sentinel(iteration)
-        content = {**bundle, _STAMP: {**stamp(), "number": iteration, **self._indexes(iteration, bundle, amid)}}
+        content = {**bundle, _STAMP: {**stamp(), "number": iteration, **self._indexes(iteration, bundle)}}
         word = "amid" if amid else "done"
         if sentinel.is_file():
             self._replace(path, content, sentinel, word)
@@ -134,7 +135,7 @@ class Checkpointer:
                 if held.get("number", number) != number:
                     raise ValueError(f"{self._path(number)} is checkpoint {held['number']} under another name")
                 if continues:
-                    self._check_indexes(held.get("indexes", {}), _replay_of(number, bundle))
+                    self.check_indexes(held.get("indexes", {}), _replay_of(number, bundle))
             except (OSError, ValueError) as error:
                 self.refuse(number, error, refused)
                 continue
@@ -167,16 +168,14 @@ class Checkpointer:
             f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"
         )
 
-    def _indexes(self, iteration: int, bundle: Mapping[str, Any], amid: bool) -> dict[str, dict[str, str]]:
+    def _indexes(self, iteration: int, bundle: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """Return the SHA-256 of each index of a checkpoint's replays, by its place; nothing where there is none."""
         replay = _replay_of(iteration, bundle)
-        if amid and replay == iteration:
-            return {}  # the iteration's end writes these indexes anew, before its own checkpoint
         found = sorted(self.directory.rglob(f"index_{replay}.json"))
         indexes = {path.relative_to(self.directory).as_posix(): _sha256(path) for path in found}
         return {"indexes": indexes} if indexes else {}
 
-    def _check_indexes(self, indexes: Mapping[str, str], replay: int) -> None:
+    def check_indexes(self, indexes: Mapping[str, str], replay: int) -> None:
         """Refuse replays that were put in the place of a checkpoint's own; those that are missing are told of later."""
         for name, recorded in indexes.items():
             path = self.directory / name
@@ -225,6 +224,20 @@ def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
         return path, read_bundle(path)
     except OSError as error:
         raise ValueError(f"checkpoint {path} cannot be read ({error.strerror}): name a file or a base_dir") from None
+
+
+def checked_replay(path: Path) -> int:
+    """Return the number of the replays of a run's checkpoint file, which must be those that it was written with.
+
+    Raises:
+        OSError: The file is missing or unreadable.
+        ValueError: It is torn or no checkpoint, or its replays are others.
+    """
+    held, bundle = _read(path)
+    checkpointer, found = Checkpointer(path.parent.parent), re.fullmatch(r"ckpt\.(-?\d+)", path.name)
+    number = _replay_of(int(found[1]) if found else held.get("number", 0), bundle)
+    checkpointer.check_indexes(held.get("indexes", {}), number)
+    return number
 
 
 def compute_of(agent: Any) -> Any:

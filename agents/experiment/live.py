@@ -116,7 +116,7 @@ class LiveRunner(Runner):
             f"{self._learner_count}",
         )
         self._learners: list[dict[str, Any]] = []  # their state in a checkpoint, this run's or the initial one
-        self._replays = -1  # the iteration whose replays belong to it; -1 where a run begins, without any
+        self._replays: int | None = None  # the number of the replays that belong to it; None where a run begins
         self._saved = -1  # the newest iteration that was saved whole
         self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
@@ -314,7 +314,7 @@ class LiveRunner(Runner):
             runner.__enter__()
             try:
                 runner.start()  # a failure here does not mean a bad checkpoint
-                if self._replays < 0:
+                if self._replays is None:
                     _load_states(runner, self._learners)
                 else:
                     self._restore(runner)
@@ -439,15 +439,19 @@ class LiveRunner(Runner):
         self._saved = iteration
 
     def _write_checkpoint(self, iteration: int, done: int) -> None:
-        directory = self._checkpointer.directory
+        directory, amid = self._checkpointer.directory, done < iteration
+        # The replays of a checkpoint during an iteration have a number of their own: those of its end would be written
+        # in their place before the end's checkpoint.
+        number = self._number_replay(iteration) if amid else iteration
         try:
-            self._live.save(directory, iteration)
-            learners = self._live.take_states(directory, iteration)
+            self._live.save(directory, number)
+            learners = self._live.take_states(directory, number)
         finally:
-            self._live.drop_states(directory, iteration)
-        bundle = {**self._bundle({"learner": learners[0]}, done), "learners": learners, "replays": iteration}
-        self._live.forget(directory, self._checkpointer.save(iteration, bundle, amid=done < iteration))
-        self._saved_at = time.monotonic()
+            self._live.drop_states(directory, number)
+        if not amid:
+            self._replay_of.pop(iteration, None)
+        bundle = {**self._bundle({"learner": learners[0]}, done), "learners": learners, "replays": number}
+        self._live.forget(directory, self._written(iteration, bundle, amid))
 
     def _check_live(self, bundle: Mapping[str, Any]) -> None:
         if "learners" not in bundle:
@@ -467,6 +471,7 @@ class LiveRunner(Runner):
         directory = self._checkpointer.directory
         while True:
             number = self._replays
+            assert number is not None
             try:
                 runner.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
                 try:

@@ -559,6 +559,12 @@ class Runner:
         """The number of the replay of the next checkpoint during an iteration; -1 is that of pretraining."""
         return -2 - self._amid_count
 
+    def _number_replay(self, iteration: int) -> int:
+        """Return the number of the replay of a checkpoint during an iteration, and note it."""
+        number = self._replay_of[iteration] = self._next_replay
+        self._amid_count += 1
+        return number
+
     def _save_amid(self, carried: Mapping[str, Any] | None) -> None:
         """Write a checkpoint during an iteration.
 
@@ -574,8 +580,7 @@ class Runner:
         directory, iteration, number = self._checkpointer.directory, self._iteration, self._next_replay
         if carried is not None:
             carried = {**carried, "seconds": time.perf_counter() - iteration["began"]}
-        self._amid_count += 1
-        self._replay_of[iteration["number"]] = self._replay_number = number
+        self._replay_number = self._number_replay(iteration["number"])
         amid = {**{name: iteration[name] for name in ("line", "scalars", "done")}, "carried": carried}
         bundle = self._bundle(self.agent.bundle_and_checkpoint(directory, number), iteration["number"] - 1)
         self._write(iteration["number"], {**bundle, "amid": amid, "replay": number}, amid=True)
@@ -590,12 +595,16 @@ class Runner:
 
     def _write(self, iteration: int, bundle: Mapping[str, Any], amid: bool = False) -> None:
         """Write a checkpoint, and forget the oldest ones."""
+        self.agent.forget_checkpoints(self._checkpointer.directory, self._written(iteration, bundle, amid))
+
+    def _written(self, iteration: int, bundle: Mapping[str, Any], amid: bool) -> set[int]:
+        """Write a checkpoint, and return the numbers of the replays of those that are kept."""
         of_others = {"amid_count": self._amid_count, "replay_of": self._replay_of} if self._amid_count else {}
         of_others |= {"cut_frames": self.cut_frames} if self.cut_frames else {}
         kept = self._checkpointer.save(iteration, {**bundle, **of_others}, amid)
         self._replay_of = {each: number for each, number in self._replay_of.items() if each in kept}
-        self.agent.forget_checkpoints(self._checkpointer.directory, {self._replay_of.get(each, each) for each in kept})
         self._saved_at = time.monotonic()
+        return {self._replay_of.get(each, each) for each in kept}
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
         """Return a checkpoint's content: the agent's state, and the counts of a run with iteration `done` done."""

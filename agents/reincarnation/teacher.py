@@ -33,7 +33,7 @@ from async_wrappers.agents.actor_critic.actor_critic import ActorCritic
 from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
-from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
+from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, checked_replay, newest_bundle
 from async_wrappers.agents.experiment.config import empty_gin
 from async_wrappers.agents.experiment.episode import environment_seed, play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
@@ -104,7 +104,7 @@ class Teacher:
         agent: Any,
         environment: Environment,
         source: str = "teacher",
-        replay: tuple[Path, int] | None = None,
+        replay: Path | None = None,
         checkpoint: Path | None = None,
     ) -> None:
         """See the class."""
@@ -148,9 +148,8 @@ class Teacher:
             return cls(*trained_agent(path), f"teacher {path}", None, path)
         base_dir = path if path.is_dir() else path.parent.parent
         agent, environment = trained_agent(path)
-        found = re.fullmatch(r"ckpt\.(\d+)", path.name)
-        numbers = [int(found[1])] if found else _numbers_of_replays(base_dir)
-        replay = (base_dir / CHECKPOINTS / "replay", max(numbers)) if numbers else None
+        checkpoint = newest_bundle(path)[0]
+        replay = checkpoint if (base_dir / CHECKPOINTS / "replay").is_dir() else None
         return cls(agent, environment, f"teacher {path}", replay, path)
 
     @classmethod
@@ -245,7 +244,7 @@ class Teacher:
         if self._replay is None or not isinstance(learner, Learner) or not isinstance(learner.replay, Replay):
             raise ValueError(f"{self.source} has no replay, which offline phases learn from: {COLLECT}")
         try:
-            learner.load_replay(*self._replay)
+            learner.load_replay(self._replay.parent / "replay", checked_replay(self._replay))
         except (OSError, ValueError) as error:
             raise ValueError(f"{self.source} has no replay that can be read ({error}): {COLLECT}") from None
         tree = learner.replay.schema.observation
@@ -322,13 +321,6 @@ def _stacks(array: npt.NDArray[Any], around: npt.NDArray[np.int64]) -> npt.NDArr
     stacks = array[np.maximum(around, 0)]
     stacks[around < 0] = 0
     return stacks
-
-
-def _numbers_of_replays(base_dir: Path) -> list[int]:
-    found = (
-        re.fullmatch(r"index_(-?\d+)\.json", path.name) for path in (base_dir / CHECKPOINTS / "replay").glob("index_*")
-    )
-    return [int(each[1]) for each in found if each]
 
 
 def _has_logits(spec: Any, policy: Any) -> bool:

@@ -250,6 +250,26 @@ def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_aga
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
 
 
+def test_the_replays_of_a_checkpoint_amid_an_iteration_are_its_own_and_are_tied_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("run", 3)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    bundle, replays = newest(tmp_path), tmp_path / "checkpoints" / "replay_0"
+    assert (bundle["current_iteration"], bundle["replays"], bundle["replay_of"]) == (0, -2, {1: -2})
+    of_another = create_replay(Box(-np.inf, np.inf, (4,)), capacity=11)
+    of_another.save(replays, 1)  # as the iteration's end does before its own checkpoint, where it is killed then
+    again = build(tmp_path, "Runner.num_iterations = 3")
+    assert again.resume() and again.start_iteration == 1
+    assert caplog.text == ""
+    of_another.save(replays, -2)
+    assert build(tmp_path, "Runner.num_iterations = 3").resume()
+    assert "index_-2.json is not the index that the checkpoint was written with" in caplog.text
+    assert "the run goes on from checkpoint 0, the newest one that loads" in caplog.text
+
+
 def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
     runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)

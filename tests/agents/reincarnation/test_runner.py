@@ -123,6 +123,17 @@ def test_a_teachers_replay_is_read_back_with_its_labels(teacher_dir: Path) -> No
     np.testing.assert_allclose(labels, teacher.values(expected["observation"]), rtol=1e-6)
 
 
+def test_a_teachers_replay_must_be_the_one_that_its_checkpoint_was_written_with(
+    teacher_dir: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(teacher_dir, tmp_path / "run")
+    index = run / "checkpoints" / "replay" / "index_1.json"
+    index.write_text(index.read_text() + "\n")
+    teacher = Teacher.of_run(run)  # whose weights alone teach elsewhere
+    with pytest.raises(ValueError, match=r"index_1\.json is not the index that the checkpoint was written with: rest"):
+        next(teacher.demonstrations())
+
+
 def test_labels_of_a_replay_are_of_stacks(tmp_path: Path) -> None:
     path = teachers_run(tmp_path, "DQNAgent.stack_size = 3", "Runner.num_iterations = 1")
     agent, _ = load_agent(path)
