@@ -45,7 +45,8 @@ __all__ = [
 ]
 
 
-CLOSING = 60.0  # seconds that an environment's `close` may take, which may have to bring a robot to rest
+# Seconds that the `close` of an environment, which may have to bring a robot to rest, or of a learner may take.
+CLOSING = 60.0
 _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 
 
@@ -66,8 +67,7 @@ def run_environment(
 
     def end() -> None:
         gone.set()
-        if closes.wait(_GRACE):
-            time.sleep(CLOSING)
+        _let_it_close(closes)
 
     with as_child(supervisor, end):
         make_env, config, place = cloudpickle.loads(payload)
@@ -116,10 +116,21 @@ def run_environment(
         finally:
             if remote is not None:
                 remote.close()
-            closes.set()
-            with suppress(OSError):
-                supervisor.send(("closes",))
+            _say_closes(supervisor, closes)
             env.close()
+
+
+def _let_it_close(closes: threading.Event) -> None:
+    """Give an orphaned process time for a `close` that it comes to soon."""
+    if closes.wait(_GRACE):
+        time.sleep(CLOSING)
+
+
+def _say_closes(supervisor: connection.Connection, closes: threading.Event) -> None:
+    """Let the supervisor, and the one that watches it, know that a `close` begins."""
+    closes.set()
+    with suppress(OSError):
+        supervisor.send(("closes",))
 
 
 def _made_release(payload: Block, layout: SharedLayout, memory: SharedMemory) -> Release:
@@ -178,7 +189,8 @@ def run_learner(
     A run's first learners send their layout and wait for the common one, so nothing else may be sent to them before.
     One that is started later has it in its layout, and finds the commands that were sent while it was being made.
     """
-    with as_child(supervisor):
+    closes = threading.Event()
+    with as_child(supervisor, lambda: _let_it_close(closes)):
         one_thread()
         learner = call_make_learner(_loaded(payload), number, layout.learners)
         one_thread()
@@ -198,6 +210,7 @@ def run_learner(
                 controls.paused[number] = learning.rests()
                 learning.turn()
         finally:
+            _say_closes(supervisor, closes)
             learner.close()
 
 

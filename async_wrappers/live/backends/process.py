@@ -7,8 +7,8 @@ server that has torch loaded, so that they start in a moment and share its pages
 Messages: to the environment ``(number, pickled phase)``, ``(number, None)`` after an error, or None; from it
 ``("record", number, record)``, ``("warning", number, sentence)`` and ``("closes",)``; to a learner
 ``(number, command, *arguments)``, where the command is a method of `LearnerLoop` or "close", from it
-``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is recognised by its number when it
-comes, and dropped.
+``("answer", number, ...)`` and ``("closes",)``. If the wait for an answer was interrupted, the answer is recognised by
+its number when it comes, and dropped.
 """
 
 from __future__ import annotations
@@ -233,9 +233,10 @@ class ProcessBackend:
             remote = self._spec.remote
             deadline = time.monotonic() + max(_PATIENCE, 0.0 if remote is None else remote.patience)
             for child in reversed(players):  # the environment first: when it is gone, workers end
-                if not child.join(max(0.0, deadline - time.monotonic())) and child is self._environment:
-                    self._let_it_close(child)
-                    deadline = time.monotonic() + _PATIENCE
+                if not child.join(max(0.0, deadline - time.monotonic())):
+                    self._let_it_close(child, deadline + CLOSING)
+                    if child is self._environment:
+                        deadline = time.monotonic() + _PATIENCE
             self._end_recording()
         finally:
             kill_all(self._started)
@@ -256,11 +257,12 @@ class ProcessBackend:
         others = [child for child in (self._recorder, self._environment) if child is not None]
         return [*self._learners, *self._workers, *others]
 
-    def _let_it_close(self, environment: Child) -> None:
-        """Wait for the environment's `close`, which may have to bring a robot to rest."""
-        self._listen(environment)
-        if environment.closes and not environment.join(CLOSING):
-            sentence = f"the environment's close has taken {CLOSING:g} s, and is ended: a machine may not be at rest"
+    def _let_it_close(self, child: Child, deadline: float) -> None:
+        """Wait for the `close` of the environment, which may have to bring a robot to rest, or of a learner."""
+        self._listen(child)
+        if child.closes and not child.join(max(0.0, deadline - time.monotonic())):
+            left = "a machine may not be at rest" if child is self._environment else "what it writes may not be whole"
+            sentence = f"{child.name}'s close has taken {CLOSING:g} s, and is ended: {left}"
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
     def _report_recording(self) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ class Child:
         restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
         error: Its exception, if that could be pickled, and its traceback.
         unmade: Whether the exception came from making its policy.
-        closes: Whether it has come to its environment's `close`.
+        closes: Whether it has come to the `close` of its environment or learner.
     """
 
     name: str

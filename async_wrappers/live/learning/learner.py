@@ -68,7 +68,7 @@ class Learner(Protocol):
         """Restore the result of `state_dict`."""
 
     def close(self) -> None:
-        """Release all resources."""
+        """Release all resources; in a process of its own it has 60 s for it."""
 
 
 OFF_POLICY = ("Rho", "EffectiveSampleSize", "KL")

@@ -332,13 +332,8 @@ def make_learning(
         def act(self, observation: Any, decision: Decision) -> int:
             return 1
 
-    return make_runner(
-        lambda: Endless(),
-        lambda: Reader(),
-        workers=1,
-        make_learner=lambda: Counter(on_start, on_update, on_save),
-        **kwargs,
-    )
+    kwargs.setdefault("make_learner", lambda: Counter(on_start, on_update, on_save))
+    return make_runner(lambda: Endless(), lambda: Reader(), workers=1, **kwargs)
 
 
 def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: Path) -> None:
@@ -857,6 +852,65 @@ def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_chi
         os.killpg(process.pid, sent)
         _, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, err) == (130, "")
+
+
+class Lingers(Counter):
+    """A learner whose `close` takes a while, and is over once a file is there."""
+
+    def __init__(self, closed: Path, seconds: float) -> None:
+        super().__init__(nothing, nothing, nothing)
+        self._closed, self._seconds = closed, seconds
+
+    def close(self) -> None:
+        time.sleep(self._seconds)
+        self._closed.touch()
+
+
+def make_lingering(closed: Path, seconds: float) -> AsyncRunner:
+    return make_learning(make_learner=lambda: Lingers(closed, seconds))
+
+
+def test_a_learners_close_may_take_longer_than_a_process_has_to_end(tmp_path: Path) -> None:
+    with nothing_left(), make_lingering(tmp_path / "closed", processes._PATIENCE + 2) as runner:
+        runner.run(frames=10)
+    assert (tmp_path / "closed").exists()
+
+
+def test_a_learners_close_that_takes_too_long_is_ended_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "CLOSING", 1.0)
+    sentence = r"^learner 0's close has taken 1 s, and is ended: what it writes may not be whole$"
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match=sentence),
+        make_lingering(tmp_path / "closed", 600) as runner,
+    ):
+        runner.run(frames=10)
+    assert not (tmp_path / "closed").exists()
+
+
+ORPHANED = """
+import sys
+from pathlib import Path
+from tests.async_wrappers.live.backends.test_process import make_lingering
+
+if __name__ == "__main__":
+    with make_lingering(Path(sys.argv[1]), 5) as runner:
+        runner.run(frames=10)
+        print("plays", flush=True)
+        runner.run(seconds=600)
+"""
+
+
+def test_a_learner_closes_in_its_time_where_its_parent_is_killed(tmp_path: Path) -> None:
+    process = start([script(tmp_path, WITHOUT_TORCH + ORPHANED), str(tmp_path / "closed")], start_new_session=True)
+    with ended_after(process) as children:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "plays\n"
+        children += psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        wait_until((tmp_path / "closed").exists)
 
 
 NOT_CLOSED = """
