@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from async_wrappers.version import __version__
 
 __all__ = [
     "FORMAT",
+    "FULL",
     "OtherFormat",
     "check_format",
     "naming",
@@ -22,6 +24,8 @@ __all__ = [
     "write_atomically",
     "write_text_atomically",
 ]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the system's errors where a disk is full
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.agents.cli.flags import Parser, UsageError, first_line, program
+from async_wrappers.files import FULL
 
 __all__ = ["COMMANDS", "OVERVIEW", "main"]
 
@@ -56,10 +57,9 @@ COMMANDS = {
     "list": "async_wrappers.agents.cli.list",
 }
 _NEED_PYTORCH = ("train", "evaluate", "export", "sweep", "record")  # its import takes seconds
-# The system's errors where a disk is full, and where there is no such place.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _GINS = "\n  In call to configurable"  # what gin adds to the message of an error that passes through it
 _FEW_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+# The system's errors where there is no such place.
 _NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
@@ -187,7 +187,7 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
             f"too few files may be open ({error.strerror}): raise the limit (ulimit -n), or ask for fewer processes",
         )
     where = error.filename or "a file"
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return 1, f"{error.strerror}, writing {where}: free space, and continue with the same --base_dir"
     named = base_dir or "results"
     root, there = os.path.abspath(named), os.path.abspath(os.fsdecode(error.filename or os.devnull))

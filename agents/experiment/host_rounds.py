@@ -43,6 +43,7 @@ from async_wrappers.agents.hosts.block import PlayedBlock
 from async_wrappers.agents.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.timing import Meters
 from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.files import naming
 
 __all__ = ["JOURNAL", "HostRounds", "Journal"]
 
@@ -90,21 +91,24 @@ class Journal:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        self._file = open(path, "a")  # noqa: SIM115  # closed by `close`
+        self._path, self._file = path, open(path, "a")  # noqa: SIM115  # closed by `close`
 
     def note(self, block: PlayedBlock, updates: int, learnt: bool) -> None:
         """Write a block's line."""
         names = ("host", "incarnation", "number", "version", "decisions")
         facts = {name: getattr(block, name) for name in names}
-        self._file.write(json.dumps({**facts, "updates": updates, "learnt": learnt}) + "\n")
+        with naming(self._path):
+            self._file.write(json.dumps({**facts, "updates": updates, "learnt": learnt}) + "\n")
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with naming(self._path):
+            self._file.close()
 
     def flush(self) -> None:
         """Write out what was noted."""
-        self._file.flush()
+        with naming(self._path):
+            self._file.flush()
 
 
 class HostRounds(LearnerShare):

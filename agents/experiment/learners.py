@@ -37,7 +37,7 @@ from torch import Tensor
 from async_wrappers.agents.children import become_child, signals_blocked
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.checks import refuse_daemonic
-from async_wrappers.files import write_text_atomically
+from async_wrappers.files import FULL, write_text_atomically
 from async_wrappers.pulse import Pulse, wake_servers
 
 __all__ = [
@@ -470,7 +470,9 @@ class OtherLearners:
     def _failure(self, number: int, answer: Any) -> Exception:
         other = self._others[number - 1]
         if answer is not None:
-            _, name, words, trace = answer
+            _, name, words, trace, full = answer
+            if full is not None:
+                return OSError(*full)
             if name == "DivergedError":
                 return DivergedError(f"learner {number} of {self._learners}: {words}")
             if name in ("HostsFailed", "LearnerFailed"):
@@ -582,7 +584,10 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
     except BaseException as error:
         with suppress(OSError):
             words = str(error).strip() or "no message"
-            first.send(("failed", type(error).__name__, words, traceback.format_exc()))
+            cause = None
+            if isinstance(error, OSError) and error.errno in FULL:  # a disk, which is told as the first one's own
+                cause = error.errno, error.strerror, error.filename
+            first.send(("failed", type(error).__name__, words, traceback.format_exc(), cause))
         wake_servers()
         os._exit(1)
 

@@ -111,6 +111,19 @@ def test_a_damaged_line_of_the_journal_is_left_out_and_said(tmp_path: Path) -> N
     assert path.read_bytes().endswith(whole[1] + b"\n")  # the line that was being written is gone
 
 
+def test_a_journal_that_does_not_fit_onto_the_disk_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics" / "blocks.jsonl"
+    path.parent.mkdir()
+    path.symlink_to("/dev/full")
+    journal = host_rounds.Journal(tmp_path)
+    block: Any = SimpleNamespace(host=0, incarnation=0, number=0, version=0, decisions=4)
+    journal.note(block, 0, True)
+    for write in (journal.flush, journal.close):
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            write()
+        assert caught.value.filename == str(path)
+
+
 class TestFree:
     FREE = ("Hosts.mode = 'free'", "Hosts.block_length = 4")
 

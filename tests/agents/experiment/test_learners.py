@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import re
@@ -92,6 +93,14 @@ def test_an_error_in_words_is_passed_on_without_a_traceback(
     with closing(start(partial(fail, error))) as others, pytest.raises(kind) as caught:
         others.answers()
     assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("stubs")
+def test_a_full_disk_of_a_learner_is_told_as_one_of_the_first() -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "blocks_1.jsonl")
+    with closing(start(partial(fail, error))) as others, pytest.raises(OSError, match="No space left") as caught:
+        others.answers()
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "blocks_1.jsonl")
 
 
 @pytest.mark.usefixtures("stubs")
