@@ -1,0 +1,252 @@
+"""``plan``, ``workers`` and ``networks``: how many workers a latency, or a network, needs."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from async_wrappers.analysis import scaling
+from async_wrappers.analysis.capacity import capacity, capacity_picture
+from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
+from async_wrappers.analysis.timeline import timeline
+from async_wrappers.cli.flags import add_json, tell
+from async_wrappers.extras import extra
+from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
+from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
+from async_wrappers.schedule.simulated import SimulatedSchedule
+
+__all__ = ["add"]
+
+TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+
+
+MOST_DRAWN = 20_000  # frames in a picture
+
+
+# Flags of `plan` about many environments, and those about one.
+_SERVED = ("envs", "playouts", "accelerators", "every", "phases", "most", "price", "share")
+
+
+_ONE = ("workers", "learn_ms", "cores", "model_mb", "release_ms", "step_ms", "spike_probability", "spike_factor")
+
+
+def add(commands: Any) -> None:
+    """Add the three commands."""
+    one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
+    _add_plan_flags(one)
+    one.set_defaults(run=_plan)
+    many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
+    many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
+    many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
+    many.set_defaults(run=_workers)
+    sizes = commands.add_parser("networks", help="a table of workers and learners against parameters")
+    sizes.add_argument("--times", metavar="FILE", help="JSON of networks with their times (the published ones)")
+    sizes.add_argument("--cv", type=float, default=0.2, help="coefficient of variation of inferences (0.2)")
+    sizes.add_argument("--picture", metavar="FILE", help="draw it, such as networks.png (needs matplotlib)")
+    sizes.set_defaults(run=_networks)
+    for command, seconds, what, fps in (
+        (one, 60, "how long an episode lasts", 60),
+        (many, 600, "how long to simulate each", 60),
+        (sizes, 600, "how long to simulate each", scaling.GAME_BOY_FPS),
+    ):
+        command.add_argument("--fps", type=float, default=fps, help=f"frames per second ({fps})")
+        command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
+        command.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
+
+
+def _add_plan_flags(one: argparse.ArgumentParser) -> None:
+    """Add the flags of `plan`: those of one environment, and those of many on an accelerator."""
+    of = one.add_mutually_exclusive_group(required=True)
+    of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
+    of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
+    of.add_argument(
+        "--batch-ms",
+        type=float,
+        nargs=2,
+        metavar=("FIXED", "EACH"),
+        help="many environments on an accelerator: milliseconds of a batch, and of each of its observations",
+    )
+    of.add_argument("--batch-trace", metavar="FILE", help="measured batches, as MeasuredBatches.to_json writes them")
+    one.add_argument("--cv", type=float, help="coefficient of variation of a log-normal latency (constant without)")
+    one.add_argument("--spike-probability", type=float, help="share of inferences that are slower")
+    one.add_argument("--spike-factor", type=float, help="how many times slower they are")
+    one.add_argument("--learn-ms", type=float, help="one update of the weights, in milliseconds")
+    one.add_argument("--cores", type=int, help="cores of the machine (those of this one)")
+    one.add_argument("--remote", action="store_true", help="workers are on another machine: no cores here for them")
+    one.add_argument("--model-mb", type=float, help="size of the weights, in megabytes")
+    one.add_argument("--memory-gbs", type=float, default=20.0, help="memory bandwidth in gigabytes per second (20)")
+    one.add_argument("--workers", type=int, help="a number of workers to forecast beside the rules'")
+    one.add_argument("--release-ms", type=float, help="core and head of a policy with memory, in milliseconds")
+    one.add_argument("--step-ms", type=float, help="the environment's step, in milliseconds")
+    add_json(one)
+    one.add_argument("--picture", metavar="FILE", help="draw the time line, such as plan.png (needs matplotlib)")
+    served = one.add_argument_group("many environments, with --batch-ms or --batch-trace")
+    served.add_argument("--envs", type=int, help="a number of environments to forecast beside the most")
+    served.add_argument("--playouts", type=int, nargs="+", metavar="FRAMES", help="delays to try (1 2 3 4 6 8)")
+    served.add_argument("--accelerators", type=int, help="how many compute, a batch at a time each (1)")
+    served.add_argument("--every", type=int, help="frames from one decision of an environment to its next (1)")
+    served.add_argument("--phases", help="spread, or together: all frames begin at once (spread)")
+    served.add_argument("--most", type=int, help="observations in a batch at most")
+    served.add_argument("--price", type=float, help="of an accelerator's hour, for the cost of an environment")
+    served.add_argument("--share", type=float, help="share of actions in time that is enough (0.995)")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    if options.batch_ms is not None or options.batch_trace is not None:
+        _capacity(options)
+        return
+    for flag in _SERVED:
+        if getattr(options, flag) is not None:
+            raise ValueError(
+                f"--{flag} is about many environments on an accelerator, got {getattr(options, flag)}: give --batch-ms "
+                "or --batch-trace in the place of --latency-ms or --trace"
+            )
+    latency = _latency(options)
+    if options.latency_ms is not None:
+        _remark_on_seconds("--latency-ms", options.latency_ms)
+    found = plan(
+        latency,
+        fps=options.fps,
+        learn_ms=options.learn_ms,
+        cores=options.cores,
+        model_mb=options.model_mb,
+        memory_gbs=options.memory_gbs,
+        workers=options.workers,
+        release=None if options.release_ms is None else options.release_ms / 1000,
+        step=None if options.step_ms is None else options.step_ms / 1000,
+        seconds=options.seconds,
+        seed=options.seed,
+        remote=options.remote,
+    )
+    if options.picture is not None:
+        _draw(latency, found, options)
+    tell(found, found.to_dict(), options.json)
+
+
+def _capacity(options: argparse.Namespace) -> None:
+    """Plan for many environments, which accelerators serve."""
+    if options.remote:
+        raise ValueError(
+            "--remote is about one environment: leave it out, or give --latency-ms or --trace in the place of the "
+            "batches"
+        )
+    for flag in _ONE:
+        if getattr(options, flag) is not None:
+            name = flag.replace("_", "-")
+            raise ValueError(
+                f"--{name} is about one environment, got {getattr(options, flag)}: leave it out, or give --latency-ms "
+                "or --trace in the place of the batches"
+            )
+    latency: LinearBatches | MeasuredBatches
+    if options.batch_trace is not None:
+        if options.cv is not None:
+            raise ValueError(
+                f"--cv must go with --batch-ms, got --cv {options.cv:g} with --batch-trace, which has a spread"
+            )
+        latency = MeasuredBatches(options.batch_trace)
+    else:
+        if not all(0 <= milliseconds < math.inf for milliseconds in options.batch_ms):
+            shown = " ".join(f"{milliseconds:g}" for milliseconds in options.batch_ms)
+            raise ValueError(f"--batch-ms must be two numbers of milliseconds >= 0 and finite, got {shown}")
+        fixed, each = (milliseconds / 1000 for milliseconds in options.batch_ms)
+        latency = LinearBatches(fixed, each, options.cv or 0.0)
+    given = {flag: getattr(options, flag) for flag in _SERVED if getattr(options, flag) is not None}
+    if "envs" in given:
+        given["environments"] = given.pop("envs")
+    if options.picture is not None:
+        _need_matplotlib()
+    found = capacity(latency, options.fps, seed=options.seed, **given)
+    if options.picture is not None:
+        both = [
+            found
+            if phases == found.phases
+            else capacity(latency, options.fps, seed=options.seed, **given | {"phases": phases})
+            for phases in ("spread", "together")
+        ]
+        capacity_picture(both, ["frames that begin at different times", "frames that begin together"], options.picture)
+    tell(found, found.to_dict(), options.json)
+
+
+def _latency(options: argparse.Namespace) -> Latency:
+    if (options.spike_probability is None) != (options.spike_factor is None):
+        raise ValueError("--spike-probability and --spike-factor must be given together, got only one of them")
+    if options.latency_ms is not None and not 0 <= options.latency_ms < math.inf:
+        raise ValueError(f"--latency-ms must be >= 0 milliseconds and finite, got {options.latency_ms:g}")
+    if options.trace is not None and options.cv is not None:
+        raise ValueError(f"--cv must go with --latency-ms, got --cv {options.cv:g} with --trace, which has a spread")
+    latency: Latency
+    if options.trace is not None:
+        latency = Trace(Path(options.trace))
+    elif options.cv is None:
+        latency = Constant(options.latency_ms / 1000)
+    else:
+        latency = LogNormal(options.latency_ms / 1000, options.cv)
+    if options.spike_probability is None:
+        return latency
+    return Spikes(latency, options.spike_probability, options.spike_factor)
+
+
+def _draw(latency: Latency, found: Plan, options: argparse.Namespace) -> None:
+    """Draw one worker above as many as are enough, for a few delays."""
+    _need_matplotlib()
+    tickets = next(rule for rule in found.rules if rule.rule == "tickets")
+    workers = (found.enough or tickets).workers
+    one = SimulatedSchedule(latency, 1, options.fps, "sequential", seed=options.seed)
+    many = SimulatedSchedule(latency, workers, options.fps, "tickets", found.playout, seed=options.seed)
+    titles = {"sequential, 1 worker": one, f"tickets, {workers} {'worker' if workers == 1 else 'workers'}": many}
+    timeline(titles, frames=min(max(24, 4 * (many.stagger.playout or 0)), MOST_DRAWN), path=options.picture)
+
+
+def _need_matplotlib() -> None:
+    with extra("--picture", "plot"):
+        import matplotlib  # noqa: F401
+
+
+def _remark_on_seconds(name: str, milliseconds: float) -> None:
+    """Remark on a latency in milliseconds that looks like one in seconds."""
+    if 0 < milliseconds < 1:
+        whole = f"{1000 * milliseconds:g}"
+        print(f"{name} {milliseconds:g} is {milliseconds:g} ms; {milliseconds:g} s are {name} {whole}", file=sys.stderr)
+
+
+def _workers(options: argparse.Namespace) -> None:
+    for latency in options.latencies_ms:
+        _remark_on_seconds("--latencies-ms", latency)
+    seconds = [latency / 1000 for latency in options.latencies_ms]
+    needs = workers_against_latency(seconds, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
+    print("| latency | mean rule | workers | playout | fresh | delay, frames | delay | busy |")
+    print("|---|---|---|---|---|---|---|---|")
+    for need in needs:
+        row = f"| {need.latency_s:g} s | {need.mean_rule} |"
+        if (found := need.enough) is None:
+            print(f"{row} none is enough | | | | | |")
+            continue
+        print(
+            f"{row} {found.workers} | {need.playout} | {found.fresh_share:.3f} | {found.mean_delay_frames:.1f} | "
+            f"{(found.mean_delay_ms or 0) / 1000:.3g} s | {found.busy_workers:.1f} |"
+        )
+
+
+def _networks(options: argparse.Namespace) -> None:
+    if options.picture is not None:
+        _need_matplotlib()
+    networks = scaling.PUBLISHED if options.times is None else scaling.read_networks(options.times)
+    found = scaling.processes_needed(networks, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
+    print("| network | parameters | inference | mean rule | workers | published | update | learners | published |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for each in found:
+        network, enough = each.network, each.need.enough
+        workers, learners = scaling.PUBLISHED_LIVE.get(network.name, ("", ""))
+        print(
+            f"| {network.name} | {network.parameters:,} | {network.latency_s:.3g} s | {each.need.mean_rule} | "
+            f"{'none is enough' if enough is None else enough.workers} | {workers} | "
+            f"{'' if network.update_s is None else f'{network.update_s:.3g} s'} | "
+            f"{'' if each.learners is None else each.learners} | {learners} |"
+        )
+    if options.picture is not None:
+        of = scaling.PUBLISHED_TIMES if options.times is None else f"times of {Path(options.times).name}"
+        title = f"{of}, cv {options.cv:g}, {options.fps:g} frames a second"
+        scaling.scaling_picture(found, title).savefig(options.picture, dpi=130)
