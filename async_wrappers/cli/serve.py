@@ -1,4 +1,4 @@
-"""``serve``: a policy for `AsyncRunner`s on other machines."""
+"""``serve``: a policy for runs on other machines."""
 
 from __future__ import annotations
 
