@@ -9,7 +9,7 @@ from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
-__all__ = ["Pulse", "wake_servers"]
+__all__ = ["Pulse", "await_dead_fork_server", "wake_servers"]
 
 _FORK_SERVER = getattr(forkserver, "_forkserver", None)
 _TRACKER = getattr(resource_tracker, "_resource_tracker", None)
@@ -18,6 +18,7 @@ STOPPED_FOR = 10.0  # seconds that a process may be stopped (SIGSTOP) before it 
 IDLE_FOR = 600.0  # seconds that one which owes an answer may use no processor time
 _LOOK = 1.0  # seconds between two looks
 _STEP = 2.0  # seconds that lie at most between two looks, however late the second one is
+FREES_FOR = 1.0  # seconds for which a start that failed waits for the fork server's end
 
 
 class Pulse:
@@ -87,3 +88,17 @@ def wake_servers() -> None:
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+def await_dead_fork_server() -> None:
+    """Wait a while for the end of a fork server over which a start has failed, so that the next start finds it gone.
+
+    One that is killed frees its memory first, and until then multiprocessing takes it for one at work.
+    """
+    pid = getattr(_FORK_SERVER, "_forkserver_pid", None)
+    begin = time.monotonic()
+    with suppress(ChildProcessError):  # its end has been read already
+        while pid is not None and time.monotonic() - begin < FREES_FOR:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+            time.sleep(0.01)

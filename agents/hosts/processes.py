@@ -28,7 +28,7 @@ from async_wrappers.agents.hosts.engine import Answer, HostPlan, HostsFailed, Lo
 from async_wrappers.agents.hosts.host import make_host
 from async_wrappers.checks import refuse_daemonic
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.pulse import Pulse, wake_servers
+from async_wrappers.pulse import Pulse, await_dead_fork_server, wake_servers
 
 __all__ = ["ProcessHosts"]
 
@@ -237,6 +237,7 @@ def _started(host: int, of_host: Sequence[Any]) -> tuple[Any, Any]:
             return ours, process
         except (EOFError, ConnectionError):
             ours.close()
+            await_dead_fork_server()
         except BaseException:
             ours.close()
             raise

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.pulse import Pulse
+from async_wrappers.pulse import Pulse, await_dead_fork_server
 
 ROOT = Path(__file__).parents[2]
 LOOKS = st.lists(
@@ -143,3 +145,27 @@ if __name__ == "__main__":
     assert len(pids) == 2, done.stderr
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=30)
     assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_fork_server_that_takes_long_to_end_is_waited_for_and_left_for_multiprocessing_to_reap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{Pulse.__module__}.FREES_FOR", 60.0)
+    with subprocess.Popen(["sleep", "50"]) as server:
+        monkeypatch.setattr(f"{Pulse.__module__}._FORK_SERVER", SimpleNamespace(_forkserver_pid=server.pid))
+        threading.Timer(0.3, server.kill).start()
+        await_dead_fork_server()
+        assert os.waitpid(server.pid, os.WNOHANG)[0] == server.pid
+        await_dead_fork_server()  # whose end has been read: at once
+        server.returncode = -9
+    monkeypatch.setattr(f"{Pulse.__module__}._FORK_SERVER", SimpleNamespace(_forkserver_pid=None))
+    await_dead_fork_server()
+
+
+def test_a_fork_server_that_lives_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{Pulse.__module__}.FREES_FOR", 0.1)
+    with subprocess.Popen(["sleep", "50"]) as server:
+        monkeypatch.setattr(f"{Pulse.__module__}._FORK_SERVER", SimpleNamespace(_forkserver_pid=server.pid))
+        await_dead_fork_server()
+        assert server.poll() is None
+        server.kill()

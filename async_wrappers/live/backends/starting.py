@@ -17,7 +17,7 @@ import cloudpickle
 from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
 from async_wrappers.live.run_spec import RunFailed
-from async_wrappers.pulse import wake_servers
+from async_wrappers.pulse import await_dead_fork_server, wake_servers
 
 __all__ = ["kill_all", "pickled", "start_child", "unpickled"]
 
@@ -63,6 +63,7 @@ def start_child(
             ours.close()
             if spawned:
                 raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
+            await_dead_fork_server()
         except BaseException:
             ours.close()
             raise

@@ -147,6 +147,7 @@ def test_a_start_is_tried_again_where_the_fork_server_ends_over_it(monkeypatch: 
         return connect(*arguments)
 
     monkeypatch.setattr(forkserver, "connect_to_new_process", fail_twice)
+    monkeypatch.setattr(pulse, "FREES_FOR", 0.01)  # the fork server lives
     engine = ProcessHosts(plan)
     engine.publish(weights_of(plan, 0), 0)
     engine.start(0, 0, nothing_played(plan))
