@@ -12,7 +12,7 @@ from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
-from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
+from async_wrappers.agents.teaching.runner import RunnerWithTeacher
 
 __all__ = ["SCHEDULES", "create_runner"]
 

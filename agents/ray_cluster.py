@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import ray
 
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.ray_cluster import NoCluster, connect_to_ray, disconnect_from_ray
 
 __all__ = ["connected_to_ray"]

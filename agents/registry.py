@@ -9,25 +9,25 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.actor_critic.ppo import PPO
-from async_wrappers.agents.actor_critic.sac import SAC
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.baselines import NoopAgent, RandomAgent
-from async_wrappers.agents.reincarnation.dqfd import DQfD
-from async_wrappers.agents.reincarnation.jsrl import JSRL
-from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
-from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN, QDaggerRainbow
-from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
-from async_wrappers.agents.reincarnation.sequences import KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student, only_in_turn
+from async_wrappers.agents.families.actor_critic.ppo import PPO
+from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.c51 import C51
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
+from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.c51 import C51
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
-from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
+from async_wrappers.agents.teaching.methods.dqfd import DQfD
+from async_wrappers.agents.teaching.methods.jsrl import JSRL
+from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
+from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN, QDaggerRainbow
+from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
+from async_wrappers.agents.teaching.methods.sequences import KickstartingVTrace, QDaggerR2D2
+from async_wrappers.agents.teaching.student import ReincarnatedAgent, Student, only_in_turn
 
 __all__ = ["AGENTS", "BASELINES", "create_agent", "create_spec", "spec_of"]
 

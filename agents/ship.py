@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.baselines import RandomAgent
-from async_wrappers.agents.experiment.agent_file import SUFFIX, write_agent
+from async_wrappers.agents.config.config import config_text
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
-from async_wrappers.agents.experiment.config import config_text
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
 from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.experiment.runner import Runner
-from async_wrappers.agents.export import ActsDifferently
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.turns.baselines import RandomAgent
+from async_wrappers.agents.trained.agent_file import SUFFIX, write_agent
+from async_wrappers.agents.trained.export import ActsDifferently
 from async_wrappers.version import __version__
 
 __all__ = ["ship"]

@@ -80,16 +80,16 @@ if TYPE_CHECKING:
         measure,
     )
     from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches, measure_batches
-    from async_wrappers.live.machine import Machine, MachineEnv, MachineFailed
-    from async_wrappers.live.realtime import Realtime
+    from async_wrappers.live.ray.ray_workers import RayWorkers
     from async_wrappers.live.recording.reader import Recording, load_recording
-    from async_wrappers.live.remote.ray_workers import RayWorkers
-    from async_wrappers.live.report import TimingReport
-    from async_wrappers.live.run_spec import RunFailed
+    from async_wrappers.live.report.report import TimingReport
     from async_wrappers.live.runner import AsyncRunner
     from async_wrappers.live.served.report import ServedEnvironment, ServedReport
     from async_wrappers.live.served.runner import ServedRunner
+    from async_wrappers.live.world.machine import Machine, MachineEnv, MachineFailed
+    from async_wrappers.live.world.realtime import Realtime
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
+    from async_wrappers.processes.failed import RunFailed
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.served import ServedSchedule
@@ -213,17 +213,17 @@ _LAZY = {
     "envs.minatar": "MinAtarEnv create_minatar_environment",
     "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
     "latency.batches": "BatchLatency LinearBatches MeasuredBatches measure_batches",
-    "live.machine": "Machine MachineEnv MachineFailed",
-    "live.realtime": "Realtime",
+    "live.world.machine": "Machine MachineEnv MachineFailed",
+    "live.world.realtime": "Realtime",
     "live.recording.reader": "Recording load_recording",
-    "live.remote.ray_workers": "RayWorkers",
-    "live.report": "TimingReport",
-    "live.run_spec": "RunFailed",
+    "live.ray.ray_workers": "RayWorkers",
+    "live.report.report": "TimingReport",
     "live.runner": "AsyncRunner",
     "live.served.report": "ServedEnvironment ServedReport",
     "live.served.runner": "ServedRunner",
     "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
+    "processes.failed": "RunFailed",
     "schedule.plain": "PlainSchedule",
     "schedule.served": "ServedSchedule",
     "schedule.served_stream": "ServedStream",

@@ -24,8 +24,8 @@ import torch
 
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.acting.decisions import Memories
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.making import maker_of_learners
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.policy import Decision, Memory

@@ -45,19 +45,19 @@ from absl import logging
 
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
-from async_wrappers.agents.actor_critic.ppo import PPO
-from async_wrappers.agents.actor_critic.sac import SAC
+from async_wrappers.agents.config.config import load_config
 from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.families.actor_critic.ppo import PPO
+from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 
 ROOT = Path(__file__).parents[1]

@@ -59,9 +59,9 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
 
 def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
-    from async_wrappers.agents.optimizers import create_optimizer
-    from async_wrappers.agents.turn_based import TurnBasedAgent
-    from async_wrappers.agents.value_based.dqn import DQN
+    from async_wrappers.agents.families.value_based.dqn import DQN
+    from async_wrappers.agents.losses.optimizers import create_optimizer
+    from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
     from async_wrappers.envs import create_atari_environment
 
     environment = Turnstile(create_atari_environment("Pong", frame_skip=4, sticky_actions=False))
@@ -89,10 +89,10 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
 
 def play_cartpole(overlap: bool = False) -> None:
     """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
+    from async_wrappers.agents.families.value_based.dqn import DQN
     from async_wrappers.agents.networks.q_network import create_network
     from async_wrappers.agents.networks.torsos import MLPTorso
-    from async_wrappers.agents.turn_based import TurnBasedAgent
-    from async_wrappers.agents.value_based.dqn import DQN
+    from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 
     environment = Turnstile(gym.make("CartPole-v1"))
     agent = TurnBasedAgent.playing(

@@ -23,8 +23,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.agents.hosts.local import LocalHosts
-from async_wrappers.agents.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.hosts.local import LocalHosts
+from async_wrappers.agents.play.hosts.processes import ProcessHosts
 from async_wrappers.batched.hosted import HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
 from benchmarks.interleave import print_load
@@ -91,7 +91,7 @@ def main() -> None:
     engines: dict[str, Any] = {LOCAL: LocalHosts, PROCESSES: ProcessHosts}
     with ExitStack() as stack:
         if RAY not in args.without and importlib.util.find_spec("ray"):
-            from async_wrappers.agents.hosts.on_ray import RayHosts
+            from async_wrappers.agents.play.hosts.on_ray import RayHosts
             from async_wrappers.agents.ray_cluster import connected_to_ray
 
             stack.enter_context(connected_to_ray(None, len(SIZES), niceness=0))  # as hosts of a Ray of one's own

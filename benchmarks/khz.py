@@ -25,8 +25,8 @@ import numpy as np
 
 from async_wrappers import AsyncRunner, Realtime, TimingReport
 from async_wrappers.latency import LogNormal
-from async_wrappers.live.environment import FrameStatus
-from async_wrappers.live.realtime import may_lock, may_schedule
+from async_wrappers.live.world.environment import FrameStatus
+from async_wrappers.live.world.realtime import may_lock, may_schedule
 
 HZ = 1000
 ROUNDS = 3

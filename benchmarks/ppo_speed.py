@@ -51,15 +51,15 @@ class Still(gym.Env[Any, Any]):
 
 def _spec(observation_space: Any, action_space: Any) -> Any:
     import async_wrappers.agents.configurables  # noqa: F401 - in an order without circles
-    from async_wrappers.agents.actor_critic.ppo import PPO
-    from async_wrappers.agents.optimizers import create_adam
+    from async_wrappers.agents.families.actor_critic.ppo import PPO
+    from async_wrappers.agents.losses.optimizers import create_adam
 
     return PPO(observation_space, action_space, device="cpu", optimizer=partial(create_adam, eps=1e-5))
 
 
 def our_steps() -> Callable[[], float]:
     """Return what makes one update, and returns its gradient steps per second."""
-    from async_wrappers.agents.making import make_vector_learner
+    from async_wrappers.agents.learning.making import make_vector_learner
 
     learner = make_vector_learner(_spec(Still.observation_space, Still.action_space), ENVS)
     rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def their_steps() -> Callable[[], float]:
 
 def our_training() -> Callable[[], float]:
     """Return what plays and learns from one round, and returns its environment steps per second."""
-    from async_wrappers.agents.vector_agent import VectorAgent
+    from async_wrappers.agents.play.many.vector_agent import VectorAgent
     from async_wrappers.batched.factory import create_batched_envs
 
     envs = create_batched_envs(partial(gym.make, "HalfCheetah-v5"), ENVS)

@@ -22,7 +22,7 @@ import numpy as np
 
 from async_wrappers import RayWorkers
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.remote.ray_transport import RayTransport
+from async_wrappers.live.ray.ray_transport import RayTransport
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
 from benchmarks.remote_policy import SIZES, Constant, ours, timed, trips_of

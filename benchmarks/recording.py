@@ -24,8 +24,8 @@ import numpy as np
 from gymnasium import spaces
 
 from async_wrappers import AsyncRunner
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing
+from async_wrappers.processes.block import Block
 
 FPS, INFERENCE = 30, 0.05
 CAMERA = spaces.Box(0, 255, (224, 224, 3), np.uint8)

@@ -31,10 +31,10 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn import functional
 
-from async_wrappers.agents.actor_critic.sac import SAC
-from async_wrappers.agents.learner import SampledBatch
-from async_wrappers.agents.making import make_learner
-from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.learning.learner import SampledBatch
+from async_wrappers.agents.learning.making import make_learner
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
 
 BATCH, UNITS, OBSERVED, ACTED = 256, 256, 17, 6

@@ -263,10 +263,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 from async_wrappers import AsyncRunner, LogNormal
-from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.value_based.r2d2 import R2D2
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
 
 CHUNK = 8  # frames
 try:
@@ -296,7 +296,7 @@ def digests(value):
             yield from digests(each)
 
 try:
-    from async_wrappers.agents.making import make_learner as made
+    from async_wrappers.agents.learning.making import make_learner as made
 except ImportError:  # an earlier commit, whose agents made their learners themselves
     made = lambda spec: spec.make_learner()
 
@@ -547,7 +547,7 @@ def _vtrace(
         (*bindings, named, *bound),
         updates=updates,
         copies=0,
-        since="agents/actor_critic/terms.py",
+        since="agents/families/actor_critic/terms.py",
         earlier=(*bindings, *earlier),
     )
 

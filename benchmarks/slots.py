@@ -29,7 +29,7 @@ import numpy as np
 
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.latency import Constant, Latency, LogNormal, Trace
-from async_wrappers.live.report import TimingReport
+from async_wrappers.live.report.report import TimingReport
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from benchmarks.staggered_workers import run
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from async_wrappers import AsyncRunner
 from async_wrappers.latency import LogNormal
-from async_wrappers.live.report import TimingReport
+from async_wrappers.live.report.report import TimingReport
 
 SIZES = (1, 2, 4, 8, 16, 32)
 

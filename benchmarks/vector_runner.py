@@ -27,10 +27,10 @@ import numpy as np
 import torch
 
 from async_wrappers.agents.acting.exploration import identity_epsilon
+from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.envs import create_atari_vector, create_gym_vector
 from benchmarks.interleave import interleave, print_hold, print_load

@@ -47,7 +47,7 @@ nb_merge_streams = True
 # The reference, from docstrings
 autosummary_generate = True
 autosummary_ignore_module_all = True  # packages list their modules besides what they offer
-autosummary_context = {"left_out": ["async_wrappers.live.backends.fork_server"]}  # it changes signals when imported
+autosummary_context = {"left_out": ["async_wrappers.processes.fork_server"]}  # it changes signals when imported
 autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

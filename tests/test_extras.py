@@ -23,9 +23,9 @@ from async_wrappers.agents import LIBRARIES
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
 from async_wrappers.agents.demonstrations.players import Keyboard
 from async_wrappers.agents.experiment.video import check_recordable
-from async_wrappers.agents.export import export
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.trained.export import export
 from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.scoring import score_policy
 from async_wrappers.analysis.timeline import timeline
@@ -33,7 +33,7 @@ from async_wrappers.envs import create_atari_environment, create_gym_environment
 from async_wrappers.extras import ignored_warnings
 from async_wrappers.latency import Constant
 from async_wrappers.live.adapters.openpi import OpenPI
-from async_wrappers.live.picture import timing_picture
+from async_wrappers.live.report.picture import timing_picture
 from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from tests.worlds.recording_env import RecordingEnv

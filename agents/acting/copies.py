@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput, RowsPolicy
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.policy import Decision
 
 __all__ = ["PolicyCopies"]

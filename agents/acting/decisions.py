@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.actions import Actions
+from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.policy import Decision
 
 __all__ = ["DecisionRandom", "Decisions", "Memories", "PolicyOutput", "RowsPolicy"]

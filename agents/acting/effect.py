@@ -27,8 +27,8 @@ import gymnasium as gym
 from gymnasium.spaces import Dict
 from gymnasium.wrappers import DelayObservation, NormalizeObservation
 
-from async_wrappers.agents.schema import EFFECT, START
 from async_wrappers.agents.settings import must
+from async_wrappers.agents.spaces.schema import EFFECT, START
 
 __all__ = ["LANDED", "Effects", "ShowEffect", "report_effect", "reported_effects"]
 

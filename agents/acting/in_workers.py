@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.box_actions import BoxActions
-from async_wrappers.agents.schema import batch_of_one, each_array, stacked
+from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.schema import batch_of_one, each_array, stacked
 from async_wrappers.policy import Decision
 
 __all__ = ["OfWorker", "OneRow", "WorkerPolicy"]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, Memories, PolicyOutput
 from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
-from async_wrappers.agents.actions import Actions
-from async_wrappers.agents.box_actions import NotFinite
-from async_wrappers.agents.diverged import cause_of_action
-from async_wrappers.agents.schema import (
+from async_wrappers.agents.learning.diverged import cause_of_action
+from async_wrappers.agents.spaces.actions import Actions
+from async_wrappers.agents.spaces.box_actions import NotFinite
+from async_wrappers.agents.spaces.schema import (
     STATE,
     TORSO_VERSION,
     VERSION,

@@ -158,16 +158,16 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     """
     # Imported here: the command that raised one of these has imported its module, and no other command needs it.
     from async_wrappers.agents.cli.sweep import TrialsFailed
-    from async_wrappers.agents.diverged import DivergedError
+    from async_wrappers.agents.config.config import ConfigError
     from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
-    from async_wrappers.agents.experiment.config import ConfigError
     from async_wrappers.agents.experiment.learners import LearnerFailed
     from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
-    from async_wrappers.agents.export import ActsDifferently
-    from async_wrappers.agents.hosts.engine import HostsFailed
+    from async_wrappers.agents.learning.diverged import DivergedError
+    from async_wrappers.agents.play.hosts.engine import HostsFailed
+    from async_wrappers.agents.trained.export import ActsDifferently
     from async_wrappers.checks import BrokenEnvironment
-    from async_wrappers.live.run_spec import RunFailed
+    from async_wrappers.processes.failed import RunFailed
     from async_wrappers.ray_cluster import NoCluster
 
     of_usage = ConfigError | DirectoryInUse | NoCheckpointLoads | NoCluster | gym.error.DependencyNotInstalled

@@ -14,15 +14,7 @@ from pathlib import Path
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
-from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.agent_file import (
-    SUFFIX,
-    agent_path,
-    is_agent_file,
-    no_such_agent,
-    shipped_agents,
-)
-from async_wrappers.agents.experiment.config import (
+from async_wrappers.agents.config.config import (
     CONFIG,
     ConfigError,
     code_named,
@@ -31,9 +23,17 @@ from async_wrappers.agents.experiment.config import (
     needed_bindings,
     own_places,
 )
-from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
+from async_wrappers.agents.config.gin_text import PACKAGE, add_places, code_in, strangers
+from async_wrappers.agents.config.unread import LoadedConfig, Unread
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.runner import Runner
-from async_wrappers.agents.experiment.unread import LoadedConfig, Unread
+from async_wrappers.agents.trained.agent_file import (
+    SUFFIX,
+    agent_path,
+    is_agent_file,
+    no_such_agent,
+    shipped_agents,
+)
 
 __all__ = [
     "add_agent_flag",

@@ -21,13 +21,13 @@ from async_wrappers.agents.cli.configuration import (
     render_bindings,
 )
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
-from async_wrappers.agents.experiment.agent_file import read_about, score_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.trained.agent_file import read_about, score_in_words
 from async_wrappers.files import write_text_atomically
 
 __all__ = ["add_flags", "run"]

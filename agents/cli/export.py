@@ -13,13 +13,13 @@ from typing import Any
 from async_wrappers.agents.cli.configuration import add_run_flags, build_runner, existing_run, find_modules
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.cli.log import LOG
-from async_wrappers.agents.experiment.agent_file import SUFFIX, score_in_words
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
-from async_wrappers.agents.export import export
-from async_wrappers.agents.schema import stacked
 from async_wrappers.agents.ship import ship
+from async_wrappers.agents.spaces.schema import stacked
+from async_wrappers.agents.trained.agent_file import SUFFIX, score_in_words
+from async_wrappers.agents.trained.export import export
 
 __all__ = ["add_flags", "run"]
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter
-from async_wrappers.agents.experiment.demonstrations import import_demonstrations
+from async_wrappers.agents.experiment.pretraining import import_demonstrations
 
 __all__ = ["add_flags", "dataset_summary", "run"]
 

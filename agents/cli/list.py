@@ -11,10 +11,10 @@ from pathlib import Path
 import gymnasium as gym
 
 from async_wrappers.agents.cli.flags import Parser, first_line
-from async_wrappers.agents.experiment.agent_file import read_about, score_in_words, shipped_agents
-from async_wrappers.agents.experiment.config import find_gin_files
-from async_wrappers.agents.experiment.gin_text import PACKAGE
+from async_wrappers.agents.config.config import find_gin_files
+from async_wrappers.agents.config.gin_text import PACKAGE
 from async_wrappers.agents.registry import AGENTS, BASELINES
+from async_wrappers.agents.trained.agent_file import read_about, score_in_words, shipped_agents
 from async_wrappers.configurables import WRAPPERS
 from async_wrappers.extras import ignored_warnings
 

@@ -22,7 +22,7 @@ from async_wrappers.agents.cli.configuration import (
 )
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.cli.import_dataset import dataset_summary
-from async_wrappers.agents.experiment.demonstrations import Recording, bound_environment, record_agent, record_player
+from async_wrappers.agents.experiment.pretraining import Recording, bound_environment, record_agent, record_player
 from async_wrappers.agents.experiment.runner import Runner
 
 __all__ = ["add_flags", "run"]

@@ -18,10 +18,10 @@ from async_wrappers.agents.cli.configuration import (
     refuse_unread,
 )
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, program, usage_errors
+from async_wrappers.agents.config.config import ConfigError, bound_settings, code_named, refuse_strangers
+from async_wrappers.agents.config.gin_text import PACKAGE
+from async_wrappers.agents.config.unread import Unread, given_in
 from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.config import ConfigError, bound_settings, code_named, refuse_strangers
-from async_wrappers.agents.experiment.gin_text import PACKAGE
-from async_wrappers.agents.experiment.unread import Unread, given_in
 from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep

@@ -16,7 +16,7 @@ from async_wrappers.agents.cli.configuration import (
 )
 from async_wrappers.agents.cli.flags import Parser, UsageError, program, usage_errors
 from async_wrappers.agents.cli.log import RunLog, logged
-from async_wrappers.agents.experiment.config import CONFIG, save_config
+from async_wrappers.agents.config.config import CONFIG, save_config
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.report import (
     compare_with_baselines,

@@ -18,7 +18,7 @@ from zlib import crc32
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.checks import reward_of
 
@@ -79,7 +79,7 @@ def environment_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int
     """Return the environment seed of episode `number` of `phase` in a run with seed `seed`.
 
     Where many environments are played at once the number is of the episodes of environment `env_id` alone. Environment
-    0 has the seeds of a live run, `async_wrappers.live.loop.episode_seed`.
+    0 has the seeds of a live run, `async_wrappers.live.loop.loop.episode_seed`.
     No environment state is ever saved: a resumed run seeds its episodes as an uninterrupted one does.
     """
     entropy = (seed, int(phase), number, env_id) if env_id else (seed, int(phase), number)

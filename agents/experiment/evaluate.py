@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,
@@ -18,6 +17,7 @@ from async_wrappers.agents.experiment.episode import (
     go_to_encounter,
     play_episode,
 )
+from async_wrappers.agents.play.agent import Agent
 
 __all__ = [
     "STATISTICS",

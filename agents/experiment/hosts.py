@@ -25,14 +25,14 @@ from async_wrappers.agents.experiment.learners import Group, LearnersElsewhere, 
 from async_wrappers.agents.experiment.other_run import own_modules
 from async_wrappers.agents.experiment.rounds import LearnerShare, Share
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
-from async_wrappers.agents.hosts.engine import HostEngine, HostPlan
-from async_wrappers.agents.hosts.host import Plan
-from async_wrappers.agents.hosts.local import LocalHosts
-from async_wrappers.agents.hosts.processes import ProcessHosts
-from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.play.hosts.engine import HostEngine, HostPlan
+from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.local import LocalHosts
+from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, runner, text, whole
 from async_wrappers.agents.timing import PARTS
-from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.extras import extra
 
 __all__ = ["Hosts"]
@@ -167,7 +167,7 @@ class Hosts(VectorRunner):
         must(
             isinstance(self.agent.learner, Learner),
             f"create_runner.schedule must not be 'hosts' with agent {self.agent.spec.name!r}, whose learner is no "
-            "async_wrappers.agents.learner.Learner",
+            "async_wrappers.agents.learning.learner.Learner",
         )
 
     def _check_hosts_that_step(self) -> None:
@@ -290,7 +290,7 @@ class Hosts(VectorRunner):
         if self.engine == "processes":
             return partial(ProcessHosts, modules=own_modules(), threads=threads)
         with extra("Hosts.engine = 'ray'", "ray"):
-            from async_wrappers.agents.hosts.on_ray import RayHosts
+            from async_wrappers.agents.play.hosts.on_ray import RayHosts
         return partial(
             RayHosts,
             modules=own_modules(),

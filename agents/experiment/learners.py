@@ -34,11 +34,11 @@ import torch.distributed as dist
 from absl import logging
 from torch import Tensor
 
-from async_wrappers.agents.children import become_child, signals_blocked
-from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.checks import refuse_daemonic
 from async_wrappers.files import FULL, write_text_atomically
-from async_wrappers.pulse import Pulse, wake_servers
+from async_wrappers.processes.child import become_child, signals_blocked
+from async_wrappers.processes.pulse import Pulse, wake_servers
 
 __all__ = [
     "Group",

@@ -19,15 +19,15 @@ import gin
 import gymnasium as gym
 from absl import logging
 
-from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.experiment.episode import Episode, Length, Phase, Played, note_standing
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow
 from async_wrappers.agents.experiment.other_run import portable
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.making import maker_of_learners
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.learning.making import maker_of_learners
+from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.settings import factory, must, runner, whole, with_gin_values
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS

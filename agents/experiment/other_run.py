@@ -15,9 +15,7 @@ import gin
 import gymnasium as gym
 import torch
 
-from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.experiment.agent_file import agent_path, is_agent_file, no_such_agent
-from async_wrappers.agents.experiment.config import (
+from async_wrappers.agents.config.config import (
     CONFIG,
     ConfigError,
     empty_gin,
@@ -25,9 +23,11 @@ from async_wrappers.agents.experiment.config import (
     needed_bindings,
     own_places,
 )
-from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
-from async_wrappers.agents.experiment.unread import ByName
+from async_wrappers.agents.config.gin_text import PACKAGE, add_places, code_in, strangers
+from async_wrappers.agents.config.unread import ByName
+from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.settings import with_gin_values
+from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 
 __all__ = ["other_run", "own_modules", "portable", "trained_agent"]
 

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from async_wrappers.agents.actor import Ended, ShownRows
 from async_wrappers.agents.experiment.learners import Group
+from async_wrappers.agents.play.many.actor import Ended, ShownRows
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.timing import Meters
-from async_wrappers.agents.vector_agent import VectorAgent
 
 __all__ = ["COUNTED", "Due", "LearnerShare", "Save", "Share", "Show", "SoFar", "Trained", "counted"]
 

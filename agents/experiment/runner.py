@@ -23,9 +23,8 @@ import torch
 from absl import logging
 
 from async_wrappers.agents.acting.effect import report_effect
-from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.config.unread import ByName
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.experiment.agent_file import agent_path, no_such_agent
 from async_wrappers.agents.experiment.checkpoint import (
     Checkpointer,
     compute_of,
@@ -34,7 +33,6 @@ from async_wrappers.agents.experiment.checkpoint import (
     load_policy,
     newest_bundle,
 )
-from async_wrappers.agents.experiment.demonstrations import Pretraining
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import (
     Episode,
@@ -57,12 +55,14 @@ from async_wrappers.agents.experiment.episode import (
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow, EpisodeTable, Metrics, write_facts
+from async_wrappers.agents.experiment.pretraining import Pretraining
 from async_wrappers.agents.experiment.progress import Progress, duration, share_done
-from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, must, number, runner, text, whole
 from async_wrappers.agents.timing import PARTS, PartTimes
+from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 
 __all__ = ["DifferentExperiment", "Runner", "TrainRunner"]
 

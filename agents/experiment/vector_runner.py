@@ -21,7 +21,6 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.agents.acting.effect import ShowEffect
-from async_wrappers.agents.actor import Ended, Rows
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.episode import (
     Episode,
@@ -38,8 +37,9 @@ from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
 from async_wrappers.agents.experiment.rounds import COUNTED, LearnerShare, Share, SoFar, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.play.many.actor import Ended, Rows
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.settings import (
     POSITIVE_FINITE,
     factory,
@@ -51,9 +51,9 @@ from async_wrappers.agents.settings import (
     whole,
     with_gin_values,
 )
+from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
-from async_wrappers.agents.vector_agent import VectorAgent
 
 __all__ = ["VectorRunner"]
 
@@ -177,7 +177,7 @@ class VectorRunner(Runner):
         must(
             self.learners == 1 or isinstance(agent.learner, Learner),
             f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose learner is no "
-            f"async_wrappers.agents.learner.Learner, got {self.learners}",
+            f"async_wrappers.agents.learning.learner.Learner, got {self.learners}",
         )
         if self.overlap:
             agent.overlap_learning()

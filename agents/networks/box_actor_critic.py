@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.losses.chain_rule import Layers, perceptrons
 from async_wrappers.agents.networks.q_network import TORSOS, DictTorso, auto_torso, checked_shapes, resolved
 from async_wrappers.agents.networks.sequence_network import SequenceNetwork
@@ -31,6 +30,7 @@ from async_wrappers.agents.networks.torsos import (
     initialize,
     output_size,
 )
+from async_wrappers.agents.spaces.box_actions import BoxActions
 
 __all__ = ["BoxActorCritic", "Critics", "GaussianHead", "create_box_actor_critic", "plain_layers"]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.networks.torsos import check_sizes, is_vector
-from async_wrappers.agents.schema import each_array, leaves, nest
+from async_wrappers.agents.spaces.schema import each_array, leaves, nest
 
 __all__ = ["NormalizedNetwork", "ObservationNormalizer", "RewardNormalizer", "RunningMoments"]
 

@@ -21,7 +21,6 @@ import gin
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.actions import Actions
 from async_wrappers.agents.networks.q_network import TORSOS, DictTorso, checked_shapes, resolved
 from async_wrappers.agents.networks.sequence_network import (
     CORES,
@@ -36,7 +35,8 @@ from async_wrappers.agents.networks.torsos import (
     check_sizes,
     is_vector,
 )
-from async_wrappers.agents.schema import at, first_array, leaves
+from async_wrappers.agents.spaces.actions import Actions
+from async_wrappers.agents.spaces.schema import at, first_array, leaves
 
 __all__ = ["LOG_STD_RANGE", "PolicyValueHead", "PolicyValueNetwork", "create_policy_value_network"]
 

@@ -38,7 +38,7 @@ from async_wrappers.agents.networks.torsos import (
     initialize,
     output_size,
 )
-from async_wrappers.agents.schema import at, leaves
+from async_wrappers.agents.spaces.schema import at, leaves
 
 __all__ = [
     "HEADS",

@@ -30,7 +30,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.actions import Actions, DiscreteActions
 from async_wrappers.agents.networks.q_network import HEADS, TORSOS, DictTorso, HeadFactory, checked_shapes, resolved
 from async_wrappers.agents.networks.torsos import (
     Initializer,
@@ -41,7 +40,8 @@ from async_wrappers.agents.networks.torsos import (
     initialize,
     output_size,
 )
-from async_wrappers.agents.schema import STATE, WHOLE_NUMBER, each_array, first_array
+from async_wrappers.agents.spaces.actions import Actions, DiscreteActions
+from async_wrappers.agents.spaces.schema import STATE, WHOLE_NUMBER, each_array, first_array
 from async_wrappers.checks import whole
 
 __all__ = [

@@ -34,7 +34,7 @@ from async_wrappers.agents.replay.segments import (
     write_segment,
 )
 from async_wrappers.agents.replay.selectors import Drawable, Positions, Selector
-from async_wrappers.agents.schema import Arrays, Column, TransitionSchema
+from async_wrappers.agents.spaces.schema import Arrays, Column, TransitionSchema
 from async_wrappers.extras import extra
 
 __all__ = ["Log", "Packed", "PlacedLog", "Saved", "action_of", "blank_columns", "numbers_of", "row_bytes"]

@@ -32,7 +32,7 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.settings import TOLERANCE, WHEN_FULL, checked_sources
 from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
-from async_wrappers.agents.schema import STATE, Arrays, Column, each_array
+from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
 
 __all__ = ["SOURCES", "Mixture", "Shares", "UnrollQueue", "most_waiting", "whole_at_once"]
 

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.learning import Discounting
+from async_wrappers.agents.losses.loss import Discounting
 from async_wrappers.agents.replay.ring import TERMINAL, Ring
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.replay.settings import ReplaySettings

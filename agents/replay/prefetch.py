@@ -18,7 +18,7 @@ from async_wrappers.agents.replay.log import Saved
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.unrolls import UnrollSource
-from async_wrappers.agents.schema import Arrays, leaves, nest
+from async_wrappers.agents.spaces.schema import Arrays, leaves, nest
 
 __all__ = ["Prefetch", "PrefetchedReplay"]
 

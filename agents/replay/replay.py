@@ -29,7 +29,7 @@ from async_wrappers.agents.replay.reservoir import Reservoir
 from async_wrappers.agents.replay.ring import FINAL, LOST, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector, Uniform
-from async_wrappers.agents.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
+from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
 
 __all__ = ["Replay", "create_replay", "make_selector"]
 

@@ -12,7 +12,7 @@ from async_wrappers.agents.replay.log import PlacedLog, blank_columns, row_bytes
 from async_wrappers.agents.replay.ring import Assembler, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.schema import Arrays, Column, TransitionSchema
+from async_wrappers.agents.spaces.schema import Arrays, Column, TransitionSchema
 
 __all__ = ["Reservoir"]
 

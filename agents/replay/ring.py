@@ -11,7 +11,7 @@ import numpy.typing as npt
 from async_wrappers.agents.replay.log import Log, action_of, blank_columns, numbers_of, row_bytes
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Positions
-from async_wrappers.agents.schema import Arrays, TransitionSchema
+from async_wrappers.agents.spaces.schema import Arrays, TransitionSchema
 
 __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 

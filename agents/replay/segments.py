@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from async_wrappers.agents.schema import Arrays
+from async_wrappers.agents.spaces.schema import Arrays
 from async_wrappers.files import OtherFormat, check_format, stamp, write_atomically
 
 __all__ = [

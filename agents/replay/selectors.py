@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.schema import Arrays
+from async_wrappers.agents.spaces.schema import Arrays
 
 Positions = npt.NDArray[np.int64]
 

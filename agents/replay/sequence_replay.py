@@ -18,7 +18,7 @@ from async_wrappers.agents.replay.log import Log, blank_columns
 from async_wrappers.agents.replay.replay import Replay, make_selector
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
-from async_wrappers.agents.schema import MAX_VALUE, VALUE, Arrays
+from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, Arrays
 
 __all__ = ["SequenceRing", "create_sequence_replay"]
 

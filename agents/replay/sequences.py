@@ -69,10 +69,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from async_wrappers.agents.learning import Discounting
+from async_wrappers.agents.losses.loss import Discounting
 from async_wrappers.agents.replay.log import Packed
 from async_wrappers.agents.replay.selectors import Positions
-from async_wrappers.agents.schema import (
+from async_wrappers.agents.spaces.schema import (
     MAX_VALUE,
     STATE,
     VALUE,

@@ -10,9 +10,7 @@ import gin
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.actions import Actions
-from async_wrappers.agents.learning import Learning
-from async_wrappers.agents.schema import Compute, Reader
+from async_wrappers.agents.losses.loss import Learning
 from async_wrappers.agents.settings import (
     again,
     choice,
@@ -24,6 +22,8 @@ from async_wrappers.agents.settings import (
     whole,
     with_gin_values,
 )
+from async_wrappers.agents.spaces.actions import Actions
+from async_wrappers.agents.spaces.schema import Compute, Reader
 from async_wrappers.agents.spec import Spec
 
 __all__ = [

@@ -29,8 +29,8 @@ from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
-from async_wrappers.agents.schema import Arrays, Column
 from async_wrappers.agents.settings import SHARE, choice, flag, made_for, must, number, settings, whole
+from async_wrappers.agents.spaces.schema import Arrays, Column
 
 __all__ = [
     "Encoder",

@@ -29,7 +29,7 @@ from typing import Any
 import gin
 import numpy as np
 
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.extras import extra
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 
 import gin
 
-from async_wrappers.agents.experiment.config import CONFIG, ConfigError
+from async_wrappers.agents.config.config import CONFIG, ConfigError
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.files import write_text_atomically
 

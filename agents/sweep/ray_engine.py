@@ -18,7 +18,6 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.ray_cluster import connected_to_ray
@@ -30,6 +29,7 @@ from async_wrappers.agents.sweep.trial import (
     record_stop,
     trial_status,
 )
+from async_wrappers.ray_cluster import python_path
 
 __all__ = ["run_on_ray"]
 

@@ -33,9 +33,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from async_wrappers.agents.children import python_path
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.files import write_text_atomically
+from async_wrappers.ray_cluster import python_path
 
 __all__ = [
     "FAILURE",

@@ -17,7 +17,7 @@ import numpy as np
 
 from async_wrappers import checks
 from async_wrappers.analysis.system import Finding, find, stolen_share, stolen_ticks
-from async_wrappers.live.realtime import Realtime, may_lock, may_schedule, no_lock, no_priority
+from async_wrappers.live.world.realtime import Realtime, may_lock, may_schedule, no_lock, no_priority
 
 __all__ = ["Examination", "Finding", "Measured", "examine"]
 

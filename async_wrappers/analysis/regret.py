@@ -20,7 +20,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
-from async_wrappers.live.environment import score_of
+from async_wrappers.live.world.environment import score_of
 from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.chunk import as_chunk, names_chunk
 from async_wrappers.wrappers.delay import RealtimeDelay

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.tree import mapped
 from async_wrappers.checks import reward_of
-from async_wrappers.live.backends.children import as_child
-from async_wrappers.live.memory.block import Block
 from async_wrappers.observations import observation_check
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.child import as_child
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 

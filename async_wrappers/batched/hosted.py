@@ -31,7 +31,7 @@ from async_wrappers.batched.rows import ended_by, numbered, together
 from async_wrappers.batched.tree import finals, mapped, taken
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
-from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.processes.failed import RunFailed
 
 __all__ = ["EnvsHost", "EnvsPlan", "HostedEnvs", "Stepped"]
 

@@ -35,11 +35,11 @@ from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, 
 from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
-from async_wrappers.live.backends.children import signals_blocked
-from async_wrappers.live.backends.supervised import Child, assure_room
-from async_wrappers.live.memory.block import Block
-from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.posix import needs_fork_server
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.child import signals_blocked
+from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import Child, assure_room
 from async_wrappers.wrappers.copies import Info
 
 __all__ = ["ProcessEnvs"]

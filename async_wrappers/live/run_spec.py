@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gymnasium as gym
 
 from async_wrappers.latency import Latency
-from async_wrappers.live.environment import FrameStatus
-from async_wrappers.live.machine import Machine
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.realtime import Realtime
 from async_wrappers.live.recording.writer import RecordSpec
-from async_wrappers.live.report import Measurements
-from async_wrappers.live.stacks import Stacks
+from async_wrappers.live.report.report import Measurements
+from async_wrappers.live.world.environment import FrameStatus
+from async_wrappers.live.world.machine import Machine
+from async_wrappers.live.world.realtime import Realtime
+from async_wrappers.live.world.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
 from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows
@@ -24,14 +24,10 @@ from async_wrappers.wrappers.limits import Limits
 
 if TYPE_CHECKING:
     from async_wrappers.live.inference.transport import DistantTransport
-    from async_wrappers.live.memory.block import Block
     from async_wrappers.live.memory.weights import WeightsBoard
+    from async_wrappers.processes.block import Block
 
-__all__ = ["Backend", "Elsewhere", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
-
-
-class RunFailed(RuntimeError):
-    """A part of the run has ended for good; its exception, if it raised one, is the cause."""
+__all__ = ["Backend", "Elsewhere", "LoopConfig", "PhaseSpec", "RunSpec"]
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ import gymnasium as gym
 
 from async_wrappers import posix
 from async_wrappers.checks import flag, function, plain_data, whole
-from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
-from async_wrappers.live.report import TimingReport
-from async_wrappers.live.run_spec import Backend, PhaseSpec, RunFailed, RunSpec
+from async_wrappers.live.report.report import TimingReport
+from async_wrappers.live.run_spec import Backend, PhaseSpec, RunSpec
 from async_wrappers.live.settings import LONGEST_STACK, RunnerSettings, chunk_and_prefix
-from async_wrappers.live.stacks import stacked_space
+from async_wrappers.live.world.environment import FrameStatus
+from async_wrappers.live.world.stacks import stacked_space
+from async_wrappers.processes.failed import RunFailed
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.settings import documented, takes
 from async_wrappers.wrappers.chunk import moved_to_chunk, names_chunk
@@ -352,7 +353,7 @@ class AsyncRunner:
         Raises:
             ValueError: A default action, a pause action or limits do not fit the environment.
         """
-        from async_wrappers.live.loop import EnvironmentLoop  # as a backend does when it is made
+        from async_wrappers.live.loop.loop import EnvironmentLoop  # as a backend does when it is made
 
         def no_clock(*arguments: Any, **others: Any) -> Any:
             """Make nothing, since nothing is played."""
@@ -434,7 +435,7 @@ def _backend(backend: str | Callable[[RunSpec], Backend]) -> Callable[[RunSpec],
 
         return ThreadBackend
     if backend == "ray":
-        from async_wrappers.live.remote.ray_workers import RayWorkers
+        from async_wrappers.live.ray.ray_workers import RayWorkers
 
         return RayWorkers()
     if isinstance(backend, str):

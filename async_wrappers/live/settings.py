@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from async_wrappers import checks
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
-from async_wrappers.live.machine import Machine, MachineEnv, as_environment
-from async_wrappers.live.memory.block import Codec
-from async_wrappers.live.realtime import Realtime
+from async_wrappers.live.loop.safety import check_deadman
+from async_wrappers.live.ray.ray_workers import RayWorkers
 from async_wrappers.live.remote.address import Address, as_token
-from async_wrappers.live.remote.ray_workers import RayWorkers
 from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
-from async_wrappers.live.safety import check_deadman
+from async_wrappers.live.world.machine import Machine, MachineEnv, as_environment
+from async_wrappers.live.world.realtime import Realtime
+from async_wrappers.processes.block import Codec
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import MOST_WORKERS
@@ -270,9 +270,9 @@ class RunnerSettings(Settings):
     )
     stack_size: int = whole(
         1,
-        "Number k of observations that the policy reads, those of the last k decisions (`async_wrappers.live.stacks`): "
-        "above 1 policies, and learners in a transition's observation, get stacks ``[k, *shape]`` in the place of "
-        "single ones.",
+        "Number k of observations that the policy reads, those of the last k decisions "
+        "(`async_wrappers.live.world.stacks`): above 1 policies, and learners in a transition's observation, get "
+        "stacks ``[k, *shape]`` in the place of single ones.",
         1,
         LONGEST_STACK,
         "observations",

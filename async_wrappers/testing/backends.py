@@ -23,8 +23,8 @@ import pytest
 
 from async_wrappers.extras import extra
 from async_wrappers.live import AsyncRunner, Decision
-from async_wrappers.live.loop import episode_seed
-from async_wrappers.live.report import TimingReport
+from async_wrappers.live.loop.loop import episode_seed
+from async_wrappers.live.report.report import TimingReport
 
 with extra("BackendContract", "testing"):
     import psutil

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.live.machine import Machine, MachineEnv
 from async_wrappers.live.runner import AsyncRunner
+from async_wrappers.live.world.machine import Machine, MachineEnv
 from async_wrappers.wrappers.default_action import find_noop
 
 __all__ = ["MachineContract"]

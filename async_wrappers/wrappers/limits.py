@@ -407,8 +407,8 @@ def reports_sent(env: Any) -> bool:
     """Return whether ``info["sent"]`` of an environment, or of a vector's environments, is an action of its own.
 
     It is what was really sent, where that differs from the action: `LimitAction` and
-    `async_wrappers.live.machine.MachineEnv` report it. A wrapper that changes actions on the way there (Gymnasium's
-    ``RescaleAction``) would have it in other units.
+    `async_wrappers.live.world.machine.MachineEnv` report it. A wrapper that changes actions on the way there
+    (Gymnasium's ``RescaleAction``) would have it in other units.
     """
     layer = env
     while not getattr(type(layer), "reports_sent", False):

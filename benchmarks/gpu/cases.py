@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from async_wrappers.agents.actor_critic.ppo import PPO
-from async_wrappers.agents.actor_critic.sac import SAC
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.making import make_vector_learner
+from async_wrappers.agents.families.actor_critic.ppo import PPO
+from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import NatureTorso
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.registry import AGENTS
-from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.factory import create_batched_envs
 
 IMAGE = Box(0, 255, (84, 84), np.uint8)

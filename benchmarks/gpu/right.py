@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from async_wrappers import AsyncRunner, ServedRunner
-from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.making import make_vector_learner, maker_of_learners
-from async_wrappers.agents.schema import computes_bf16
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.diverged import DivergedError
+from async_wrappers.agents.learning.making import make_vector_learner, maker_of_learners
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.spaces.schema import computes_bf16
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.live.remote.server import PolicyServer
 from benchmarks.gpu.cases import CASES, Case, Drawn, pair, plain_descent

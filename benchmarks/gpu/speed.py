@@ -22,8 +22,8 @@ import gymnasium as gym
 import torch
 
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.envs import create_atari_environment, create_atari_vector

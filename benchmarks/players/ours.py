@@ -74,10 +74,10 @@ def peers_network(agent: str) -> Any:
 
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
+    from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
+    from async_wrappers.agents.losses.optimizers import create_optimizer
     from async_wrappers.agents.networks.q_network import create_network
-    from async_wrappers.agents.optimizers import create_optimizer
-    from async_wrappers.agents.turn_based import TurnBasedAgent
-    from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
+    from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 
     agents = {"rainbow": Rainbow, "full_rainbow": FullRainbow}
     return TurnBasedAgent.playing(

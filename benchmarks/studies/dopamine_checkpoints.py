@@ -228,7 +228,7 @@ def compare(directory: Path) -> bool:
 
 def compare_values(base: Path, agent: str) -> tuple[float, float]:
     """Return the largest difference of a converted agent's Q-values, and the largest Q-value."""
-    from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
+    from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher
     from async_wrappers.envs import create_atari_environment, create_gym_environment
 
     asked = np.load(base / QUESTIONS)
@@ -246,8 +246,8 @@ def compare_values(base: Path, agent: str) -> tuple[float, float]:
 
 def compare_replay(base: Path, number: int, prefix: str, stack_size: int) -> tuple[int, int, int]:
     """Return how many of Dopamine's transitions are read back equal, how many left out, and how many differ."""
-    from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay
     from async_wrappers.agents.replay.ring import TERMINAL
+    from async_wrappers.agents.teaching.dopamine.dopamine_replay import DopamineReplay
 
     saved = np.load(base / f"{prefix}{TRANSITIONS}")
     read = []
@@ -278,7 +278,7 @@ def compare_replay(base: Path, number: int, prefix: str, stack_size: int) -> tup
 
 def compare_tensors(base: Path) -> bool:
     """Return whether all tensors are read back equal."""
-    from async_wrappers.agents.reincarnation.tensor_bundle import read_tensors
+    from async_wrappers.agents.teaching.dopamine.tensor_bundle import read_tensors
 
     saved = np.load(base / TENSORS)
     read = read_tensors(base / "tf_ckpt-7")

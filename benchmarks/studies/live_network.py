@@ -29,9 +29,9 @@ import psutil
 import torch
 
 from async_wrappers import AsyncRunner, plan
-from async_wrappers.agents.making import make_learner, maker_of_learners
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
-from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure
 from async_wrappers.policy import Decision

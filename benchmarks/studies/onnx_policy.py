@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from async_wrappers.agents.export import export
+from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.schema import batch_of_one
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.spaces.schema import batch_of_one
+from async_wrappers.agents.trained.export import export
 from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.policy import Decision
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table

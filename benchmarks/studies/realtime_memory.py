@@ -241,7 +241,7 @@ def evaluated(agent: Any, env: str, episodes: int, drawn: bool = False) -> list[
     import gin
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    from async_wrappers.agents.actor import Rows
+    from async_wrappers.agents.play.many.actor import Rows
     from async_wrappers.batched.vector_envs import VectorEnvs
 
     make = gin.get_configurable("create_atari_environment" if env == "boxing" else "create_gym_environment")

@@ -53,10 +53,10 @@ def make_vector(threads: int = 1) -> Any:
 
 def make_agent(vector: Any, bf16: bool = False) -> Any:
     """Return V-trace with A2C's settings of Stable-Baselines3, which are none of speed but the batch."""
-    from async_wrappers.agents.actor_critic.vtrace import VTrace
+    from async_wrappers.agents.families.actor_critic.vtrace import VTrace
     from async_wrappers.agents.networks.sequence_network import create_actor_critic
     from async_wrappers.agents.networks.torsos import NatureTorso
-    from async_wrappers.agents.vector_agent import VectorAgent
+    from async_wrappers.agents.play.many.vector_agent import VectorAgent
 
     spec = VTrace(
         vector.single_observation_space,

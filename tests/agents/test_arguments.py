@@ -13,9 +13,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.registry import AGENTS
-from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 

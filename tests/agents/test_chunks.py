@@ -17,16 +17,16 @@ from torch.distributions import Categorical
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import DecisionRandom
-from async_wrappers.agents.actor_critic.terms import KLMask, TargetEntropy
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.learning import LossOutput, Networks
+from async_wrappers.agents.families.actor_critic.terms import KLMask, TargetEntropy
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.losses.actor_critic import log_prob, over_executed
+from async_wrappers.agents.losses.loss import LossOutput, Networks
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs

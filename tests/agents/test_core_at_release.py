@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
 from async_wrappers.agents.acting.decisions import Memories, PolicyOutput
-from async_wrappers.agents.actor_critic.terms import ValueCloning
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.families.actor_critic.terms import ValueCloning
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.sequence_network import (
     GRUCore,
     LSTMCore,
@@ -26,10 +27,9 @@ from async_wrappers.agents.networks.sequence_network import (
     create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.schema import batch_of_one, stacked
-from async_wrappers.agents.value_based.r2d2 import R2D2
+from async_wrappers.agents.spaces.schema import batch_of_one, stacked
+from async_wrappers.live.loop.release import Release
 from async_wrappers.live.memory.exchange import Fate
-from async_wrappers.live.release import Release
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.testing.played import Played
 from tests.worlds.dict_env import DictEnv

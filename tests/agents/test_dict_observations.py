@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
-from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.making import make_learner, maker_of_learners
+from async_wrappers.agents.learning.diverged import DivergedError
+from async_wrappers.agents.learning.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import DictTorso, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
-from async_wrappers.agents.schema import Compute, Reader, are_equal, copied, space_without_tuples, stacked
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.spaces.schema import Compute, Reader, are_equal, copied, space_without_tuples, stacked
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.contracts.family_contract import FamilyContract
@@ -29,7 +29,7 @@ from tests.worlds.agents import FAMILY, ApartAgent, make_agent, make_spec
 from tests.worlds.dict_env import DictEnv, TupleEnv
 from tests.worlds.plain_data import assert_identical
 
-pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.value_based.c51.SupportWarning")
 
 # The contract, for every agent.
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.making import make_learner
-from async_wrappers.agents.optimizers import OPTIMIZERS, create_optimizer
-from async_wrappers.agents.schema import Compute
+from async_wrappers.agents.learning.diverged import DivergedError
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.learning.making import make_learner
+from async_wrappers.agents.losses.optimizers import OPTIMIZERS, create_optimizer
+from async_wrappers.agents.spaces.schema import Compute
 from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
 
-pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.value_based.c51.SupportWarning")
 PRIORITIZED = "dqn, double, dueling, prioritized"
 
 

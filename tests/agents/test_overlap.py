@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 import torch
 
-from async_wrappers.agents import turn_based
-from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.learning.diverged import DivergedError
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.turns import turn_based
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
 from tests.worlds.agents import FAMILY, make_agent
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs
 
-pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.value_based.c51.SupportWarning")
 
 
 def overlapping(member: str, environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.learning import Learning, LossOutput
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.losses.loss import Learning, LossOutput
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import LearnerInterface, Spec
-from async_wrappers.agents.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 

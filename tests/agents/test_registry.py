@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
-from async_wrappers.agents.actions import agents_of
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.baselines import NoopAgent, RandomAgent
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.c51 import C51
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
+from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
+from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import AGENTS, BASELINES, create_agent
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.c51 import C51
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
-from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
+from async_wrappers.agents.spaces.actions import agents_of
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 

@@ -15,11 +15,11 @@ from gymnasium.spaces import Box, Discrete
 import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.making import make_learner, maker_of_learners
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_learner, maker_of_learners
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_spec
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import play
 from tests.worlds.agents import tiny_network

@@ -10,7 +10,7 @@ import gymnasium.wrappers
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401  # registers what gin files name
-from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.config.config import load_config
 from async_wrappers.configurables import WRAPPERS
 from async_wrappers.envs import ClipReward, create_gym_environment
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.actor_critic import terms
+from async_wrappers.agents.families.actor_critic import terms
 from benchmarks.same_results import (
     ADDED,
     GONE,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.play.agent import Agent
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
 

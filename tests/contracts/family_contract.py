@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import WORLDS, AgentContract, World
 from tests.worlds.agents import make_agent
 

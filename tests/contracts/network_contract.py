@@ -24,7 +24,7 @@ from torch import nn
 from async_wrappers.agents.networks.noisy import make_noisy
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, QNetwork, check_fit, count_parameters
 from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, output_size
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spaces.schema import each_array
 from tests.worlds.plain_data import assert_identical
 
 BATCH, ACTIONS = 5, 3

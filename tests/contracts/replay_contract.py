@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.replay.segments import DamagedReplay, read_index
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.files import FORMAT, OtherFormat
 from async_wrappers.version import __version__
 from tests.worlds.plain_data import assert_identical

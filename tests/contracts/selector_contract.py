@@ -21,7 +21,7 @@ from async_wrappers.agents.replay.n_step import NStep
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import Ring
 from async_wrappers.agents.replay.selectors import Selector
-from async_wrappers.agents.schema import TransitionSchema
+from async_wrappers.agents.spaces.schema import TransitionSchema
 from tests.contracts.replay_contract import SPACE, Transition, block_of, some_stream
 from tests.worlds.plain_data import assert_identical
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from async_wrappers.agents.learning import Networks
+from async_wrappers.agents.losses.loss import Networks
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -12,12 +12,12 @@ from torch import nn
 
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.acting.in_workers import OneRow
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import AGENTS
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
 
 FAMILY: dict[str, dict[str, Any]] = {
     "c51": {"num_atoms": 7, "vmax": 3.0},

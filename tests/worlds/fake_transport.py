@@ -8,9 +8,9 @@ from itertools import count
 from typing import Any
 
 from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.loop.loop import EnvironmentLoop
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
-from async_wrappers.live.report import Measurements
+from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.policy import Decision
 from async_wrappers.schedule.stagger import make_stagger

@@ -7,7 +7,7 @@ from multiprocessing import forkserver
 
 import pytest
 
-from async_wrappers.live.backends.children import signals_blocked
+from async_wrappers.processes.child import signals_blocked
 
 __all__ = ["children_of_a_server", "fork_server"]
 
@@ -18,12 +18,12 @@ _LIBRARIES = (
     "hypothesis",
     "psutil",
     "pytest",
-    "async_wrappers.agents.hosts.host",
+    "async_wrappers.agents.play.hosts.host",
     "async_wrappers.agents.create_runner",
     "async_wrappers.live.runner",
 )
 # The last of them ignores signals: see there.
-_CHILDREN = ("async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server")
+_CHILDREN = ("async_wrappers.live.backends.mains", "async_wrappers.processes.fork_server")
 
 
 @pytest.fixture(scope="module")

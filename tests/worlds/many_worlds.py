@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 
 

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.policy import Decision, Memory
 from tests.worlds.recording_env import MEANINGS, PRIME, mixed
 

@@ -24,7 +24,7 @@ from async_wrappers.live.remote.handshake import ClientHandshake, Hello
 from async_wrappers.live.remote.server import PolicyServer
 from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.remote.wire import Answers, Tickets
-from async_wrappers.live.report import Measurements
+from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
 __all__ = ["Echo", "Guest", "Line", "Proxy", "ServedBackend", "served"]

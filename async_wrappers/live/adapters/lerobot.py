@@ -241,7 +241,7 @@ def left_over(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
 
 
 class LeRobotMachine:
-    """A robot of LeRobot's as a `async_wrappers.live.machine.Machine`.
+    """A robot of LeRobot's as a `async_wrappers.live.world.machine.Machine`.
 
     Observations are dicts of LeRobot's names for data sets and policies: ``observation.state`` holds the numbers among
     ``observation_features`` in their order, ``observation.images.NAME`` each picture. An action holds the numbers of
@@ -251,7 +251,7 @@ class LeRobotMachine:
 
     Until the first action it holds still: each joint is sent the place where the reset read it, and a speed (its name
     ends in ``.vel``) is 0. For a robot with other actions than it reads, a subclass has to say how it is held, by
-    ``noop_action`` or ``hold_action`` (`async_wrappers.live.machine.Machine`).
+    ``noop_action`` or ``hold_action`` (`async_wrappers.live.world.machine.Machine`).
 
     Args:
         robot: A ``lerobot.robots.Robot``, or an object with its methods.

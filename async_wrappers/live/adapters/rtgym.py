@@ -15,7 +15,7 @@ _METHODS = ("send_control", "get_obs_rew_terminated_info", "reset", "get_observa
 
 
 class RtgymMachine:
-    """A ``RealTimeGymInterface`` of rtgym's as a `async_wrappers.live.machine.Machine`.
+    """A ``RealTimeGymInterface`` of rtgym's as a `async_wrappers.live.world.machine.Machine`.
 
     The no-op is the interface's default action, where it has one. `close` sends it, and calls ``wait``. rtgym's buffer
     of actions is `async_wrappers.AppliedActions` around a `MachineEnv`, or live the interface's own, and its delays are

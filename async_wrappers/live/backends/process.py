@@ -28,18 +28,19 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.live.backends.children import CLOSING, run_environment, run_learner, run_recorder, run_worker
-from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.live.backends.supervised import Child, enough_descriptors
+from async_wrappers.live.backends.mains import CLOSING, run_environment, run_learner, run_recorder, run_worker
 from async_wrappers.live.learning.learner_state import NotRestored
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedMemory
 from async_wrappers.live.recording.files import count_frames
 from async_wrappers.live.recording.rows import RowRing
 from async_wrappers.live.recording.writer import PATIENCE, reported, wait_until_drained
-from async_wrappers.live.report import Measurements
-from async_wrappers.live.run_spec import PhaseSpec, RunFailed, RunSpec
+from async_wrappers.live.report.report import Measurements
+from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.posix import needs_fork_server
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.processes.supervised import Child, enough_descriptors
 
 __all__ = ["ProcessBackend", "RunFailed"]
 

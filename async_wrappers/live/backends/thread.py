@@ -12,18 +12,18 @@ import warnings
 from contextlib import ExitStack
 from functools import partial
 
-from async_wrappers.live.backends.supervised import enough_descriptors
-from async_wrappers.live.clocks import RealClock
-from async_wrappers.live.environment import made_environment
-from async_wrappers.live.in_loop import InLoopClock, InLoopTransport
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
-from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.loop.clocks import RealClock
+from async_wrappers.live.loop.in_loop import InLoopClock, InLoopTransport
+from async_wrappers.live.loop.loop import EnvironmentLoop
+from async_wrappers.live.loop.release import Release
 from async_wrappers.live.memory.layout import SharedMemory
 from async_wrappers.live.recording.writer import LocalRecording
-from async_wrappers.live.release import Release
-from async_wrappers.live.report import Measurements
+from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
+from async_wrappers.live.world.environment import made_environment
+from async_wrappers.processes.supervised import enough_descriptors
 
 __all__ = ["ThreadBackend"]
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.clocks import VirtualClock
-from async_wrappers.live.environment import made_environment
 from async_wrappers.live.inference.transport import VirtualTransport
 from async_wrappers.live.learning.learner import LearnerLoop, VirtualLearners, call_make_learner
-from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.loop.clocks import VirtualClock
+from async_wrappers.live.loop.loop import EnvironmentLoop
+from async_wrappers.live.loop.release import Release
 from async_wrappers.live.memory.exchange import Controls
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import LocalRecording
-from async_wrappers.live.release import Release
-from async_wrappers.live.report import Measurements
+from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
+from async_wrappers.live.world.environment import made_environment
 
 __all__ = ["VirtualBackend"]
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.latency import Latency
-from async_wrappers.live.histogram import Histogram
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 from async_wrappers.live.memory.journal import TransitionReader
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
+from async_wrappers.live.report.histogram import Histogram
 
 __all__ = ["OFF_POLICY", "Learner", "LearnerLoop", "VirtualLearners", "call_make_learner"]
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.live.journey import RoundTrip
-from async_wrappers.live.memory.block import Block, Codec
+from async_wrappers.live.report.journey import RoundTrip
+from async_wrappers.processes.block import Block, Codec
 
 __all__ = ["ActionSlots", "Controls", "Fate", "Finished", "FrameRing", "Ticket"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import ActionSlots, Controls, FrameRing
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
+from async_wrappers.processes.block import Block
 
 __all__ = ["SharedLayout", "SharedMemory"]
 

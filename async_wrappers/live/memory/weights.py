@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.live.memory.block import Block
+from async_wrappers.processes.block import Block
 
 __all__ = ["Reading", "WeightsBoard", "WeightsLayout", "as_array", "as_given", "axes_in_memory", "is_tensor"]
 

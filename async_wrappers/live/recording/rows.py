@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.live.memory.block import Block, Codec
+from async_wrappers.processes.block import Block, Codec
 
 __all__ = ["NoRecorder", "Recorder", "RowLayout", "RowRing", "ring_capacity"]
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.recording.files import EpisodeFiles, NoDirectory
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing, ring_capacity
+from async_wrappers.processes.block import Block
 
 __all__ = ["PATIENCE", "LocalRecording", "RecordSpec", "write_rows"]
 

@@ -32,15 +32,15 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers import checks
-from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.live.backends.supervised import Child
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.remote.address import Address, as_token, has_ended, prepare
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
-from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.posix import cores
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.processes.supervised import Child
 
 __all__ = ["PolicyServer"]
 

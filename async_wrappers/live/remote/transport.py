@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from async_wrappers.live.inference.transport import Ready, wait_for
-from async_wrappers.live.journey import RoundTrip
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
@@ -37,7 +35,10 @@ from async_wrappers.live.remote.wire import (
     named,
     printable,
 )
-from async_wrappers.live.run_spec import LoopConfig, RunFailed
+from async_wrappers.live.report.journey import RoundTrip
+from async_wrappers.live.run_spec import LoopConfig
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.failed import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 __all__ = ["RemotePolicy", "RemoteTransport"]

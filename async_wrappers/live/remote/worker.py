@@ -13,9 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from async_wrappers.live.backends.children import as_child
 from async_wrappers.live.inference.worker import infer
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import Fate
 from async_wrappers.live.remote.address import set_patience
 from async_wrappers.live.remote.handshake import Hello
@@ -32,6 +30,8 @@ from async_wrappers.live.remote.wire import (
     encoded,
 )
 from async_wrappers.policy import as_act
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.child import as_child
 
 __all__ = ["LENGTH", "run_process", "run_thread"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.child import Spaces, arrays_of, end_of
 from async_wrappers.batched.tree import mapped, put_rows, taken
-from async_wrappers.live.memory.block import Block
+from async_wrappers.processes.block import Block
 
 __all__ = ["ServedBoard", "assure_memory"]
 

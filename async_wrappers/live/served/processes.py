@@ -36,16 +36,16 @@ import numpy as np
 
 from async_wrappers.batched.child import Spaces
 from async_wrappers.batched.tree import check_space
-from async_wrappers.live.backends.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.live.backends.supervised import Child, enough_descriptors
-from async_wrappers.live.memory.block import Block
-from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.children import COUNT, END, run_accelerator, run_worlds
 from async_wrappers.live.served.server import Server, refuse_slow
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.posix import needs_fork_server
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.processes.supervised import Child, enough_descriptors
 from async_wrappers.schedule.served import ServedSchedule
 
 __all__ = ["ServedProcesses"]

@@ -11,8 +11,8 @@ from typing import Any
 
 from async_wrappers.files import write_atomically
 from async_wrappers.latency.batches import MeasuredBatches
-from async_wrappers.live.histogram import Histogram
-from async_wrappers.live.report import as_json
+from async_wrappers.live.report.histogram import Histogram
+from async_wrappers.live.report.report import as_json
 from async_wrappers.live.served.server import Server
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.schedule.served import Decisions, ServedSchedule

@@ -10,14 +10,14 @@ import gymnasium as gym
 
 from async_wrappers.batched.tree import check_space
 from async_wrappers.checks import positive, whole
-from async_wrappers.live.memory.block import Block
-from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.live.served import virtual
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.report import ServedReport
 from async_wrappers.live.served.server import Accelerator, Server
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import World, WorldRecord
+from async_wrappers.processes.block import Block
+from async_wrappers.processes.failed import RunFailed
 from async_wrappers.settings import documented, takes
 
 __all__ = ["ServedRunner"]

@@ -16,8 +16,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from async_wrappers.batched.child import Spaces
-from async_wrappers.live.histogram import Histogram
 from async_wrappers.live.inference.worker import inference_mode
+from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.schedule.batching import Batch, Batcher
 from async_wrappers.schedule.served import Decisions, ServedSchedule

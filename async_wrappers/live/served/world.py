@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.checks import reward_of
-from async_wrappers.live.environment import refuse_oracles, score_of
-from async_wrappers.live.histogram import Histogram
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
+from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.served.board import ServedBoard
+from async_wrappers.live.world.environment import refuse_oracles, score_of
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.wrappers.api import begun

@@ -115,7 +115,7 @@ class ArmEnv(gym.Env):
 
 
 class Arm:
-    """The arm on real time: a `async_wrappers.live.machine.Machine`.
+    """The arm on real time: a `async_wrappers.live.world.machine.Machine`.
 
     Args:
         log: A file for what happened on each frame, written by `close`: ``time`` in seconds, ``angles``, ``speeds``,

@@ -24,18 +24,18 @@ from async_wrappers.agents.acting.effect import Effects, ShowEffect, report_effe
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
 from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.learning import Learning, LossOutput
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.losses.loss import Learning, LossOutput
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.latency import LogNormal
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
 from tests.worlds.agents import tiny
 from tests.worlds.dict_env import DictEnv, TupleEnv
 from tests.worlds.drifting_env import DriftingEnv

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import async_wrappers.agents.value_based.dqn  # noqa: F401 - the gin names
+import async_wrappers.agents.families.value_based.dqn  # noqa: F401 - the gin names
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.exploration import (
     Epsilon,

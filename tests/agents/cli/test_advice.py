@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete, Graph, MultiBinary, Sequence, Text
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.experiment.config import ConfigError, load_config
+from async_wrappers.agents.config.config import ConfigError, load_config
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.envs import create_atari_environment, create_gym_environment
 from tests.worlds.agents import make_agent

@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from async_wrappers.agents.experiment.agent_file import shipped_agents
 from async_wrappers.agents.experiment.metrics import read_evaluations, read_iterations
+from async_wrappers.agents.trained.agent_file import shipped_agents
 from tests.worlds.command_line import call, place, refused
 from tests.worlds.lives_env import LivesEnv
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment.agent_file import read_about
+from async_wrappers.agents.trained.agent_file import read_about
 from async_wrappers.onnx_policy import OnnxPolicy
 from tests.worlds.command_line import call, place, refused
 

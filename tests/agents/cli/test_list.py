@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from ale_py import roms
 
-from async_wrappers.agents.experiment.agent_file import shipped_agents
+from async_wrappers.agents.trained.agent_file import shipped_agents
 from async_wrappers.envs import create_gym_environment
 from tests.worlds.command_line import call, place
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment.gin_text import places_in
+from async_wrappers.agents.config.gin_text import places_in
 from tests.worlds.command_line import ROOT, call, in_a_fork, in_a_process, iterations, place, refused, start
 
 __all__ = ["call", "place"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations
-from async_wrappers.agents.experiment.demonstrations import import_demonstrations
+from async_wrappers.agents.experiment.pretraining import import_demonstrations
 from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.command_line import call, place
 

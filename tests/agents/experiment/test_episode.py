@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.experiment.episode import (
     Episode,
     EpisodeCut,
@@ -29,8 +28,9 @@ from async_wrappers.agents.experiment.episode import (
 )
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.envs import ClipReward
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.duels_env import FRAMES, Duels, won_by
 from tests.worlds.experiments import make_dqn

@@ -12,24 +12,24 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.actor_critic.ppo import PPO
-from async_wrappers.agents.actor_critic.sac import SAC
-from async_wrappers.agents.actor_critic.terms import KLMask, PolicyCloning, TargetEntropy, ValueCloning
-from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.learning import Batch, LossOutput, Networks
-from async_wrappers.agents.making import make_vector_learner
+from async_wrappers.agents.families.actor_critic.ppo import PPO
+from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.families.actor_critic.terms import KLMask, PolicyCloning, TargetEntropy, ValueCloning
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
+from async_wrappers.agents.families.value_based.rainbow import Rainbow
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.learning.making import make_vector_learner
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.store import SampledBatch
 from async_wrappers.agents.replay.unrolls import StandardReplay
-from async_wrappers.agents.schema import STATE, each_array
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.value_based.rainbow import Rainbow
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.spaces.schema import STATE, each_array
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv

@@ -18,11 +18,11 @@ from async_wrappers.agents.experiment import host_rounds
 from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
-from async_wrappers.agents.hosts.block import PlayedBlock
-from async_wrappers.agents.hosts.engine import HostsFailed, Lost
-from async_wrappers.agents.hosts.host import Plan
-from async_wrappers.agents.hosts.local import LocalHosts
-from async_wrappers.agents.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.hosts.block import PlayedBlock
+from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
+from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.local import LocalHosts
+from async_wrappers.agents.play.hosts.processes import ProcessHosts
 from async_wrappers.batched import hosted
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical

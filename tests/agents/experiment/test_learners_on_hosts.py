@@ -16,9 +16,9 @@ from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.learners import LearnerFailed, check_sign, sign_directory
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
-from async_wrappers.agents.hosts.block import PlayedBlock
-from async_wrappers.agents.hosts.engine import Lost
-from async_wrappers.agents.hosts.local import LocalHosts
+from async_wrappers.agents.play.hosts.block import PlayedBlock
+from async_wrappers.agents.play.hosts.engine import Lost
+from async_wrappers.agents.play.hosts.local import LocalHosts
 from tests.worlds import host_runs
 from tests.worlds.host_runs import AGENTS
 from tests.worlds.learners_in_threads import learners_in_threads

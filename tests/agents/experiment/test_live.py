@@ -28,10 +28,10 @@ from async_wrappers.agents.experiment.episode import Length, Phase, environment_
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.segments import read_index
-from async_wrappers.live.report import EpisodeTiming, Measurements, TimingReport
+from async_wrappers.live.report.report import EpisodeTiming, Measurements, TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
 from tests.worlds.experiments import QUICK_LIVE
 from tests.worlds.experiments import build_live as build
@@ -416,7 +416,7 @@ def test_wrong_arguments_of_the_async_runner_are_refused_before_the_run(
 def test_realtime_scheduling_without_a_right_or_a_core_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("async_wrappers.live.realtime.may_schedule", lambda priority: False)
+    monkeypatch.setattr("async_wrappers.live.world.realtime.may_schedule", lambda priority: False)
     for binding, message in (("Realtime.core = 9999", "core must be one"), ("Realtime.lock = False", "realtime needs")):
         runner = build(tmp_path, "AsyncRunner.realtime = @Realtime()", binding)  # to be looked at, elsewhere too
         with pytest.raises(ValueError, match=message):

@@ -18,7 +18,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.episode import Phase
 from async_wrappers.agents.experiment.learners import Group, LearnerFailed, open_meeting_place
@@ -26,12 +25,13 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.rounds import Share, Trained
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.agents import tiny_network
 from tests.worlds.command_line import place, start

@@ -23,13 +23,13 @@ from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.load import load_agent
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.worlds.duels_env import Duels
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
 
-pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.value_based.c51.SupportWarning")
 
 SMALL = (
     "MLPTorso.hidden = (8,)",
@@ -409,7 +409,7 @@ def test_no_episode_need_end_in_an_iteration(tmp_path: Path) -> None:
 
 
 def test_what_was_trained_is_evaluated_and_loaded_as_ever(tmp_path: Path) -> None:
-    from async_wrappers.agents.experiment.config import save_config
+    from async_wrappers.agents.config.config import save_config
 
     runner = make_vector(
         tmp_path, "Runner.num_iterations = 1", "Runner.training_steps = 100", "Runner.evaluation_steps = 0"

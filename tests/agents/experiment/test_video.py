@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("moviepy")
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.baselines import RandomAgent
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.envs import create_atari_environment
 from tests.worlds.recording_env import RecordingEnv
 

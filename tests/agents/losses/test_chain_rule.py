@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from async_wrappers.agents.actor_critic.sac import SAC
-from async_wrappers.agents.box_actions import BoxActions
-from async_wrappers.agents.distributions import Gaussian, SquashedGaussian
+from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.losses.chain_rule import Given, Minibatch, clipped_loss, joint_loss, perceptrons
 from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.losses.ppo import clipped_policy_loss, clipped_value_loss
-from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.policy_value import LOG_STD_RANGE, PolicyValueNetwork
+from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.distributions import Gaussian, SquashedGaussian
 
 SIZES = st.integers(1, 4)
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.networks.box_actor_critic import BoxActorCritic, Critics, create_box_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.schema import each_array
 
 ACTIONS = BoxActions(Box(-2, 2, (3,)), "sac")
 FLAT: Callable[[Any], nn.Module] = partial(MLPTorso, hidden=())

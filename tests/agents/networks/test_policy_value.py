@@ -9,11 +9,11 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from async_wrappers.agents.actions import DiscreteActions
-from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.networks.policy_value import PolicyValueNetwork, create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import SequenceNetwork
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spaces.actions import DiscreteActions
+from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.schema import each_array
 
 REAL = BoxActions(Box(-1, 1, (2,)), "ppo")
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from async_wrappers.agents.box_actions import BoxActions
 from async_wrappers.agents.networks.q_network import LinearHead, check_fit, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
@@ -25,6 +24,7 @@ from async_wrappers.agents.networks.sequence_network import (
     create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.spaces.box_actions import BoxActions
 
 ACTIONS = 3
 

@@ -11,9 +11,9 @@ from gymnasium.spaces import Box, Dict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.making import make_replay
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.replay.replay import create_replay
-from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.replay_contract import contract_settings
 
 IMAGE = Box(0, 255, (6, 5), np.uint8)

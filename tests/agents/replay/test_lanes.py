@@ -12,11 +12,11 @@ from gymnasium.spaces import Box
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.making import make_replay
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import Selector
-from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.spaces.schema import each_array
 from tests.contracts.lanes_contract import LanesContract, environments, rounds, seeds
 from tests.contracts.replay_contract import (
     SPACE,

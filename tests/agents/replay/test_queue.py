@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import sequence_tensors
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.schema import Compute, Reader
-from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.spaces.schema import Compute, Reader
 from tests.contracts.agent_contract import play
 from tests.contracts.source_contract import SourceContract
 from tests.worlds.lived_rows import EXTRAS, SPACE, World

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay import memory
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue, most_waiting, whole_at_once
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.latency import Uniform
 

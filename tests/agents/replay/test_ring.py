@@ -13,11 +13,11 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.making import make_replay
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.ring import FINAL
-from async_wrappers.agents.schema import Column
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.spaces.schema import Column
 from tests.contracts.replay_contract import (
     EXTRAS,
     SPACE,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Prioritized, Selector, Uniform
 from tests.contracts.selector_contract import SelectorContract

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import async_wrappers.configurables  # noqa: F401  # references in values are of what gin knows
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.sweep.grid import Axis, make_points, parse_axis, plain, points_with
 
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, is_continued, read_plan, write_plan
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.children import python_path
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.ray_cluster import python_path
 from tests.worlds.command_line import SWEEP, call, place
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly

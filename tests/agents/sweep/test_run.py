@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.sweep.plan import Sweep, read_plan
 from async_wrappers.agents.sweep.results import read_rows

@@ -10,7 +10,7 @@ import pytest
 
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
-from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.config.config import load_config
 from async_wrappers.agents.networks.q_network import PRESETS
 from async_wrappers.agents.sweep.grid import Point, make_points
 from async_wrappers.agents.sweep.plan import Sweep

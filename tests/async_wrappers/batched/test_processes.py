@@ -20,10 +20,10 @@ import psutil
 import pytest
 from gymnasium.spaces import Discrete
 
-from async_wrappers import pulse
 from async_wrappers.batched import processes
 from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.live.run_spec import RunFailed
+from async_wrappers.processes import pulse
+from async_wrappers.processes.failed import RunFailed
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 

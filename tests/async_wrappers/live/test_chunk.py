@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, CommittedPrefix, LimitAction, Limits, RealtimeDelay, TemporalEnsemble
 from async_wrappers.live import Decision
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Tickets
 from async_wrappers.testing.played import MS, Played

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from async_wrappers import AsyncRunner
-from async_wrappers.live.report import TimingReport
+from async_wrappers.live.report.report import TimingReport
 from tests.worlds.recording_env import RecordingEnv
 
 LATENCY, FPS, FRAMES = 0.070, 20, 60  # an inference takes 1.4 frames of 50 ms

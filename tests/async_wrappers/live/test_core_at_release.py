@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.live import Decision, Memory
+from async_wrappers.live.loop.release import Release
+from async_wrappers.live.loop.workers import Action, Features
 from async_wrappers.live.memory.exchange import Fate, Ticket
 from async_wrappers.live.memory.weights import Reading
-from async_wrappers.live.release import Release
-from async_wrappers.live.workers import Action, Features
 from async_wrappers.testing.played import Played
 from tests.worlds.fake_transport import Stage
 from tests.worlds.hashing_policy import DEFAULTS

@@ -13,9 +13,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from async_wrappers import AsyncRunner
 from async_wrappers.live import Decision
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
 from async_wrappers.live.memory.journal import Journal
+from async_wrappers.processes.block import Block
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 EXTRAS = Dict({"log_prob": Box(-np.inf, np.inf, ()), "state": Box(0, 10**6, (2,), np.int64), "kind": Discrete(3)})

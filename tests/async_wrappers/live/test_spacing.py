@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, MachineEnv, RampDown
-from async_wrappers.live.loop import EnvironmentLoop
-from async_wrappers.live.report import Measurements
+from async_wrappers.live.loop.loop import EnvironmentLoop
+from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.schedule.spacing import NEARLY
 from async_wrappers.schedule.stagger import make_stagger

@@ -13,7 +13,7 @@ import pytest
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.latency import LogNormal
 from async_wrappers.live import Decision, RunFailed
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
 
 
 class Raising:

@@ -21,11 +21,12 @@ import numpy as np
 import psutil
 import pytest
 
-from async_wrappers import AsyncRunner, pulse
+from async_wrappers import AsyncRunner
 from async_wrappers.live import Decision
 from async_wrappers.live.backends import process as processes
 from async_wrappers.live.backends.process import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file
+from async_wrappers.processes import pulse
 
 ROOT = Path(__file__).parents[4]
 PATIENCE = 60  # seconds in which what must end has ended, on however busy a machine

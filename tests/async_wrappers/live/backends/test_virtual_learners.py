@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner
 from async_wrappers.latency import Constant, LogNormal, Trace
 from async_wrappers.live import Decision
-from async_wrappers.live.report import TimingReport
+from async_wrappers.live.report.report import TimingReport
 from async_wrappers.schedule.stagger import Sequential
 from tests.worlds.recording_env import FRAME, RecordingEnv
 

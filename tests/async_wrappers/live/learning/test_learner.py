@@ -22,20 +22,20 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.making import make_learner
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.live.backends.children import run_learner
+from async_wrappers.live.backends.mains import run_learner
 from async_wrappers.live.learning import learner as learning_module
 from async_wrappers.live.learning.learner import LearnerLoop
 from async_wrappers.live.learning.learner_state import read_state, state_file
 from async_wrappers.live.memory import weights as weights_module
-from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import Controls
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
+from async_wrappers.processes.block import Block
 
 SPACE, ACTION = spaces.Discrete(1000), spaces.Discrete(2)
 CAPACITY, WORKERS = 64, 2

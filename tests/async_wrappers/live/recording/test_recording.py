@@ -21,7 +21,7 @@ from gymnasium import spaces
 from async_wrappers import AsyncRunner, Chunk, Limits, load_recording
 from async_wrappers.envs import EpisodicLife
 from async_wrappers.latency import LogNormal
-from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.loop.loop import episode_seed
 from tests.worlds.lives_env import LivesEnv
 from tests.worlds.recording_env import NOOP, RecordingEnv
 

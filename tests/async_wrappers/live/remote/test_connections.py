@@ -21,10 +21,10 @@ import pytest
 from async_wrappers import AsyncRunner
 from async_wrappers.__main__ import main
 from async_wrappers.live import RunFailed
+from async_wrappers.live.loop.workers import NoWorkers
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.server import PolicyServer
 from async_wrappers.live.remote.wire import HEADER, MAGIC, Answers, Kind, Tickets, encoded
-from async_wrappers.live.workers import NoWorkers
 from tests.worlds.served import Echo, Guest, Line, Proxy, served
 
 ROOT = Path(__file__).parents[4]

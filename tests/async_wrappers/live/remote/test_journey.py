@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, Chunk, plan
 from async_wrappers.latency import Trace
-from async_wrappers.live.journey import ClockOffset, RoundTrip, parts_ms
 from async_wrappers.live.remote.server import PolicyServer
+from async_wrappers.live.report.journey import ClockOffset, RoundTrip, parts_ms
 from tests.worlds.recording_env import PRIME, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering
 

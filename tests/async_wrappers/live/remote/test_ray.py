@@ -23,7 +23,7 @@ import pytest
 from async_wrappers import AsyncRunner, Chunk, RayWorkers, plan
 from async_wrappers.latency import Trace
 from async_wrappers.live import RunFailed
-from async_wrappers.live.workers import NoWorkers
+from async_wrappers.live.loop.workers import NoWorkers
 from async_wrappers.ray_cluster import NoCluster
 from async_wrappers.testing.backends import BackendContract
 from tests.worlds.ray_nodes import two_nodes

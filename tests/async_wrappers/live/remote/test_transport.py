@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.journey import parts_ms
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
 from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.remote.wire import Answers, Kind, Tickets, encoded
+from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
 

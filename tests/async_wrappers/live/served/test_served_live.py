@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers import pulse
-from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.live.served import processes
 from async_wrappers.live.served.runner import ServedRunner
+from async_wrappers.processes import pulse
+from async_wrappers.processes.failed import RunFailed
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 LONG = 100_000  # frames, which no test plays

@@ -1,0 +1,1 @@
+"""Gin's text: files, bindings, what a run has not read."""

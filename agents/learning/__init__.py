@@ -1,0 +1,1 @@
+"""From an agent's declarations to a learner that updates its network."""

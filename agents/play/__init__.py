@@ -1,0 +1,1 @@
+"""Who steps the world: an agent that takes turns with one environment, many environments at once, or hosts."""

@@ -1,0 +1,251 @@
+"""Hosts as actors on a Ray cluster; needs the extra `ray`.
+
+Weights are put into Ray's object store once per version, and answers come back through it: the learner reads their
+arrays where they lie. A host is an actor that Ray spreads over the nodes and does not restart: the learner starts
+another incarnation, which continues where the last block that it learnt from ended.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, NamedTuple
+
+import cloudpickle
+import ray
+from ray import exceptions
+
+from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
+from async_wrappers.agents.play.hosts.host import make_host, versions
+from async_wrappers.agents.ray_cluster import connected_to_ray
+
+__all__ = ["NodeVersions", "RayHosts", "compare_versions", "in_short", "node_versions"]
+
+_GRACE = 5.0  # seconds that hosts have to end once they are asked to
+_FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
+
+
+class RayHosts:
+    """Hosts as actors on a Ray cluster; see `HostEngine`.
+
+    Args:
+        plan: What they are made from.
+        modules: What is imported first in each actor.
+        threads: Intra-op threads of PyTorch in each actor.
+        address: The cluster's, such as ``"10.0.0.1:6379"``; None starts a Ray of its own on this machine.
+        num_hosts: How many there are.
+        cpus: Of each.
+        gpus: Of each; a part of one is allowed.
+
+    Raises:
+        ConfigError: No cluster answers.
+        HostsFailed: The cluster has too few CPUs or GPUs.
+    """
+
+    def __init__(
+        self,
+        plan: HostPlan,
+        modules: Sequence[str] = (),
+        threads: int = 1,
+        *,
+        address: str | None = None,
+        num_hosts: int = 1,
+        cpus: int = 1,
+        gpus: float = 0.0,
+    ) -> None:
+        """See the class."""
+        self._modules, self._threads = tuple(modules), threads
+        self._wants = {"CPU": float(cpus), "GPU": float(gpus)}
+        self._actors: dict[int, _Actor] = {}
+        self._pending: dict[Any, _Actor] = {}  # by the reference of what it is to return, oldest first
+        self._lost: list[Lost] = []
+        self._weights: Any = None
+        self._version = -1
+        self._stack = ExitStack()
+        # Ray's own niceness of 15 is for jobs in the background. A learner waits for its hosts.
+        self._stack.enter_context(connected_to_ray(address, cpus * num_hosts, niceness=0))
+        try:
+            self._check_resources(num_hosts)
+            self._payload = ray.put(cloudpickle.dumps(plan))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _check_resources(self, num_hosts: int) -> None:
+        """Refuse hosts that the cluster would never start."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        most = sum(
+            int(min(node.get(name, 0.0) // wanted for name, wanted in self._wants.items() if wanted)) for node in nodes
+        )
+        if most < num_hosts:
+            cpus, gpus = self._wants.values()
+            raise HostsFailed(
+                f"Hosts.num_hosts must be <= {most}, as many as the cluster's {len(nodes)} nodes have {cpus:g} CPUs "
+                f"and {gpus:g} GPUs for, got {num_hosts}: bind fewer, or fewer Hosts.cpus_per_host"
+            )
+
+    def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
+        """See `HostEngine`."""
+        made = _RemoteHost.options(  # type: ignore[attr-defined]
+            num_cpus=self._wants["CPU"],
+            num_gpus=self._wants["GPU"],
+            scheduling_strategy="SPREAD",
+            max_restarts=0,
+            max_task_retries=0,
+        ).remote()
+        actor = self._actors[host] = _Actor(host, incarnation, made)
+        # In this order: another version of the project may not be able to read the plan.
+        self._pending[made.versions.remote()] = actor
+        self._pending[made.start.remote(self._payload, self._modules, self._threads, host, incarnation, rows)] = actor
+
+    def publish(self, weights: Mapping[str, Any], version: int) -> None:
+        """See `HostEngine`."""
+        try:
+            self._weights, self._version = ray.put(portable(weights)), version
+        except _FULL as error:
+            raise _full(error) from None
+
+    def submit(self, host: int, order: Any = False) -> None:
+        """See `HostEngine`."""
+        actor = self._actors[host]
+        self._pending[actor.made.play.remote(self._weights, self._version, order)] = actor
+
+    def collect(self, timeout: float) -> list[Any]:
+        """See `HostEngine`."""
+        found: list[Answer | Lost] = [*self._lost]
+        self._lost = []
+        deadline = time.monotonic() + timeout
+        while not found and self._pending and (left := deadline - time.monotonic()) > 0:
+            ready, _ = ray.wait([*self._pending], num_returns=1, timeout=left, fetch_local=False)
+            if not ready:
+                break
+            # All that is ready besides, in the order of the orders.
+            ready, _ = ray.wait([*self._pending], num_returns=len(self._pending), timeout=0, fetch_local=False)
+            for reference in ready:
+                if reference in self._pending:  # not of a host that was found lost meanwhile
+                    found += self._got(reference, self._pending.pop(reference))
+        return found
+
+    def _got(self, reference: Any, actor: _Actor) -> list[Any]:
+        """Return the answer or the loss that a reference stands for, if any."""
+        try:
+            value = ray.get(reference)
+        except exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, _FULL):
+                raise _full(cause) from None
+            raise failure(actor.host, cause if isinstance(cause, BaseException) else error) from None
+        except _FULL as error:
+            raise _full(error) from None
+        except exceptions.RayError as error:  # the actor, its node, or the object died with it
+            if "No module named" in str(error):
+                raise HostsFailed(
+                    f"host {actor.host} cannot import async_wrappers: install version {versions()['async_wrappers']} "
+                    "on all nodes of the cluster"
+                ) from None
+            return [self._lose(actor, error)]
+        if isinstance(value, NodeVersions):
+            compare_versions(f"host {actor.host} ({value.node})", value.versions)
+            return []
+        return [] if value is None else [value]
+
+    def _lose(self, actor: _Actor, error: Exception) -> Lost:
+        self._pending = {reference: each for reference, each in self._pending.items() if each is not actor}
+        return Lost(actor.host, actor.incarnation, actor.why or f"has died ({in_short(error)})")
+
+    def kill(self, host: int, why: str) -> None:
+        """See `HostEngine`."""
+        actor = self._actors[host]
+        actor.why = why
+        ray.kill(actor.made, no_restart=True)
+        self._lost.append(self._lose(actor, RuntimeError()))
+
+    def close(self) -> None:
+        """See `HostEngine`."""
+        with suppress(Exception):  # of a cluster that is gone
+            ended = [actor.made.close.remote() for actor in self._actors.values()]
+            if ended:
+                ray.wait(ended, num_returns=len(ended), timeout=_GRACE)
+            for actor in self._actors.values():
+                ray.kill(actor.made, no_restart=True)
+        self._actors.clear()
+        self._pending.clear()
+        self._weights = self._payload = None
+        self._stack.close()
+
+
+class _Actor:
+    """A host's actor, as the learner sees it."""
+
+    def __init__(self, host: int, incarnation: int, made: Any) -> None:
+        self.host, self.incarnation, self.made, self.why = host, incarnation, made, ""
+
+
+class NodeVersions(NamedTuple):
+    """What a node has."""
+
+    node: str
+    versions: Mapping[str, str]
+
+
+@ray.remote
+class _RemoteHost:
+    """A host in a process of Ray's."""
+
+    def __init__(self) -> None:
+        self._host: Player | None = None
+
+    def versions(self) -> NodeVersions:
+        return node_versions()
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+    def start(self, *of_host: Any) -> None:
+        self._host = make_host(*of_host)
+
+    def play(self, weights: Mapping[str, Any] | None, version: int, order: Any) -> Answer:
+        assert self._host is not None
+        if weights is not None:
+            self._host.load_weights(weights, version)
+        return self._host.play(order)
+
+    def close(self) -> None:
+        if self._host is not None:
+            self._host.close()
+
+
+def node_versions() -> NodeVersions:
+    """Return what this node has."""
+    return NodeVersions(platform.node(), versions())
+
+
+def compare_versions(who: str, there: Mapping[str, str]) -> None:
+    """Refuse a host or a learner on a node with other versions than the learner's here.
+
+    Raises:
+        HostsFailed: That is so.
+    """
+    here = versions()
+    for name, version in here.items():
+        if there.get(name) != version:
+            raise HostsFailed(
+                f"{who} has {name} {there.get(name)}, and the learner has {version}: install the same versions on all "
+                "nodes of the cluster"
+            )
+
+
+def _full(error: BaseException) -> HostsFailed:
+    return HostsFailed(
+        f"Ray's object store is full ({in_short(error)}): bind a smaller Hosts.block_length or fewer environments, or "
+        "give the nodes more memory (ray start --object-store-memory)"
+    )
+
+
+def in_short(error: BaseException) -> str:
+    """Return the first line of an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

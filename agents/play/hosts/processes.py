@@ -1,0 +1,364 @@
+"""Hosts as processes of this machine.
+
+Orders and weights go to a host through a pipe, and answers come back through it: a short pickle, and each large array
+as its own bytes, which are received where they stay. Threads on both sides read, and write what is long, so that no end
+waits for the other: the learner learns while blocks arrive, and a host plays while weights do. What is short is written
+at once, without a thread's wake-up.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from multiprocessing import connection, forkserver, util
+from typing import Any
+
+import cloudpickle
+
+from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
+from async_wrappers.agents.play.hosts.host import make_host
+from async_wrappers.checks import refuse_daemonic
+from async_wrappers.posix import needs_fork_server
+from async_wrappers.processes.child import become_child, signals_blocked
+from async_wrappers.processes.pulse import Pulse, await_dead_fork_server, wake_servers
+
+__all__ = ["ProcessHosts"]
+
+_GRACE = 5.0  # seconds that processes have to end once they are asked to
+_TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
+_LEAST = 4096  # bytes of an array that goes beside the pickle
+_SHORT = 2**15  # bytes of an order that is written at once: a few of them fit into the pipe of a host that has stopped
+_SHORT_ANSWER = 2**20  # of an answer, which the learner's thread reads at any time
+
+
+class ProcessHosts:
+    """Hosts as processes of this machine; see `HostEngine`.
+
+    Args:
+        plan: What they are made from.
+        modules: What is imported first in each process.
+        threads: Intra-op threads of PyTorch in each process.
+
+    Attributes:
+        pids: The processes' ids, by host.
+    """
+
+    def __init__(self, plan: HostPlan, modules: Sequence[str] = (), threads: int = 1) -> None:
+        """See the class."""
+        needs_fork_server("engine='processes'", "leave hosts out, which plays in this process")
+        self._payload = cloudpickle.dumps(plan)
+        self._modules, self._threads = tuple(modules), threads
+        self._processes: dict[int, _Process] = {}
+        self._news: queue.SimpleQueue[Answer | Lost | HostsFailed] = queue.SimpleQueue()
+        self._weights: tuple[list[Any], int | None] = [], None
+        # At exit multiprocessing waits for processes that are left without limit.
+        self._at_exit = util.Finalize(self, _kill_all, (self._processes,), exitpriority=10)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """See the class."""
+        return {host: process.process.pid or 0 for host, process in self._processes.items()}
+
+    def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
+        """See `HostEngine`."""
+        if (old := self._processes.pop(host, None)) is not None:
+            old.close()
+        of_host = self._payload, self._modules, self._threads, host, incarnation, rows
+        self._processes[host] = _Process(host, incarnation, of_host, self._news)
+
+    def publish(self, weights: Mapping[str, Any], version: int) -> None:
+        """See `HostEngine`."""
+        self._weights = _parts(("weights", (portable(weights), version))), version
+
+    def submit(self, host: int, order: Any = False) -> None:
+        """See `HostEngine`."""
+        self._processes[host].order(order, *self._weights)
+
+    def collect(self, timeout: float) -> list[Any]:
+        """See `HostEngine`."""
+        found: list[Answer | Lost] = []
+        deadline = time.monotonic() + timeout
+        for process in self._processes.values():
+            process.look()
+        while True:
+            wait = 0.0 if found else max(0.0, deadline - time.monotonic())
+            try:
+                news = self._news.get(timeout=wait) if wait else self._news.get_nowait()
+            except queue.Empty:
+                return found
+            if isinstance(news, HostsFailed):
+                raise news
+            found.append(news)
+
+    def kill(self, host: int, why: str) -> None:
+        """See `HostEngine`."""
+        self._processes[host].why = why
+        self._processes[host].kill()
+
+    def close(self) -> None:
+        """See `HostEngine`."""
+        wake_servers()
+        for process in self._processes.values():
+            process.say_end()
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()
+        self._at_exit.cancel()
+
+
+class _Process:
+    """A host's process, as the learner sees it.
+
+    The kernel is asked whether it has ended: multiprocessing asks the fork server, which may be stopped or gone.
+    """
+
+    def __init__(self, host: int, incarnation: int, of_host: Sequence[Any], news: Any) -> None:
+        self.host, self.incarnation, self.why = host, incarnation, ""
+        self._version: int | None = None  # of the weights that it has
+        refuse_daemonic()
+        self._pipe, self.process = _started(host, of_host)
+        self._descriptor: int | None = None  # a number could come to mean another process
+        with suppress(AttributeError, OSError):
+            self._descriptor = os.pidfd_open(self.process.pid)
+        self._pulse, self._closing = Pulse(self.process.pid), False
+        self._sender = _Sender(self._pipe, _SHORT)
+        self._reader = threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True)
+        self._reader.start()
+
+    def order(self, order: Any, weights: list[Any], version: int | None) -> None:
+        if version != self._version:
+            self._version = version
+            self._sender.send(weights)
+        self._sender.send(_parts(("order", order)))
+
+    def look(self) -> None:
+        """End the process if it has been stopped for a while."""
+        if not self._pulse.is_due():
+            return
+        self._pulse.look(owes=False)
+        if not self.why and (ailment := self._pulse.ailment()) is not None:
+            self.why = f"(process {self.process.pid}) {ailment}, and was ended"
+            self.kill()
+
+    def _read(self, news: Any) -> None:
+        """Pass on what the process sends, and then how it ended."""
+        try:
+            while True:
+                kind, found = _received(self._pipe)
+                if kind == "failed":
+                    news.put(HostsFailed(found))
+                    return
+                news.put(found)
+        except (EOFError, OSError):
+            pass
+        except Exception as error:  # a message that is torn
+            self.why = f"sent what cannot be read ({error})"
+            self.kill()
+        if not self._closing:
+            self._join()
+            news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
+
+    def say_end(self) -> None:
+        """Ask the process to end after the order that it carries out."""
+        self._closing = True
+        self._sender.send(_parts(("end", None)))
+
+    def close(self) -> None:
+        """Wait a while for the process's end, then end it."""
+        self._closing = True
+        if not self._join():
+            self.kill()
+            self._join()
+        self._sender.close(_GRACE)
+        self._reader.join(_GRACE)
+        self._pipe.close()
+        with suppress(ValueError):  # the fork server has not said yet that it has ended
+            self.process.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def kill(self) -> None:
+        """End the process by force, stopped or not."""
+        with suppress(ProcessLookupError, ValueError):
+            if self._descriptor is not None:
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+            else:
+                self.process.kill()
+
+    @property
+    def _sentinel(self) -> int:
+        return self.process.sentinel if self._descriptor is None else self._descriptor
+
+    def _join(self) -> bool:
+        """Wait a while for the process's end; return whether it has ended."""
+        has_ended = bool(connection.wait([self._sentinel], _GRACE))
+        if has_ended:
+            wake_servers()
+            self.process.join(1)  # the fork server reports the exit code a little later
+        return has_ended
+
+    def _how_it_ended(self) -> str:
+        code = self.process.exitcode
+        if code is None and not connection.wait([self._sentinel], 0):
+            return "does not answer"
+        known = code is not None and code < 0
+        return f"(process {self.process.pid}) " + (
+            f"was ended by {signal.Signals(-code).name}" if known else "has ended"
+        )
+
+
+def _started(host: int, of_host: Sequence[Any]) -> tuple[Any, Any]:
+    """Start a process that plays, and return its pipe and it; again, if the fork server ends over it.
+
+    The fork server has imported PyTorch once for all hosts, also for those that come later.
+
+    Raises:
+        HostsFailed: It cannot be started.
+    """
+    context = multiprocessing.get_context("forkserver")
+    for _ in range(_TRIES):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")
+        try:
+            with closing(theirs), signals_blocked():
+                forkserver.set_forkserver_preload(["torch", "async_wrappers.agents.play.hosts.host"])
+                forkserver.ensure_running()
+                wake_servers()
+                process.start()
+            return ours, process
+        except (EOFError, ConnectionError):
+            ours.close()
+            await_dead_fork_server()
+        except BaseException:
+            ours.close()
+            raise
+    raise HostsFailed(
+        f"host {host} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
+        "and whether there is room for more processes (`ulimit -u`) and memory"
+    )
+
+
+def _kill_all(processes: Mapping[int, _Process]) -> None:
+    for each in processes.values():
+        each.kill()
+
+
+# Messages, of a kind and a value: the lengths of the large arrays with a pickle of all else, and then these arrays.
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the parts of a message, of which large arrays are not copied."""
+    large: list[memoryview] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        """Return whether an array stays in the pickle."""
+        raw = buffer.raw()
+        if raw.nbytes < _LEAST:
+            return True
+        large.append(raw)
+        return False
+
+    content = pickle.dumps(value, protocol=5, buffer_callback=stays)
+    lengths = [len(large), *(each.nbytes for each in large)]
+    return [struct.pack(f"<{len(lengths)}Q", *lengths) + content, *large]
+
+
+def _received(pipe: Any) -> Any:
+    """Return what a message says."""
+    first = memoryview(pipe.recv_bytes())
+    (count,) = struct.unpack_from("<Q", first)
+    large = [bytearray(length) for length in struct.unpack_from(f"<{count}Q", first, 8)]
+    for each in large:
+        pipe.recv_bytes_into(each)
+    return pickle.loads(first[8 * (1 + count) :], buffers=large)
+
+
+class _Sender:
+    """Sends messages through a pipe, in their order.
+
+    Args:
+        pipe: The pipe.
+        short: Bytes up to which a message is written by the caller. A longer one is written by a thread, and so are
+            those that come before it is.
+    """
+
+    def __init__(self, pipe: Any, short: int) -> None:
+        self._pipe, self._short = pipe, short
+        self._lock, self._left = threading.Lock(), 0  # messages that the thread has not written yet
+        self._messages: queue.SimpleQueue[Sequence[Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="sends to a host or learner", daemon=True)
+        self._thread.start()
+
+    def send(self, parts: Sequence[Any]) -> None:
+        with self._lock:
+            if not self._left and sum(memoryview(part).nbytes for part in parts) <= self._short:
+                self._write(parts)
+                return
+            self._left += 1
+        self._messages.put(parts)
+
+    def _run(self) -> None:
+        while (parts := self._messages.get()) is not None:
+            self._write(parts)
+            with self._lock:
+                self._left -= 1
+
+    def _write(self, parts: Sequence[Any]) -> None:
+        with suppress(OSError):  # the other end is gone, as who reads from it finds
+            for part in parts:
+                self._pipe.send_bytes(part)
+
+    def close(self, timeout: float | None) -> None:
+        """Wait until all is written."""
+        self._messages.put(None)
+        self._thread.join(timeout)
+
+
+# In a host's process.
+
+
+def _play(number: int, pipe: Any, *of_host: Any) -> None:
+    """Make a host from the arguments of `make_host`, and carry out orders until the pipe closes."""
+    become_child()
+    orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    ending = threading.Event()
+    threading.Thread(target=_read_orders, args=(pipe, orders, ending), daemon=True).start()
+    answers = _Sender(pipe, _SHORT_ANSWER)
+    code, host = 0, None
+    try:
+        host = make_host(*of_host)
+        while True:
+            kind, what = orders.get()
+            if ending.is_set():
+                break
+            if kind == "weights":
+                host.load_weights(*what)
+            else:
+                answers.send(_parts(("answer", host.play(what))))
+    except BaseException as error:
+        answers.send(_parts(("failed", str(failure(number, error)))))
+        code = 1
+    finally:
+        if host is not None:
+            with suppress(Exception):
+                host.close()
+    answers.close(None if code else _GRACE)
+    os._exit(code)
+
+
+def _read_orders(pipe: Any, orders: Any, ending: threading.Event) -> None:
+    """Pass on orders as they come, so that the learner never waits until one is carried out."""
+    with suppress(EOFError, OSError):
+        while (order := _received(pipe))[0] != "end":
+            orders.put(order)
+    ending.set()
+    orders.put(("end", None))

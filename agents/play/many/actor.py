@@ -1,0 +1,453 @@
+"""Acting on many environments at once: their running episodes, and the transitions that become known.
+
+An `Actor` is the half of `vector_agent.VectorAgent` that plays. It passes transitions on in the order in which an agent
+may learn from them. They go to a learner on the spot, or on a host into a block for a learner elsewhere
+(`agents.hosts`).
+
+Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
+``Decision.frame`` is N times the frames that this environment has played, which is the sum over all environments where
+they run in step. So a row's result is independent of the other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
+from async_wrappers.agents.acting.effect import LANDED
+from async_wrappers.agents.learning.making import make_actor_priorities
+from async_wrappers.agents.replay.n_step import ActorPriorities
+from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
+from async_wrappers.agents.spec import Spec
+
+__all__ = ["Actor", "Ended", "Rows", "ShownRows", "Transitions"]
+
+_EVER = 2**62  # a frame
+
+
+class ShownRows(Protocol):
+    """The rows of R of N environments, each of which needs a decision; see `async_wrappers.batched.Shown`."""
+
+    @property
+    def env_ids(self) -> npt.NDArray[np.int64]:
+        """Each environment's number, ascending, [R]."""
+
+    @property
+    def observation(self) -> Any:
+        """What the next decision reads, [R, *shape], or a dict or tuple of such arrays.
+
+        In training an agent that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`.
+        """
+
+    @property
+    def reward(self) -> npt.NDArray[np.float32]:
+        """Of the last decision, [R]."""
+
+    @property
+    def first(self) -> npt.NDArray[np.bool_]:
+        """Whether the observation begins an episode, [R]."""
+
+    @property
+    def terminal(self) -> npt.NDArray[np.bool_]:
+        """Whether the last decision's episode has terminated, [R]."""
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """Whether it was truncated, or cut, [R]."""
+
+    @property
+    def final(self) -> Mapping[int, Any]:
+        """The last observation of each episode that has ended, by environment."""
+
+    @property
+    def info(self) -> Mapping[int, Mapping[str, Any]]:
+        """The last info of each of these episodes, by environment."""
+
+    @property
+    def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are played.
+
+        Where other actions than the agent's were sent: sent [R, ...], and _sent, whose.
+        """
+
+
+class Ended(NamedTuple):
+    """An episode that is over; where the learner's episodes are lives of a game, the whole game.
+
+    Attributes:
+        env_id: The environment's number.
+        score: Unclipped return, where the environment reports it in ``info["episode_return"]``; else the sum of
+            rewards.
+        frames: Frames stepped.
+        actions: The agent's actions that took effect.
+        won: Whether it was won, where the environment's last ``info`` reports it (``"won"``), else None.
+        terminal: Whether it terminated; otherwise it was truncated, or cut.
+        training_frames: Frames of training when it was over; with several learners, this one's times their number.
+        updates: Updates when it was over.
+        when: When that was, in seconds since 1970.
+        lost: Whether it was cut because its environment was lost with a process or a host.
+    """
+
+    env_id: int
+    score: float
+    frames: int
+    actions: int
+    won: bool | None
+    terminal: bool
+    training_frames: int = 0
+    updates: int = 0
+    when: float = 0.0
+    lost: bool = False
+
+
+# A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
+# transition was complete.
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    columns: Mapping[str, Any]
+    closed: npt.NDArray[np.int64]
+
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> _Block:
+        """Return a copy of some rows."""
+        kept = set(self.columns["env_ids"][chosen].tolist())
+        columns: dict[str, Any] = {}
+        for name, column in self.columns.items():
+            if name in _BY_ENVIRONMENT:
+                columns[name] = {env_id: each for env_id, each in column.items() if env_id in kept}
+            else:
+                columns[name] = each_array(lambda array: array[chosen], column)
+        return _Block(columns, self.closed[chosen])
+
+
+_BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
+
+
+def _with_priorities(block: _Block, priorities: ActorPriorities) -> _Block:
+    """Return a block with its transitions' first priorities, in place of the values that they are computed from."""
+    columns = dict(block.columns)
+    extras = dict(columns.pop("extras"))
+    columns["priority"], columns["final_priority"] = priorities.enter(
+        columns["env_ids"],
+        extras.pop("value"),
+        extras.pop("max_value"),
+        *(columns[name] for name in ("reward", "interval", "terminal", "truncated")),
+    )
+    return _Block({**columns, "extras": extras} if extras else columns, block.closed)
+
+
+class Rows:
+    """The running episodes of N environments in arrays, and the last decision of each.
+
+    Args:
+        spec: The agent's.
+        num_envs: N.
+        eval_mode: Whether the episodes are those of an evaluation.
+        first_env: Number of the first of these environments among those that all learners of a run play.
+        learners: How many learners play as many environments as this one.
+
+    Attributes:
+        episode: Number of each environment's running episode, -1 before the first, `[N]`.
+        frames: Frames of each environment's finished episodes, `[N]`.
+        frame: Frames of each running episode, `[N]`.
+        training_frames: Frames of training so far, which an evaluation's decisions have as ``Decision.frame``.
+    """
+
+    def __init__(self, spec: Spec, num_envs: int, eval_mode: bool, first_env: int = 0, learners: int = 1) -> None:
+        """See the class."""
+        self._spec, self.num_envs, self._eval_mode = spec, num_envs, eval_mode
+        self._first_env, self._num_envs_of_all = first_env, num_envs * learners
+        self.episode = np.full(num_envs, -1)
+        self.training_frames = 0
+        self.frames, self.frame = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        # Of the running episode, or where that is a life, of its game.
+        self._score, self._actions = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._game_frames = np.zeros(num_envs, np.int64)  # without those of the running episode
+        self._running = np.zeros(num_envs, bool)  # whether an episode has begun, and is neither over nor cut
+        self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
+        self._stacks = each_array(
+            lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
+        )
+        self._action: npt.NDArray[Any] | None = None
+        self._core: Any = None  # state of a policy with memory for each environment, [N, S]
+        self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
+        # Of an agent that needs effects: where the next action of each environment lands, [N, *shape].
+        self._effects: Any = None
+        if spec.needs_effect and not eval_mode:
+            self._effects = each_array(lambda stacks: stacks[:, -1].copy(), self._stacks)
+
+    @property
+    def frames_of_all(self) -> int:
+        """Frames that all environments have played together."""
+        return int(self.frames.sum() + self.frame.sum())
+
+    def close(self, shown: ShownRows) -> _Block | None:
+        """Return the transitions that the rows complete; None where they complete none.
+
+        Where the environments are neighbours the arrays are views, valid until `decide`.
+        """
+        applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
+        if not applied.any():
+            return None
+        self._note_sent(shown)
+        rows = slice(None) if applied.all() else np.flatnonzero(applied)
+        env_ids = shown.env_ids[rows]
+        at = _place(env_ids)
+        ended = shown.terminal[rows] | shown.truncated[rows]
+        assert self._action is not None
+        columns: dict[str, Any] = {
+            "env_ids": env_ids,
+            "observation": self._observation(shown, rows, at, ended),
+            "action": self._action[at],
+            "reward": shown.reward[rows],
+            "interval": shown.realtime["interval"][rows],
+            "terminal": shown.terminal[rows],
+            "truncated": shown.truncated[rows],
+            "final": {env_id: self.final(shown, env_id) for env_id in env_ids[ended].tolist()},
+        }
+        if self._extras:
+            columns["extras"] = {name: values[at] for name, values in self._extras.items()}
+        if "executed" in shown.realtime:  # of chunks
+            columns["executed"] = shown.realtime["executed"][rows]
+        return _Block(columns, shown.realtime["frame"][rows])
+
+    def _observation(self, shown: ShownRows, rows: Any, at: Any, ended: npt.NDArray[np.bool_]) -> Any:
+        """Return the stored observations of the decisions that some rows complete."""
+        start = each_array(lambda stacks: stacks[at, -1], self._stacks)
+        if self._effects is None:
+            return start
+        landed = each_array(lambda array: array[rows].copy(), self._spec.without_tuples(shown.observation[LANDED]))
+        for place in np.flatnonzero(ended).tolist():  # whose row shows the next episode
+            last = self._spec.without_tuples(shown.final[int(shown.env_ids[rows][place])][LANDED])
+            each_array(lambda array, one, place=place: array.__setitem__(place, one), landed, last)
+        return {START: start, EFFECT: landed}
+
+    def final(self, shown: ShownRows, env_id: int) -> Any:
+        """Return the stored observation that an episode ends with, to bootstrap on."""
+        last = shown.final[env_id]
+        if self._effects is None:
+            return self._spec.without_tuples(last)
+        return {name: self._spec.without_tuples(last[name]) for name in (START, EFFECT)}
+
+    def note(self, shown: ShownRows) -> list[Ended]:
+        """Count what the rows show; return the episodes that are over."""
+        env_ids, realtime = shown.env_ids, shown.realtime
+        self._score[env_ids] += shown.reward
+        self._actions[env_ids] += realtime["applied"]
+        over = shown.terminal | shown.truncated
+        ended = []
+        for row in np.flatnonzero(over):
+            i = int(env_ids[row])
+            info, frames = shown.info[i], int(shown.info[i]["realtime"]["frame"])
+            self.frames[i] += frames
+            self._game_frames[i] += frames
+            game_over = bool(info.get("game_over", True))
+            if not game_over and shown.first[row]:
+                continue  # a life is lost; where no other one begins, the game is cut
+            score = float(info.get("episode_return", self._score[i]))
+            won, terminal = info.get("won"), bool(shown.terminal[row]) and game_over
+            actions, lost = int(self._actions[i]), bool(info.get("lost"))
+            won = None if won is None else bool(won)
+            ended.append(Ended(i, score, int(self._game_frames[i]), actions, won, terminal, lost=lost))
+            self._score[i], self._actions[i], self._game_frames[i] = 0.0, 0, 0
+        # An episode that was cut before it had a decision is begun anew.
+        self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1
+        self._acted[env_ids[over]] = False
+        self._running[env_ids] = shown.first | (self._running[env_ids] & ~over)
+        self.frame[env_ids] = np.where(over & ~shown.first, 0, realtime["frame"])  # 0: it was cut, and none begins
+        self.episode[env_ids] += shown.first + realtime["unreported_episodes"]
+        return ended
+
+    def decide(self, shown: ShownRows, policy: RowsPolicy) -> npt.NDArray[Any]:
+        """Return an action for each row."""
+        self._note_sent(shown)
+        env_ids, start = shown.env_ids, shown.realtime["start"]
+        at, first = _place(env_ids), env_ids[shown.first]
+
+        def push(stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            if stacks.shape[1] > 1:
+                stacks[first] = 0
+                stacks[at, :-1] = stacks[at, 1:]
+            stacks[at, -1] = observation
+            now: npt.NDArray[Any] = stacks[at]
+            return now
+
+        observation = shown.observation
+        if self._effects is not None:
+            effects = self._spec.without_tuples(observation[EFFECT])
+            each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
+            observation = observation[START]
+        inputs = each_array(push, self._stacks, self._spec.without_tuples(observation))
+        frame = np.full(len(start), self.training_frames)
+        if not self._eval_mode:
+            frame = self._num_envs_of_all * (self.frames[at] + start)
+        eval_mode = np.full(len(env_ids), self._eval_mode)
+        decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids + self._first_env)
+        output = policy.act(inputs, self._memory(shown, at, policy), decisions)
+        if self._action is None:
+            self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
+        self._action[at] = output.action
+        for name, values in (output.extras or {}).items():
+            if name not in self._extras:
+                self._extras[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
+            self._extras[name][at] = values
+        if self._core is not None:
+            self._core[at] = output.state
+        self._acted[at] = True
+        action: npt.NDArray[Any] = output.action
+        return action
+
+    def _note_sent(self, shown: ShownRows) -> None:
+        """Put what was really sent in the place of the last actions of rows, for an agent that learns from that."""
+        if self._spec.learns_from == "sent" and "sent" in shown.realtime and self._action is not None:
+            differs = shown.realtime["_sent"]
+            self._action[shown.env_ids[differs]] = shown.realtime["sent"][differs]
+
+    def _memory(self, shown: ShownRows, at: Any, policy: RowsPolicy) -> Any:
+        """Return the state argument of a policy with memory; () for one without."""
+        if not getattr(policy, "remembers", False):
+            return ()
+        if self._core is None:
+            self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
+        none = blank_actions(self._spec.action_space, len(shown.env_ids))
+        action = none if self._action is None else self._action[at]
+        return Memories(self._core[at], action, shown.reward.astype(np.float32), shown.first)
+
+    def running(self) -> dict[int, Any]:
+        """Return the environments whose episode is under way, with the last observation that was decided on."""
+        last = each_array(lambda stacks: stacks[:, -1], self._stacks)
+        if self._effects is not None:
+            last = {START: last, EFFECT: self._effects}
+        return {int(i): each_array(lambda array, i=i: array[i], last) for i in np.flatnonzero(self._running)}
+
+    def counts(self) -> dict[str, npt.NDArray[Any]]:
+        """Return copies of the counts of all environments, for `take_counts`."""
+        return {name: getattr(self, name).copy() for name in _COUNTS}
+
+    def take_counts(self, counts: Mapping[str, npt.NDArray[Any]], first: int) -> None:
+        """Take over the counts of other rows, those of the environments from number `first` on."""
+        for name in _COUNTS:
+            getattr(self, name)[first : first + len(counts[name])] = counts[name]
+
+    def end(self, env_ids: npt.NDArray[np.int64]) -> int:
+        """Count the running episodes of some environments as cut; return their frames, of lives those of the game."""
+        cut = int((self.frame + self._game_frames)[env_ids[self._running[env_ids]]].sum())
+        self.episode[env_ids[self._running[env_ids] & ~self._acted[env_ids]]] -= 1  # begun anew
+        self.frames[env_ids] += np.where(self._running[env_ids], self.frame[env_ids], 0)
+        self.frame[env_ids] = self._game_frames[env_ids] = 0
+        self._running[env_ids] = self._acted[env_ids] = False
+        return cut
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """Return the counts for a resumed run, in which the running episodes are cut.
+
+        Returns:
+            "episodes": the number of the next one of each environment, `[N]`, which is that of the running one where it
+            has had no decision; "frames": of all, the running ones included; "cut": frames of these alone, or of their
+            games.
+        """
+        frame = np.where(self._running, self.frame, 0)
+        return {
+            "episodes": (self.episode + 1 - (self._running & ~self._acted)).tolist(),
+            "frames": (self.frames + frame).tolist(),
+            "cut": np.where(self._running, self.frame + self._game_frames, 0).tolist(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
+        """Restore the counts; no episode runs."""
+        self.episode, self.frames = np.array(state["episodes"], np.int64) - 1, np.array(state["frames"], np.int64)
+        for counts in (self.frame, self._score, self._actions, self._game_frames):
+            counts.fill(0)
+        self._running.fill(False)
+        self._acted.fill(False)
+
+
+_COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted")
+
+
+def _place(env_ids: npt.NDArray[np.int64]) -> Any:
+    """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
+    first, last = int(env_ids[0]), int(env_ids[-1])
+    return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
+
+
+class Transitions(Protocol):
+    """Where an actor's transitions go, in the order in which an agent may learn from them."""
+
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Take transitions of R environments, columns [R] by name as `Replay.extend` takes them, which are views."""
+
+    def cut(self, observation: Any, env_id: int) -> None:
+        """Take the last observation of an episode that ended without a further transition."""
+
+
+class Actor:
+    """The half of an agent of many environments that plays.
+
+    Args:
+        spec: The agent's.
+        num_envs: N.
+        transitions: Where transitions go as soon as a decision of their environment could know them.
+        first_env: As in `Rows`.
+        learners: As in `Rows`.
+
+    Attributes:
+        rows: The running episodes.
+    """
+
+    def __init__(
+        self, spec: Spec, num_envs: int, transitions: Transitions, first_env: int = 0, learners: int = 1
+    ) -> None:
+        """See the class."""
+        self.rows = Rows(spec, num_envs, False, first_env, learners)
+        self._transitions = transitions
+        self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)
+        self._closed: list[_Block] = []  # transitions that no decision could know yet
+        self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
+
+    def observe(self, shown: ShownRows) -> list[Ended]:
+        """Pass on what became known with the rows; return the episodes that are over."""
+        block, env_ids = self.rows.close(shown), shown.env_ids
+        if block is not None and self._priorities is not None:
+            block = _with_priorities(block, self._priorities)
+        ended = self.rows.note(shown)
+        over = shown.terminal | shown.truncated
+        # An episode's end is a barrier: nothing of it is in flight any more.
+        self._known[env_ids] = np.where(over, _EVER, shown.realtime["start"])
+        self._store(block)
+        if over.any():
+            for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
+                self._transitions.cut(self.rows.final(shown, i), i)
+                self.forget(i)
+            self._known[env_ids[over]] = shown.realtime["start"][over]
+        return ended
+
+    def forget(self, env_id: int) -> None:
+        """Give no priorities to transitions of an episode that was cut."""
+        if self._priorities is not None:
+            self._priorities.forget(env_id)
+
+    def forget_closed(self) -> None:
+        """Drop the transitions that no decision will know any more."""
+        self._closed = []
+
+    def _store(self, block: _Block | None) -> None:
+        """Pass on the transitions that are known by now, each environment's in their order."""
+        if block is not None:
+            self._closed.append(block)
+        waiting = []
+        for each in self._closed:
+            known = each.closed <= self._known[each.columns["env_ids"]]
+            if known.all():
+                self._transitions.extend(each.columns)
+                continue
+            waiting.append(each.rows(~known))
+            if known.any():
+                self._transitions.extend(each.rows(known).columns)
+        self._closed = waiting

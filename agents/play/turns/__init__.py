@@ -1,0 +1,1 @@
+"""An agent and one environment take turns."""

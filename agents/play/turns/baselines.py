@@ -1,0 +1,151 @@
+"""Agents that do not learn, to compare with: random and no-op."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from async_wrappers.agents.acting.decisions import DecisionRandom
+from async_wrappers.agents.play.agent import Report
+from async_wrappers.agents.play.turns.turn_based import EpisodeClock
+from async_wrappers.agents.spaces.actions import chunk_actions
+from async_wrappers.policy import Decision
+
+__all__ = ["NoopAgent", "RandomAgent"]
+
+
+class _Baseline:
+    """An agent whose action depends on nothing but the decision."""
+
+    learns = False
+    updates = 0
+
+    def __init__(self) -> None:
+        self.eval_mode = False
+        self._clock = EpisodeClock()
+
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
+        """Return the first action of an episode."""
+        return self._act(self._clock.begin(self.eval_mode, realtime))
+
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
+        """Return the next action."""
+        return self._act(self._clock.advance(realtime)[0])
+
+    def end_episode(
+        self,
+        reward: float,
+        terminal: bool = True,
+        observation: Any = None,
+        realtime: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End the episode."""
+        self._clock.end(realtime)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the agent's name."""
+        return {"agent": type(self).__name__}
+
+    def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
+        """Return the counts."""
+        return {"turns": self._clock.state_dict()}
+
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Restore the counts."""
+        self._clock.load_state_dict(bundle["turns"])
+        return 0
+
+    def keep_diverged_in(self, directory: Path) -> None:
+        """Do nothing: there is no loss."""
+
+    def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
+        """Do nothing: no part lies outside the bundle."""
+
+    def load_policy(self, bundle: Mapping[str, Any]) -> None:
+        """Do nothing: there are no weights."""
+
+    def set_report(self, report: Report) -> None:
+        """Do nothing: there is nothing to report."""
+
+    def overlap_learning(self) -> None:
+        """Do nothing: there is nothing to learn."""
+
+    def _act(self, decision: Decision) -> Any:
+        raise NotImplementedError
+
+
+class RandomAgent(_Baseline):
+    """Draws each action as a function of (seed, episode, start): uniformly of Discrete actions and of chunks of them.
+
+    In any other space an action is what ``space.sample()`` draws: uniform between bounds, and by Gymnasium's rules
+    where a Box has none.
+
+    Args:
+        environment: An environment with any action space.
+        seed: Of the draws.
+    """
+
+    def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
+        """See the class."""
+        super().__init__()
+        # A copy: drawing must not move the generator of the environment's own space.
+        self._space = copy.deepcopy(environment.action_space)
+        self._random = DecisionRandom(seed)
+
+    def _act(self, decision: Decision) -> Any:
+        space, (episode, start, _, eval_mode, _) = self._space, decision
+        if isinstance(space, Discrete):
+            _, action = self._random.uniform_and_action(int(space.n), episode, start, eval_mode)
+            return int(space.start) + action
+        generator = self._random.draw(episode, start, eval_mode)
+        if isinstance(space, MultiDiscrete):
+            return space.start + generator.integers(space.nvec, dtype=space.dtype)
+        space.seed(int(generator.integers(2**31)))
+        return space.sample()
+
+
+class NoopAgent(_Baseline):
+    """Always chooses the environment's no-op, or a chunk of no-ops.
+
+    Args:
+        environment: An environment whose ``get_action_meanings`` names a ``"NOOP"`` among its Discrete actions, or
+            whose real-valued actions may be zeros.
+        seed: Not used.
+
+    Raises:
+        ValueError: The environment has no no-op.
+    """
+
+    def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
+        """See the class."""
+        super().__init__()
+        space = environment.action_space
+        self._action = _zeros(space) if isinstance(space, Box) else self._named_noop(environment)
+
+    def _named_noop(self, environment: gym.Env[Any, Any]) -> Any:
+        actions = chunk_actions(environment.action_space, "noop")
+        has_meanings = environment.has_wrapper_attr("get_action_meanings")
+        meanings = environment.get_wrapper_attr("get_action_meanings")() if has_meanings else []
+        if len(meanings) != actions.number:  # a wrapper has changed the actions
+            meanings = []
+        if "NOOP" not in meanings:
+            got = meanings or "no names"
+            raise ValueError(f"agent 'noop' needs an environment whose actions include NOOP, got {got}: use 'random'")
+        noop, length = actions.first + meanings.index("NOOP"), actions.chunk
+        return noop if length is None else np.full(length, noop, environment.action_space.dtype)
+
+    def _act(self, decision: Decision) -> Any:
+        return self._action
+
+
+def _zeros(space: Box) -> Any:
+    zeros = np.zeros(space.shape, space.dtype)
+    if not space.contains(zeros):
+        raise ValueError(f"agent 'noop' needs actions that may be zeros, got {space}: use 'random'")
+    return zeros

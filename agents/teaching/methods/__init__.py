@@ -1,0 +1,1 @@
+"""What a student learns from its teacher, one method a file."""

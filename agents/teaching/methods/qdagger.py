@@ -1,0 +1,141 @@
+"""QDagger (Agarwal et al., "Reincarnating reinforcement learning", NeurIPS 2022, section 4.1), and kickstarting.
+
+Kickstarting (Schmitt et al. 2018) is QDagger without an offline phase: `num_pretraining_iterations` = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.families.value_based.rainbow import FullRainbow
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
+from async_wrappers.agents.losses.teaching import (
+    best_action_distillation,
+    create_linear_schedule,
+    distillation,
+    value_error,
+)
+from async_wrappers.agents.settings import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    agent,
+    choice,
+    factory,
+    flag,
+    number,
+    settings,
+    whole,
+    with_gin_values,
+)
+from async_wrappers.agents.teaching.methods.augmentation import Augmented
+from async_wrappers.agents.teaching.student import LABEL, Student
+
+__all__ = ["DISTILLS", "METHODS", "QDagger", "QDaggerDQN", "QDaggerRainbow"]
+
+METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
+
+DISTILLS: Mapping[str, tuple[bool, bool]] = {  # what is distilled: the teacher's policy, its values
+    "policy_only": (True, False),
+    "policy_and_value": (True, True),
+    "value_only": (False, True),
+}
+
+
+@settings
+class QDagger(Student):
+    """The loss of QDagger, for any agent of values.
+
+    L = TD(o, a) + lambda c KL(softmax(Q_T(o) / tau) || softmax(Q(o) / tau)), with the agent's own loss as TD.
+    """
+
+    decides_learning_rate: ClassVar[str | None] = (
+        "whose learning rate follows lambda: bind create_linear_schedule.initial_lr and final_lr"
+    )
+
+    distill_loss_coefficient: float = number(1.0, "c.", NOT_NEGATIVE)
+    distill_temperature: float = number(1.0, "tau.", POSITIVE)
+    distill_best_action_only: bool = flag(False, "Distil the teacher's greedy action alone: a cross-entropy.")
+    distill_type: str = choice(
+        "policy_only",
+        '``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.',
+        *DISTILLS,
+    )
+    distill_decay_period: int = whole(
+        -1, "Decisions of the online phase after which lambda is 0; -1 for no such end.", -1, "decisions"
+    )
+    method_type: str = choice(
+        "reincarnation",
+        '``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and the '
+        "agent's own loss has weight 0.",
+        *METHODS,
+    )
+    learning_rate_fn: Callable[[float], float] = factory(
+        create_linear_schedule, "From lambda to the learning rate.", "@create_linear_schedule"
+    )
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.decay_period = self.distill_decay_period
+        self.follows_score = self.method_type == "reincarnation"
+        self.learning_rate_fn = with_gin_values(self.learning_rate_fn)  # called later, when gin may hold other values
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return c times the distillation of the teacher's values, [B]."""
+        q = self.values(networks.online, batch["observation"], rng)  # type: ignore[attr-defined]
+        loss = self.distil(batch["extras"][LABEL], q)
+        return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss.mean()})
+
+    def distil(self, labels: Tensor, q: Tensor) -> Tensor:
+        """Return the distillation [B] of labels [B, A] into the student's values [B, A]."""
+        policy, value = DISTILLS[self.distill_type]
+        loss = q.new_zeros(len(q))
+        if policy:
+            distil = best_action_distillation if self.distill_best_action_only else distillation
+            loss = loss + distil(labels, q, self.distill_temperature)
+        if value:
+            loss = loss + value_error(labels, q)
+        return loss
+
+    def record_score(self, normalized_score: float) -> None:
+        """Let lambda follow the score of an iteration, unless it stays 1."""
+        if self.method_type == "reincarnation":
+            super().record_score(normalized_score)
+
+    def own_weight(self) -> float:
+        """Return 0 where the teacher's term is the whole loss."""
+        return 0.0 if self.method_type == "dagger" else 1.0
+
+    def learning_rate(self) -> float:
+        """Return the rate of the present lambda."""
+        rate: float = self.learning_rate_fn(self.teaching.weight)
+        return rate
+
+
+@agent("QDaggerDQNAgent")
+class QDaggerDQN(Augmented, QDagger, DQN):
+    """QDagger on DQN, ``QDaggerDQNAgent`` in gin; what is bound to ``DQNAgent`` holds for it."""
+
+    name: ClassVar[str] = "qdagger_dqn"
+    learner_kind: str = "QDaggerDQNLearner"
+
+
+@agent("QDaggerRainbowAgent")
+class QDaggerRainbow(Augmented, QDagger, FullRainbow):
+    """QDagger on full Rainbow, ``QDaggerRainbowAgent`` in gin; what is bound to ``FullRainbowAgent`` holds for it.
+
+    The term is of the expected values. Importance weights multiply both terms, and priorities are those of the agent's
+    own loss; offline batches are drawn uniformly unless `teacher_replay_scheme` is ``"prioritized"``.
+    """
+
+    name: ClassVar[str] = "qdagger_rainbow"
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.learner_kind = f"QDagger{self.learner_kind}"

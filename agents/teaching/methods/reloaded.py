@@ -1,0 +1,59 @@
+"""Fine-tuning: a student that begins with its teacher's state, and continues as DQN."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.settings import agent, flag
+from async_wrappers.agents.teaching.methods.augmentation import Augmented
+from async_wrappers.agents.teaching.student import ReincarnatedAgent, Student, Teaches
+
+__all__ = ["ReloadedDQN"]
+
+
+@agent("ReloadedDQNAgent")
+class ReloadedDQN(Augmented, Student, DQN):
+    """DQN that begins with its teacher's weights, target network, optimiser and replay, ``ReloadedDQNAgent`` in gin."""
+
+    name: ClassVar[str] = "reloaded_dqn"
+    learner_kind: str = "ReloadedDQNLearner"
+    labelled: ClassVar[bool] = False
+    follows_score: bool = False
+
+    reload_optimizer: bool = flag(True, "Begin with the moments of the teacher's optimiser; False for none.")
+    load_replay: bool = flag(True, "Begin with the teacher's replay; False for an empty one.")
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.reloads_replay = self.load_replay
+
+    def teacher_weight(self) -> float:
+        """Return 0: the loss is that of DQN."""
+        return 0.0
+
+    def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
+        """Load the state of the teacher's learner.
+
+        Raises:
+            ValueError: The teacher is of another network or optimiser, or has no replay.
+        """
+        here, there = agent.learner.optimizer_name, teacher.optimizer_name
+        if self.reload_optimizer and here != there:
+            raise ValueError(
+                f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, "
+                "got True"
+            )
+        state = teacher.state()
+        try:
+            agent.reload(state, optimizer=self.reload_optimizer)
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"{teacher.source} must be of the network of its student, which begins as it: {error}"
+            ) from None
+        if self.reloads_replay:
+            for demonstration in teacher.demonstrations():
+                for transition, _ in demonstration.transitions():
+                    action = transition["action"] + self.first_action
+                    agent.learner.observe({**transition, "action": action})

@@ -1,0 +1,343 @@
+"""The iterations of a student: one of collecting, offline ones and online ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+from tqdm import trange
+
+from async_wrappers.agents.config.config import save_config
+from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.experiment.episode import Length, Phase, Played, encounter_of, lengths_in_words
+from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
+from async_wrappers.agents.experiment.other_run import other_run
+from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.settings import choice, factory, flag, must, number, runner, text, whole
+from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
+from async_wrappers.agents.teaching.student import ReincarnatedAgent, TeachingPhase, seed_of
+from async_wrappers.agents.teaching.teacher import Teacher, TeacherView, check_own_replay
+
+__all__ = ["RunnerWithTeacher", "train_teacher"]
+
+_IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
+_PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
+
+
+@runner
+class RunnerWithTeacher(Runner):
+    """The iterations of `Runner` for a student; all other parameters are bound as ``Runner``'s.
+
+    1. If `teacher_steps` is not 0, an iteration in which the teacher plays, greedily, in the student's environment. Its
+       transitions are the teacher's replay; otherwise that is the replay of the teacher's own run.
+    2. `num_pretraining_iterations` of `num_pretraining_steps` updates each on the teacher's replay.
+    3. ``Runner.num_iterations`` online, which are the training phases of `Runner`.
+
+    The teacher plays an evaluation phase once, in its own environment, before the first iteration. The score of each
+    evaluation is normalised: 0 is random play, 1 the teacher's. Frames that the teacher plays to collect are training
+    frames. An agent that learns from no teacher is refused with a ValueError.
+    """
+
+    teacher_checkpoint_dir: str | None = text(
+        "The directory of the teacher's run, or one of its checkpoints; ours or Dopamine's (`DopamineTeacher`). Or an "
+        'agent\'s file, or the name of one that ships, such as ``"cartpole"``.',
+        "`random_teacher`",
+    )
+    teacher_checkpoint_number: int | None = whole(
+        None, "Which checkpoint of that directory.", 0, "", none="the newest good one"
+    )
+    teacher_steps: int = whole(0, "Frames that the teacher plays to collect; 0 for none.", 0, "frames")
+    num_pretraining_iterations: int = whole(1, "Offline iterations.", 0, "iterations")
+    num_pretraining_steps: int = whole(100_000, "Updates of each.", 0, "updates")
+    teacher_gin_file: str | None = text(
+        "A gin file whose run is trained to its end in `teacher_checkpoint_dir` first, such as "
+        '``"configs/dqn/cartpole.gin"``, where that is not done; a process that trains there already is waited for.',
+        "a teacher that is there",
+    )
+    label_at: str = choice(
+        "start",
+        "Under delay, of which observation the teacher's values are that teach: of that which the decision started "
+        'from (``"start"``), or of that on which its action landed (``"effect"``).',
+        "start",
+        "effect",
+    )
+    dopamine_teacher_fn: Callable[..., Teacher] = factory(
+        DopamineTeacher,
+        "Makes a teacher of Dopamine's checkpoints, from (directory, environment, number).",
+        "@DopamineTeacher (without brackets)",
+    )
+    evaluate_teacher: bool = flag(
+        True,
+        "Let the teacher play an evaluation phase before the first iteration. False leaves it out, and with it random "
+        "play's; students are then normalised by `teacher_score`.",
+    )
+    teacher_score: float | None = number(
+        None,
+        "The teacher's mean return, where it is not evaluated.",
+        none="a student whose lambda does not follow the score, which is then not normalised",
+    )
+    random_teacher: bool = flag(
+        False, "Take a teacher that has learnt nothing, in the place of `teacher_checkpoint_dir`: for tests."
+    )
+
+    def set_up(self) -> None:
+        """See `Runner`."""
+        super().set_up()
+        must(
+            isinstance(self.agent, ReincarnatedAgent),
+            "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
+            f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}",
+        )
+        must(
+            bool(self._lengths[Phase.EVAL].frames or self._lengths[Phase.EVAL].episodes),
+            "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
+            "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0",
+        )
+        must(
+            self.pretrain_dataset is None,
+            "Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'",
+        )
+        self._check_teacher()
+        offline = self.num_pretraining_iterations if self.num_pretraining_steps else 0
+        self._check_phases(offline)
+        self._kinds = [TeachingPhase.COLLECT] * bool(self.teacher_steps) + [TeachingPhase.OFFLINE] * offline
+        self._kinds += [TeachingPhase.ONLINE] * self.num_iterations
+        self.num_iterations = len(self._kinds)
+        self._kind = TeachingPhase.ONLINE
+        self.scores: dict[str, Any] | None = None  # scores of the teacher and of random play, once they are known
+        self.teacher: Teacher | None = None
+
+    def _check_teacher(self) -> None:
+        """Refuse a score of the teacher's, or a teacher, that is not the one of the other settings."""
+        score = self.teacher_score
+        must(
+            score is None or not self.evaluate_teacher,
+            f"RunnerWithTeacher.teacher_score must be None where the teacher is evaluated, got {score}: bind "
+            "RunnerWithTeacher.evaluate_teacher = False",
+        )
+        must(
+            self.evaluate_teacher or score is not None or not self.student.student.follows_score,
+            "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is False "
+            f"with agent {self.student.spec.name!r}, whose lambda follows the normalised score, got None",
+        )
+        must(
+            not self.random_teacher or self.teacher_checkpoint_dir is self.teacher_gin_file is None,
+            "RunnerWithTeacher.random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name a "
+            f"teacher, got {self.teacher_checkpoint_dir!r} and {self.teacher_gin_file!r}",
+        )
+
+    def _check_phases(self, offline: int) -> None:
+        """Refuse phases that collect or keep transitions without use.
+
+        Args:
+            offline: How many iterations learn from the teacher's replay alone.
+        """
+        spec = self.student.student
+        spec.check_phases(teacher_steps=self.teacher_steps, offline=offline)
+        learns = bool(offline or self._rehearses)
+        must(
+            not self.teacher_steps or learns,
+            "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline updates, "
+            f"and no teacher_data_ratio), got {self.teacher_steps}",
+        )
+        must(
+            spec.teacher_replay_scheme == "uniform" or learns,
+            "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay (no offline "
+            f"updates, and no teacher_data_ratio), got {spec.teacher_replay_scheme!r}",
+        )
+
+    @property
+    def student(self) -> ReincarnatedAgent:
+        """The agent."""
+        assert isinstance(self.agent, ReincarnatedAgent)
+        return self.agent
+
+    def resume(self) -> bool:
+        """Load the teacher, and continue from the newest good checkpoint, or begin; see `Runner.resume`.
+
+        Raises:
+            ValueError: The teacher cannot be loaded, plays another game, or has no replay where one is needed.
+        """
+        if self.teacher is None:
+            self.teacher = self._load_teacher()
+            self.environment = TeacherView.within(self.environment, self.teacher)
+            needed = TeachingPhase.OFFLINE in self._kinds or self._rehearses
+            self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self.label_at)
+            if self.label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
+                delay.report_effect = True
+        if super().resume():
+            return True
+        spec = self.student.student
+        takes_over = self.student.teacher_replay is not None and TeachingPhase.COLLECT not in self._kinds
+        if takes_over or spec.reloads_replay:
+            check_own_replay(self.environment, self.teacher)
+        if takes_over and not self.student.take_over(self.teacher.demonstrations()):
+            raise ValueError(f"{self.teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
+        spec.reload(self.student, self.teacher)
+        return False
+
+    def _load_teacher(self) -> Teacher:
+        if self.random_teacher:
+            seed = seed_of(self.seed, 3)  # not the student's, whose first weights would be the same
+            return Teacher.of_first_weights(self.create_environment_fn(), self.student.spec.stack_size, seed)
+        if self.teacher_checkpoint_dir is None:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
+                "got None"
+            )
+        path = Path(self.teacher_checkpoint_dir)
+        if self.teacher_gin_file is not None:
+            train_teacher(path, self.teacher_gin_file)
+        if is_dopamine(path):
+            return self.dopamine_teacher_fn(path, self.create_environment_fn(), self.teacher_checkpoint_number)
+        return Teacher.of_run(path, self.teacher_checkpoint_number)
+
+    @property
+    def _rehearses(self) -> bool:
+        return bool(self.student.student.teacher_data_ratio)
+
+    def _run_iteration(self, iteration: int) -> None:
+        self._kind = self._kinds[iteration]
+        later = self._kinds[iteration:]
+        needed = self._rehearses or TeachingPhase.OFFLINE in later
+        self.student.begin_phase(self._kind, last=not needed)
+        if self.scores is None:
+            self._measure()
+        lengths = self._lengths
+        if self._kind is TeachingPhase.COLLECT:  # the student has learnt nothing yet
+            self._lengths = {Phase.TRAIN: Length(self.teacher_steps, None)}
+        try:
+            super()._run_iteration(iteration)
+        finally:
+            self._lengths = lengths
+
+    def _measure(self) -> None:
+        """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
+        assert self.teacher is not None
+        measured = self.seed, self._lengths[Phase.EVAL], self.max_steps_per_episode
+        if not self.evaluate_teacher:
+            self.scores = {"teacher": self.teacher_score, "random": None, "returns": []}
+            if self.teacher_score is not None:
+                self.scores["random"] = self.teacher.random_score(*measured)
+            return
+        scores = self.teacher.score(*measured)
+        self.scores = {
+            "teacher": statistics.fmean(scores),
+            "random": self.teacher.random_score(*measured),
+            "returns": scores,
+        }
+        if not self.scores["teacher"] > self.scores["random"]:
+            logging.warning(
+                "the teacher's score %(teacher)g is no better than that of random play, %(random)g", self.scores
+            )
+        print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self.scores), flush=True)
+        self._metrics.scalar("Eval/Teacher/AverageReturns", self.scores["teacher"], self.frames)
+        self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self.frames)
+
+    def normalized_score(self, score: float) -> float:
+        """Return (score - random) / (teacher - random); a teacher no better than random play counts as passed at once.
+
+        Raises:
+            ValueError: The teacher has not been measured.
+        """
+        if self.scores is None or self.scores["teacher"] is None:
+            raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
+        random, teacher = self.scores["random"], self.scores["teacher"]
+        return float((score - random) / max(teacher - random, 1e-8))
+
+    def _run_phase(self, phase: Phase, length: Length) -> Played:
+        if phase != Phase.TRAIN or self._kind is not TeachingPhase.OFFLINE:
+            return super()._run_phase(phase, length)
+        carried, steps = self._carried(phase), self.num_pretraining_steps
+        updates, first = carried.get("updates", self.agent.updates), carried.get("offline", 0)
+        for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
+            if self._is_due():
+                self._save_amid({"phase": phase.name, "updates": updates, "offline": done})
+            self.student.learn_offline()
+            if self._progress is not None:
+                self._progress.update((done + 1) / steps, 0, f"{done + 1:,} of {steps:,} offline updates")
+        return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
+
+    def _summarize(
+        self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
+    ) -> None:
+        super()._summarize(phase, played, seconds, line, scalars)
+        line["phase"] = self._kind.value
+        if phase != Phase.EVAL:
+            line["teacher_weight"] = self.student.teaching.weight
+            return
+        assert self.scores is not None
+        normalized = 0.0
+        if self.scores["teacher"] is not None:
+            normalized = self.normalized_score(line["eval_average_return"])
+            line |= {"eval_normalized_score": normalized, "teacher_return": self.scores["teacher"]}
+            scalars["Eval/Normalized_Score"] = normalized
+        scalars["Train/distill_loss_decay"] = self.student.teaching.weight
+        self.student.record_score(normalized)
+
+    def facts(self) -> dict[str, str]:
+        """Return a description of the run, in words; each kind of iteration is listed apart."""
+        evaluation = lengths_in_words({Phase.EVAL: self._lengths[Phase.EVAL]})
+        each = {
+            TeachingPhase.COLLECT: f"{self.teacher_steps:,} frames that the teacher plays",
+            TeachingPhase.OFFLINE: f"{self.num_pretraining_steps:,} offline updates and {evaluation}",
+            TeachingPhase.ONLINE: lengths_in_words(self._lengths),
+        }
+        counted = [(self._kinds.count(kind), length) for kind, length in each.items() if kind in self._kinds]
+        words = ", then ".join(f"{count} of {length}" for count, length in counted)
+        return {**super().facts(), "iterations": f"{self.num_iterations}: {words}" if words else "0"}
+
+    def _bundle(self, agent: Any, done: int) -> dict[str, Any]:
+        return {**super()._bundle(agent, done), "scores": self.scores}
+
+    def _take_counts(self, bundle: Any) -> None:
+        super()._take_counts(bundle)
+        self.scores = bundle["scores"]
+
+    def _identity(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "label_at": self.label_at,
+            "collect": self.teacher_steps,
+            "offline": self._kinds.count(TeachingPhase.OFFLINE),
+            "updates": self.num_pretraining_steps,
+        }
+        teacher = {} if self.teacher is None else self.teacher.identity()
+        return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}
+
+    @property
+    def one_more(self) -> str:
+        """The binding that continues a finished run for one iteration."""
+        return f"Runner.num_iterations = {self._kinds.count(TeachingPhase.ONLINE) + 1}"
+
+
+def train_teacher(base_dir: Path, gin_file: str) -> None:
+    """Train the run of a gin file in a directory to its end, unless it is finished.
+
+    Several processes may ask for the same teacher, as the trials of a sweep do: one trains, the others wait for it.
+
+    Args:
+        base_dir: The run's directory; a run begun there is continued with the configuration that it has.
+        gin_file: Found from the working directory, then from this package.
+
+    Raises:
+        ValueError: The file cannot be used, or the directory holds another experiment.
+    """
+    while True:
+        with suppress(DirectoryInUse), alone_in(base_dir):
+            _train(base_dir, gin_file)
+            return
+        time.sleep(_PAUSE)
+
+
+def _train(base_dir: Path, gin_file: str) -> None:
+    # What the student's own configuration has imported already may be imported by its teacher's too.
+    with other_run(base_dir, gin_file, own_bindings=_IMPORTS) as runner:
+        if runner.iterations_done < runner.num_iterations:
+            print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)
+            save_config(base_dir)
+            runner.run_experiment()

@@ -1,0 +1,643 @@
+"""Students: agents that learn from a teacher in three phases.
+
+    phase    who acts      transitions go to        batches come from
+    COLLECT  the teacher   the teacher's replay     -
+    OFFLINE  nobody        -                        the teacher's replay
+    ONLINE   the student   the student's replay     the student's replay, or both (`Rehearsal`)
+
+A decision's *label* is the teacher's Q-values [A] of one observation. It is computed once, when the transition is
+stored, and kept as an extra: a frozen teacher's values do not change. So a loss needs no teacher, and the teacher may
+read other observations than its student.
+
+Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
+which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: a teacher without
+delay would act on it, on the frame on which the student's action lands. A decision without an effect has no label and
+no transition.
+
+The weight of the teacher's term, lambda, is constant within an iteration, and falls with the student's score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from async_wrappers.agents.acting.decisions import DecisionRandom
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.learning.making import make_replay
+from async_wrappers.agents.losses.loss import Batch, Loss, LossOutput, Networks
+from async_wrappers.agents.losses.teaching import clipped_weight
+from async_wrappers.agents.play.turns.turn_based import Outcome, TurnBasedAgent
+from async_wrappers.agents.replay.replay import Replay
+from async_wrappers.agents.settings import choice, must, settings
+from async_wrappers.agents.spaces.schema import each_array
+from async_wrappers.agents.spec import Spec
+from async_wrappers.policy import Decision
+
+__all__ = [
+    "LABEL",
+    "VIEW",
+    "Rehearsal",
+    "ReincarnatedAgent",
+    "Student",
+    "Teaches",
+    "Teaching",
+    "TeachingPhase",
+    "only_in_turn",
+    "seed_of",
+    "with_teacher",
+]
+
+LABEL = "teacher_values"  # the extra that holds a transition's label
+VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
+
+
+class Teaches(Protocol):
+    """The members of a teacher that a student uses (`teacher.Teacher`)."""
+
+    source: str
+    """In messages, where the teacher comes from."""
+
+    def values(self, stacks: Any) -> npt.NDArray[np.float32]:
+        """Return the Q-values [R, A] of stacks of the teacher's observations [R, k, *shape]."""
+
+    @property
+    def optimizer_name(self) -> str:
+        """Name of its optimiser's class."""
+
+    def state(self) -> dict[str, Any]:
+        """Return its agent's checkpoint: weights, target, optimiser and counts."""
+
+    def demonstrations(self) -> Iterator[Any]:
+        """Yield the episodes of its replay, oldest first, as `teacher.TeachersDemonstration`."""
+
+
+class TeachingPhase(Enum):
+    """The kind of a student's iteration."""
+
+    COLLECT = "collect"
+    OFFLINE = "offline"
+    ONLINE = "online"
+
+
+@dataclass
+class Teaching:
+    """A student's progress with its teacher: all that a loss reads beside its batch.
+
+    Attributes:
+        phase: The kind of the iteration.
+        weight: lambda of the teacher's term, in [0, 1].
+        online_steps: Decisions of the online phase.
+        rehearsed: Batches of which a part was drawn from the teacher's replay.
+        horizon: The longest roll-in of an episode, where there is one.
+    """
+
+    phase: TeachingPhase = TeachingPhase.ONLINE
+    weight: float = 1.0
+    online_steps: int = 0
+    rehearsed: int = 0
+    horizon: int = 0
+
+    def record_score(self, normalized_score: float, decay_period: int) -> None:
+        """Let lambda follow the score of an online iteration; once 0 it stays 0.
+
+        Args:
+            normalized_score: 0 is random play, 1 the teacher's.
+            decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
+        """
+        if self.phase is not TeachingPhase.ONLINE or self.weight <= 0:
+            return
+        over = 0 <= decay_period <= self.online_steps
+        self.weight = 0.0 if over else clipped_weight(normalized_score)
+
+
+def with_teacher(
+    loss: Loss, term: Loss, weight: Callable[[], float], own_weight: Callable[[], float] = lambda: 1.0
+) -> Loss:
+    """Return a learner's loss with a teacher's term: own weight * loss + lambda * term, for any learner.
+
+    The priorities are those of the loss. Where both call a network on the same inputs it is computed once.
+
+    Args:
+        loss: The learner's.
+        term: The teacher's; its metrics are reported too.
+        weight: Returns lambda, at each batch; at 0 the term is not computed.
+        own_weight: Returns the weight of the learner's loss while the term is computed.
+    """
+
+    def both(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        amount = weight()
+        if not amount:
+            return loss(networks, batch, rng)
+        shared = networks._replace(online=_Once(networks.online))
+        learnt, taught = loss(shared, batch, rng), term(shared, batch, rng)
+        metrics = {"StudentLoss": learnt.loss.mean(), "TeacherLoss": taught.loss.mean()}
+        return LossOutput(
+            own_weight() * learnt.loss + amount * taught.loss,
+            learnt.priority,
+            {**learnt.metrics, **taught.metrics, **metrics},
+            learnt.mean_over,
+        )
+
+    return both
+
+
+class _Once:
+    """A network that is called once for the same tensors, or the same rows of the same tensors."""
+
+    def __init__(self, network: Callable[..., Tensor]) -> None:
+        self._network = network
+        self._known: dict[tuple[Any, ...], tuple[tuple[Any, ...], Tensor]] = {}
+
+    def __call__(self, *inputs: Any) -> Tensor:
+        key = (torch.is_grad_enabled(), *map(_same, inputs))
+        if key not in self._known:
+            self._known[key] = inputs, self._network(*inputs)  # the inputs stay alive, and nothing else lies there
+        return self._known[key][1]
+
+
+def _same(value: Any) -> Any:
+    """Return a key that is equal for the same input: where a tensor's numbers lie, or the object's identity."""
+    if isinstance(value, Tensor):
+        return value.data_ptr(), value.dtype, value.shape, value.stride()
+    if isinstance(value, Mapping):
+        return tuple((name, _same(each)) for name, each in value.items())
+    return id(value)
+
+
+class Rehearsal:
+    """A source of the student's batches, in which each row is replaced by one of the teacher's with a probability.
+
+    Rows that were drawn uniformly have weight 1 and no priority beside rows that were drawn by priority.
+
+    Args:
+        student: The student's replay.
+        teacher: The teacher's.
+        ratio: The probability, in [0, 1].
+        teaching: Counts the batches.
+        seed: Of the choice of the rows.
+    """
+
+    def __init__(self, student: Replay, teacher: Replay, ratio: float, teaching: Teaching, seed: int) -> None:
+        """See the class."""
+        self._student, self._teacher, self._ratio, self._teaching = student, teacher, ratio, teaching
+        self._random = DecisionRandom(seed)
+        self._of_student = self._of_teacher = False  # whose rows of the last batch were drawn by priority
+
+    def sample(self) -> dict[str, Any]:
+        """Return a batch of both; a row of the teacher's has the index -1, or -1 - i where it has a priority."""
+        own = self._student.sample()
+        rows = len(own["action"])
+        others = self._teacher.sample(rows)
+        self._of_student, self._of_teacher = "weight" in own, "weight" in others
+        drawn = self._random.draw(0, self._teaching.rehearsed, eval_mode=False).random(rows)
+        self._teaching.rehearsed += 1
+        of_teacher = drawn < self._ratio
+        without = {"weight": np.ones(rows, np.float32), "probability": np.ones(rows)}
+        index = -1 - others["index"] if self._of_teacher else np.full(rows, -1)
+        names = dict.fromkeys([*own, *without]) if self._of_teacher else own
+        mine, theirs = {**without, **own}, {**without, **others, "index": index}
+        return {name: _where(of_teacher, theirs[name], mine[name]) for name in names}
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
+        """Return the number of the student's transitions."""
+        return self._student.transitions(slots, update_horizon)
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Set the priorities of the replays that draw by priority."""
+        indexes, priorities = np.asarray(index), np.asarray(priority)
+        own = indexes >= 0
+        if self._of_student:
+            self._student.set_priorities(indexes[own], priorities[own])
+        if self._of_teacher:
+            self._teacher.set_priorities(-1 - indexes[~own], priorities[~own])
+
+
+def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
+    """Return the rows of `one` where they are chosen, and of `other` where not, of arrays or dicts of arrays."""
+
+    def of_arrays(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        mask = chosen.reshape(-1, *[1] * (second.ndim - 1))
+        return np.where(mask, first, second).astype(second.dtype, copy=False)
+
+    return each_array(of_arrays, one, other)
+
+
+@settings
+class Student(Spec):
+    """Makes an agent of values a student: a base to stand before the agent's, as in ``class Mine(Student, DQN)``.
+
+    A subclass writes `teacher_term`, and sets with `decay_period` when its weight ends; or it overrides other methods,
+    such as `guided`.
+
+    Attributes:
+        labelled: Whether transitions carry the teacher's values.
+        teaching: The student's progress, which `ReincarnatedAgent` updates.
+        follows_score: Whether the weight of the teacher's term follows the student's score.
+        decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where its decay is
+            bound; None where it is.
+        decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
+        teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
+        reloads_replay: Whether the student's replay begins as that of its teacher.
+    """
+
+    labelled: ClassVar[bool] = True
+    follows_score: bool = True
+    decides_learning_rate: ClassVar[str | None] = None
+    decay_period: int = -1
+    teacher_data_ratio: float = 0.0
+    reloads_replay: bool = False
+
+    teacher_replay_scheme: str = choice("uniform", "How the teacher's replay is drawn from.", "uniform", "prioritized")
+
+    # The agent's own base class, for the type checker.
+    num_actions: int
+    first_action: int
+    name: ClassVar[str]
+    replay_seed: int
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()  # type: ignore[misc]
+        self.check_replays()
+        must(
+            self.decides_learning_rate is None or self.learning_rate_decay is None,  # type: ignore[attr-defined]
+            f"learning_rate_decay must be None with agent {self.name!r}, {self.decides_learning_rate}",
+        )
+        self.teaching = Teaching()
+
+    @property
+    def extras(self) -> gym.spaces.Dict | None:  # type: ignore[override]
+        """The extras of a transition: those of the agent's own policy, and the label."""
+        own: gym.spaces.Dict | None = super().extras
+        if not self.labelled:
+            return own
+        label = gym.spaces.Box(-np.inf, np.inf, (self.num_actions,), np.float32)
+        return gym.spaces.Dict({**({} if own is None else own.spaces), LABEL: label})
+
+    def check_replays(self) -> None:
+        """Refuse a replay that the agent can have alone, but not as a student."""
+        if self.replay_eviction != "oldest":  # type: ignore[attr-defined]
+            raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
+        if self.one_step_loss:  # type: ignore[attr-defined]
+            raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
+
+    def check_phases(self, *, teacher_steps: int, offline: int) -> None:
+        """Refuse phases that the agent cannot use; this class accepts all.
+
+        Args:
+            teacher_steps: Frames that the teacher plays to collect.
+            offline: Iterations of offline updates.
+        """
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the agent's own loss, with the teacher's term while its weight is above 0."""
+        own: Loss = super().loss  # type: ignore[misc]
+        return with_teacher(own, self.teacher_term, self.teacher_weight, self.own_weight)(networks, batch, rng)
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the teacher's term."""
+        raise NotImplementedError
+
+    def values_of(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor | None] | None:
+        """Return the student's values [N, A] of a batch and the teacher's, where there are any; None without values."""
+        rng = np.random.default_rng(0)  # for agents whose values are drawn, without moving the learner's generator
+        q: Tensor = self.values(networks.online, batch["observation"], rng)  # type: ignore[attr-defined]
+        return q, batch["extras"][LABEL] if self.labelled else None
+
+    def teacher_weight(self) -> float:
+        """Return the weight of the teacher's term: lambda."""
+        return self.teaching.weight
+
+    def own_weight(self) -> float:
+        """Return the weight of the agent's own loss while there is a teacher's term."""
+        return 1.0
+
+    def record_score(self, normalized_score: float) -> None:
+        """Let lambda follow the score of an iteration."""
+        self.teaching.record_score(normalized_score, self.decay_period)
+
+    def guided(self, decision: Decision, number: int) -> bool:
+        """Whether the teacher chooses the action of a decision of the online phase, number 0, 1 .. of its episode."""
+        return False
+
+    def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
+        """Load the teacher's state into a new student; here do nothing."""
+
+    def learning_rate(self) -> float | None:
+        """Return the rate of the present lambda; None where it is the optimiser's own."""
+        return None
+
+    def begin_online(self, learner: Learner) -> None:
+        """Change from offline updates to play: copy the weights to the target network."""
+        learner.synchronize_target()
+
+    @property
+    def rehearsal_seed(self) -> int:
+        """Seed of the choice of a batch's rows that are the teacher's."""
+        return seed_of(self.replay_seed, 2)
+
+    def make_teacher_replay(self) -> Replay:
+        """Make the replay of the teacher's transitions."""
+        one: Any = self.with_settings(  # type: ignore[attr-defined]
+            replay_scheme=self.teacher_replay_scheme, actor_priorities=False
+        )
+        return make_replay(one, seed_of(self.replay_seed, 1))
+
+    def check_alone(self) -> None:
+        """Refuse to learn without a teacher."""
+        raise ValueError(only_in_turn(self.name))
+
+    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
+        """Refuse: labels are made in turn-based play alone.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(only_in_turn(self.name))
+
+
+class ReincarnatedAgent(TurnBasedAgent):
+    """A turn-based student, which acts and learns by its phase.
+
+    Its environment reports ``info["realtime"]["observation_info"]["teacher_observation"]`` (`TeacherView`).
+
+    Args:
+        spec: A `Student`.
+
+    Attributes:
+        teacher: Set by `set_teacher`; None in evaluation.
+        teacher_replay: The teacher's transitions; None where no later phase needs them.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        """See the class."""
+        super().__init__(spec)
+        self.teacher: Teaches | None = None
+        self.teacher_replay: Replay | None = None
+        self._label_at = "start"
+        self._label: npt.NDArray[np.float32] | None = None  # of the present decision, where it is made at the start
+        self._number = 0  # of the present decision in its episode
+        self._seen: Mapping[str, Any] | None = None  # info["realtime"] that came with the present observation
+        self.learner.keeps_batch = True
+        self._set_learning_rate()
+
+    @property
+    def student(self) -> Student:
+        """The spec, a `Student`."""
+        assert isinstance(self.spec, Student)
+        return self.spec
+
+    @property
+    def teaching(self) -> Teaching:
+        """The student's progress."""
+        return self.student.teaching
+
+    def set_teacher(self, teacher: Teaches, *, keeps_replay: bool, label_at: str = "start") -> None:
+        """Learn from this teacher.
+
+        Args:
+            teacher: Sees the environment by way of a `TeacherView`.
+            keeps_replay: Whether a later phase needs the teacher's transitions.
+            label_at: ``"start"`` or ``"effect"``: the frame whose observation is labelled. The delay then reports the
+                effect (``RealtimeDelay.report_effect``).
+        """
+        self.teacher, self._label_at = teacher, label_at
+        self.teacher_replay = self.student.make_teacher_replay() if keeps_replay else None
+
+    def begin_phase(self, phase: TeachingPhase, *, last: bool = False) -> None:
+        """Begin a phase, which lasts until the next call.
+
+        Args:
+            phase: The phase.
+            last: Whether no later one needs the teacher's replay.
+        """
+        self.finish_update()
+        self.learner.finish_update()
+        if self.teaching.phase is TeachingPhase.OFFLINE and phase is TeachingPhase.ONLINE:
+            self.student.begin_online(self.learner)
+            self._publish()
+        self.teaching.phase = phase
+        self._set_learning_rate()
+        if last:
+            self.teacher_replay = None
+        self.learner.source = self._source(phase)
+
+    def _source(self, phase: TeachingPhase) -> Any:
+        if phase is TeachingPhase.OFFLINE:
+            if self.teacher_replay is None or not len(self.teacher_replay):
+                raise ValueError(
+                    "an offline phase needs the teacher's replay, which is empty: collect transitions first"
+                )
+            return self.teacher_replay
+        ratio = self.student.teacher_data_ratio
+        if ratio and self.teacher_replay is not None:
+            seed = self.student.rehearsal_seed
+            return Rehearsal(self.learner.replay, self.teacher_replay, ratio, self.teaching, seed)
+        return self.learner.replay
+
+    def record_score(self, normalized_score: float) -> None:
+        """Let lambda, and with it the learning rate, follow the score of an iteration."""
+        self.student.record_score(normalized_score)
+        self._set_learning_rate()
+
+    def _set_learning_rate(self) -> None:
+        if (rate := self.student.learning_rate()) is not None:
+            self.learner.set_learning_rate(rate)
+
+    def reload(self, state: Mapping[str, Any], *, optimizer: bool) -> None:
+        """Load the state of another agent's learner, from its checkpoint.
+
+        Args:
+            state: What its `bundle_and_checkpoint` returned.
+            optimizer: Whether its optimiser's moments are loaded too.
+
+        Raises:
+            ValueError: It has another network.
+        """
+        own = self.learner.state_dict()
+        counts = {"kind": own["kind"], **({} if optimizer else {"optimizer": own["optimizer"]})}
+        self.learner.load_state_dict({**state["learner"], **counts})
+        self._training_steps = state["training_steps"]
+        self._publish()
+
+    def learn_offline(self) -> None:
+        """Do one update on the teacher's replay."""
+        self._write_scalars(self.pretrain())
+
+    def take_over(self, demonstrations: Any) -> int:
+        """Store the episodes of the teacher's own replay; return how many transitions they have."""
+        assert self.teacher_replay is not None
+        for demonstration in demonstrations:
+            for transition, label in demonstration.transitions():
+                extras = {"extras": {LABEL: label}} if self.student.labelled else {}
+                self.teacher_replay.observe({**transition, **extras})
+        return len(self.teacher_replay)
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return the values reported beside the scalars of an update: sizes, rates, and statistics of Q-values."""
+        return {**super().summary(), **self._values_in_numbers()}
+
+    def _values_in_numbers(self) -> dict[str, float]:
+        """Return statistics of the student's values of the last batch, on the weights after its update.
+
+        Returns:
+            "AverageQ" and "MaxQ", over rows and actions; "ActionGap", the best action's value less the next best one's,
+            and "QMinusTeacherQ", a mean too; and "TeacherReplaySize", transitions. Empty of an agent without values.
+        """
+        found: dict[str, float] = {}
+        if self.teacher_replay is not None:
+            found["TeacherReplaySize"] = len(self.teacher_replay)
+        if self.learner.batch is None:
+            return found
+        with torch.no_grad():
+            values = self.student.values_of(self.learner.networks, self.learner.batch)
+            if values is None:
+                return found
+            q, labels = values[0].float(), values[1]
+            if q.shape[-1] > 1:
+                best = q.topk(2, dim=-1).values
+                found["ActionGap"] = float((best[..., 0] - best[..., 1]).mean())
+            if labels is not None:
+                found["QMinusTeacherQ"] = float((q - labels).mean())
+            return {**found, "AverageQ": float(q.mean()), "MaxQ": float(q.max())}
+
+    # Playing.
+
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
+        """Return the first action of an episode."""
+        if self.teacher is None and not self.eval_mode:
+            raise ValueError(only_in_turn(self.spec.name))
+        self._seen, self._number = realtime, 0
+        return super().begin_episode(observation, realtime)
+
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
+        """Return the next action; `reward` is the last decision's."""
+        self._seen, self._number = realtime, self._number + 1
+        return super().step(reward, observation, realtime)
+
+    def end_episode(
+        self,
+        reward: float,
+        terminal: bool = True,
+        observation: Any = None,
+        realtime: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End the episode; see `TurnBasedAgent.end_episode`."""
+        self._seen = realtime
+        super().end_episode(reward, terminal, observation, realtime)
+
+    def _decide(self, observation: Any, decision: Decision) -> Any:
+        action = super()._decide(observation, decision)
+        if self.eval_mode:
+            return action
+        guided = self._guided(decision)
+        if guided or (self.student.labelled and self._label_at == "start"):
+            self._label = self._values_of("observation_info")
+            if guided:
+                action = self._action = self.student.first_action + int(self._label.argmax())
+        return action
+
+    def _values_of(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the teacher's values [A] of the frame whose info stands in ``info["realtime"]`` under a name."""
+        assert self.teacher is not None
+        info = (self._seen or {}).get(name) or {}
+        if VIEW not in info:
+            raise ValueError(
+                "an environment of a student must show the teacher's observations: put a TeacherView into it "
+                "(async_wrappers.agents.teaching.teacher)"
+            )
+        values: npt.NDArray[np.float32] = self.teacher.values(info[VIEW])[0]
+        return values
+
+    def _guided(self, decision: Decision) -> bool:
+        """Whether the teacher chooses the action of a decision."""
+        if self.teaching.phase is TeachingPhase.COLLECT:
+            return True
+        return self.student.guided(decision, self._number)
+
+    def _close(
+        self,
+        reward: float,
+        outcome: Outcome,
+        following: Any,
+        realtime: Mapping[str, Any] | None,
+        terminal: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        if self.student.labelled and not self.eval_mode and outcome.applied:
+            label = self._label if self._label_at == "start" else self._values_of("effect_info")
+            self._extras = {"extras": {**self._extras.get("extras", {}), LABEL: label}}
+        super()._close(reward, outcome, following, realtime, terminal, truncated)
+
+    def _learn_from_closed(self, frame: int) -> None:
+        if self.teaching.phase is not TeachingPhase.COLLECT:
+            super()._learn_from_closed(frame)
+            return
+        assert self.teacher_replay is not None
+        first = self.student.first_action
+        while self._closed and self._closed[0][0] <= frame:
+            transition = self._closed.popleft()[1]
+            self.teacher_replay.observe({**transition, "action": transition["action"] - first})
+
+    def _train_step(self) -> None:
+        if self.teaching.phase is TeachingPhase.COLLECT:
+            return
+        self.teaching.online_steps += 1
+        super()._train_step()
+
+    # Checkpoints.
+
+    def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
+        """Return all state between two episodes; both replays go into files of their own in `checkpoint_dir`."""
+        bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration)
+        if self.teacher_replay is not None:
+            self.teacher_replay.save(checkpoint_dir / _REPLAY, iteration)
+        teaching = {**vars(self.teaching), "phase": self.teaching.phase.value}
+        return {**bundle, "teaching": teaching, "teacher_replay": self.teacher_replay is not None}
+
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
+        lost = super().unbundle(checkpoint_dir, iteration, bundle, partial)
+        if bundle["teacher_replay"]:
+            replay = self.student.make_teacher_replay()
+            lost += replay.load(checkpoint_dir / _REPLAY, iteration, partial)
+            self.teacher_replay = replay
+        else:
+            self.teacher_replay = None
+        state = bundle["teaching"]
+        vars(self.teaching).update({**state, "phase": TeachingPhase(state["phase"])})
+        self._set_learning_rate()
+        return lost
+
+    def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
+        """Delete the replay files that no iteration in `keep` needs."""
+        super().forget_checkpoints(checkpoint_dir, keep)
+        if (checkpoint_dir / _REPLAY).is_dir():
+            self.learner.forget_replays(checkpoint_dir / _REPLAY, keep)
+
+
+_REPLAY = "teacher_replay"
+
+
+def seed_of(seed: int, number: int) -> int:
+    """Return seed `number` of those that a student has besides its agent's."""
+    # A last 0 would give the same seed as without it, and `own_seed` gives that to the agent's learners.
+    return int(np.random.SeedSequence((seed, number, 1)).generate_state(1)[0])
+
+
+def only_in_turn(name: str) -> str:
+    """Return the message that refuses an agent without a teacher."""
+    return (
+        f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "
+        "RunnerWithTeacher.teacher_checkpoint_dir"
+    )

@@ -1,0 +1,624 @@
+"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline."""
+
+# The time line of a frame
+# ========================
+#
+# Frame k begins at t_k = t_0 + k / fps, which depends on no other frame: a frame that begins late moves no
+# later one. So errors do not add up, and after a slow step the loop is on time again as soon as it can be.
+# A machine's frames are not made up for: one that begins more than half a frame late moves the later ones
+# (`schedule/spacing.py`).
+#
+#   t_k                                                                                          t_k+1
+#    |  1 publish   2 collect   3 start   4 choose   5 step            6 wait                      |
+#   -+-----o------------o-----------o---------o---------o---------------o------------o------------+----> time
+#    |     |            |           |         |         |               |            |            |
+#    |    o_k is     actions     workers    one of    o_k+1 is       an action    a worker        |
+#    |    shown      that have   read o_k   those     known, but     arrives:     that became     |
+#    |               arrived                that      kept back      it is for    free reads      |
+#    |                                      are due   until t_k+1    a later      o_k             |
+#    |                                                               frame                        |
+#
+# 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
+#    the future by as much as the step was quick, and a slow step would look like a long delay. That is right for a
+#    simulator, whose step is the frame. A machine's frame takes its time: the action is sent in 5, and the reading is
+#    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
+# 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
+#    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
+#    time, it can be frame k; where the loop itself decides, between 3 and 4 (`in_loop.py`), it is.
+# 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
+#    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
+# 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
+#    the default action. The loop waits for no worker, as the environment that it models does not wait.
+#    With chunks the action that lands is the beginning of the frames' actions, until the next one lands.
+#    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
+#    and the step (`release.py`): only now is it known which decision follows the one applied last, and all
+#    rewards of that one. So memory follows the applied actions, and no core is computed for a dropped one.
+# 5. The step is made at once (of a machine, its first half). Rewards are summed up until the next decision takes
+#    effect, which is when the transition of the one before is complete, and is appended to the journal (`Transitions`).
+# 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
+#    becomes free half a frame earlier finishes half a frame earlier.
+#
+# A pause cuts the episode in two, and only the environment goes on: no worker starts, inferences in flight are dropped
+# when they end, a transition ends before the pause, and the frames receive the safe action. After it all is as in the
+# beginning of an episode: nothing in flight, no last action, and the strategy spreads the workers anew. Frames of a
+# pause keep their deadlines. On a real clock no environment is reset during one: a reset may move a robot that is to
+# stand still.
+#
+# A life that is lost in a game that goes on (``info["game_over"]`` False) ends the episode for the learners, and for
+# memory and chunks too; for the clock nothing has happened. Decisions of that life are dropped when they end.
+#
+# Between two episodes everything that could disturb a frame is done: garbage is collected, the strategy is prepared
+# from the newest response times, inferences of the old episode end ("drain") or go on and are dropped when they end
+# ("continue"). Within a frame no garbage is collected: a full collection takes longer than a frame.
+#
+# All of this is so on either clock (`clocks.py`): on the virtual one time is moved from event to event, between the
+# choice and the step, and steps and waits take none.
+#
+#
+# The books
+# =========
+#
+#   Clock         who infers what, which action is due, and when (`clocks.py` has its books)
+#   Transitions   the reward since the last decision took effect; everything complete is in the journal
+#   Measurements  events and durations, for the report
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers.checks import plain_data, reward_of
+from async_wrappers.live.inference.transport import Transport
+from async_wrappers.live.loop.clocks import Clock, RealClock
+from async_wrappers.live.loop.release import Release
+from async_wrappers.live.loop.safety import deadman_of, guard_of
+from async_wrappers.live.loop.workers import Action, Features, Inference, Refusal
+from async_wrappers.live.memory.exchange import Controls, Ticket
+from async_wrappers.live.memory.journal import Journal, Transitions
+from async_wrappers.live.recording.rows import NoRecorder, Recorder
+from async_wrappers.live.report.report import EpisodeTiming, Measurements
+from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
+from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
+from async_wrappers.live.world.machine import Machine, as_environment, halves_of
+from async_wrappers.observations import observation_check
+from async_wrappers.wrappers.api import begun
+from async_wrappers.wrappers.chunk import Chunks, Landed
+from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
+from async_wrappers.wrappers.limits import foreseen, limiters_of
+
+__all__ = ["EnvironmentLoop", "episode_seed"]
+
+
+def episode_seed(seed: int, phase: int, episode: int) -> int:
+    """Return the seed that episode number `episode` of a phase is reset with."""
+    return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+_SentBefore = tuple[Any, Any, int]
+
+
+class _Episode:
+    """Statistics and running decisions of an episode.
+
+    Args:
+        journal: Receives its transitions; None without learners.
+        record: Of the phase.
+        number: Of the episode.
+        lived: Frames before it, as policies count them.
+    """
+
+    def __init__(self, journal: Journal | None, record: Measurements, number: int, lived: int) -> None:
+        self._journal, self.number = journal, number
+        self.transitions = Transitions(journal)
+        self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
+        self.last_action: Any = None
+        self.default_action: Any = None  # received on the newest frame without an action
+        self.missed = 0  # frames in a row without an action
+        self.paused: int | None = None  # first frame of the pause that goes on
+        self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
+        self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
+        self.rewards = self.score = 0.0
+
+    @property
+    def sent_before(self) -> _SentBefore:
+        """What safe actions go on from: last action, last default action, frames in a row without an action."""
+        return self.last_action, self.default_action, self.missed
+
+    @sent_before.setter
+    def sent_before(self, known: _SentBefore) -> None:
+        self.last_action, self.default_action, self.missed = known
+
+    def cut(self, following: Any, frame: int, newest: Any) -> None:
+        """End it for the learners, for whom another one begins."""
+        self.transitions.end(False, following, frame, newest)
+        self.transitions = Transitions(self._journal)
+
+    def end_life(self, following: Any, frame: int, newest: Any) -> None:
+        """End it for the learners by the loss of a life, while the game goes on."""
+        self.transitions.end(True, following, frame, newest)
+        self.transitions = Transitions(self._journal)
+        self.last_action, self.missed = None, 0
+
+
+class EnvironmentLoop:
+    """Plays an environment against a clock.
+
+    Args:
+        env: The environment, stepped once per frame, or a `Machine`, sent to and read once per frame.
+        transport: Carries frames to workers and actions back.
+        config: Workers, frames per second, strategy and so on.
+        journal: Receives transitions; None without learners.
+        controls: Numbers shared with the supervisor and the learners; None if there are none.
+        stops: Asked on every frame whether to end.
+        now: The time, in nanoseconds; that of the transport.
+        warns: Called once, when an answer of the policy's is refused, with a sentence.
+        release: Makes actions of the features that workers send, where the policy has memory; None where they send
+            actions.
+        recorder: Records each frame; None for no recording.
+        clock: The kind of clock, `RealClock` or `VirtualClock`; the latter's transport is a `VirtualTransport`.
+
+    Attributes:
+        clock: The clock.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any] | Machine,
+        transport: Transport,
+        config: LoopConfig,
+        journal: Journal | None = None,
+        controls: Controls | None = None,
+        stops: Callable[[], bool] = lambda: False,
+        now: Callable[[], int] = time.monotonic_ns,
+        warns: Callable[[str], None] | None = None,
+        release: Release | None = None,
+        recorder: Recorder | None = None,
+        clock: type[Clock] = RealClock,
+    ) -> None:
+        """See the class."""
+        env = as_environment(env, clock.simulated)
+        refuse_oracles(env)
+        self._env, self._config, self._release = env, config, release
+        self._journal, self._controls = journal, controls
+        self._asked_to_stop = False
+        self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
+        self._recorder: Recorder | NoRecorder = NoRecorder() if recorder is None else recorder
+        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
+        name, safe_line = "default_action", line
+        if config.chunk is not None:
+            line, name = config.chunk.call(line), "after"
+        judged = config.limits is not None
+        self._default_action = self._safe_action = make_default_action(config.default_action, env, line, name, judged)
+        if config.pause_action is not None:
+            self._safe_action = make_default_action(config.pause_action, env, safe_line, "pause_action", judged)
+        self._holding = holding_machine(env)
+        self._halted = False  # whether it is paused, where there are no controls
+        self._let_go = False  # whether it was paused as the deadman was let go
+        self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
+        self._prefix = config.shown(env.observation_space, env.action_space)
+        self._stacks = config.stacks(env.observation_space, env.action_space)
+        if journal is not None:
+            journal.begin_writing()
+        warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
+        self._halves = halves_of(env)
+        self._guard = guard_of(config, env, self._halves, warns)
+        self._deadman = deadman_of(config, now, warns)
+        self._limiters = limiters_of(env)
+        self._check = observation_check(env.observation_space)
+        if self._guard is not None:
+            self._halves = self._guard
+            self._limiters[:0] = self._guard.limiters
+        terms = {"splits": release is not None, "spaced": self._halves.reads_late}
+        self.clock = clock(transport, config, controls, self._stops, now, warns, self._note_start, **terms)
+
+    def play(self, phase: PhaseSpec) -> Measurements:
+        """Play a phase; garbage is collected between its episodes and never inside a frame.
+
+        An error brings a machine to rest.
+        """
+        try:
+            return self._play(phase)
+        except BaseException:
+            self._halves.abandon()
+            raise
+        finally:
+            self._asked_to_stop = False
+
+    def _play(self, phase: PhaseSpec) -> Measurements:
+        self.begun = False  # whether anything has been played
+        clock, self._record = self.clock, (record := self.clock.begin_phase())
+        record.lags = None if self._journal is None else record.numbers()
+        self._updates = 0  # before the phase
+        self._updates = self._updates_made()
+        if phase.phase_state is not None:
+            set_phase_state(self._env, phase.phase_state)
+        if self._guard is not None:
+            self._guard.begin_run()
+        self.begun = True
+        frames = episodes = 0
+        with clock.undisturbed():
+            while phase.goes_on(frames, episodes) and not record.stopped:
+                clock.rest(self._must_wait)
+                if record.stopped:
+                    break
+                frames += self._play_episode(phase, phase.first_episode + episodes, frames)
+                episodes += 1
+        clock.end_phase()
+        record.phase_state = plain_data("the environment's phase_state", phase_state_of(self._env))
+        return record
+
+    def stop(self, stopped: bool = True) -> None:
+        """End the phase that goes on before its next frame; from any thread. Or forget that it was asked to."""
+        self._asked_to_stop = stopped
+
+    def abandon(self) -> None:
+        """Bring a machine to rest after an error elsewhere, between two phases."""
+        self._halves.abandon()
+
+    def pause(self, paused: bool) -> None:
+        """Pause from the next frame on, or go on; from any thread."""
+        if self._controls is None:
+            self._halted = paused
+        else:
+            self._controls.halted = int(paused)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is to be paused."""
+        return self._halted if self._controls is None else bool(self._controls.halted)
+
+    def _watch(self) -> bool:
+        """Return whether it is to be paused; a deadman that is let go pauses it."""
+        if self._deadman is not None and not self.paused:
+            self._let_go = not self._deadman.held()
+            if self._let_go:
+                self._record.released += 1
+                self.pause(True)
+        return self.paused
+
+    def _must_wait(self) -> bool:
+        """Return whether the next episode has to wait, as a pause goes on."""
+        paused = self._watch()
+        if self._deadman is not None:
+            self._deadman.remind(paused and self._let_go)
+        return paused
+
+    def _updates_made(self) -> int:
+        """Return how many updates the learners have made in the phase."""
+        return 0 if self._controls is None else int(self._controls.updates.sum()) - self._updates
+
+    def _play_episode(self, phase: PhaseSpec, number: int, played: int) -> int:
+        """Play an episode, or as much of it as fits into the phase; return its number of frames."""
+        seed = episode_seed(self._config.seed, phase.number, number)
+        observation, _ = begun(self._env, seed=seed)
+        self._check(observation)
+        self._begin_episode(observation, number, seed, played)
+        clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
+        before = phase.frames_before + played
+        episode = _Episode(self._journal if learns else None, self._record, number, before)
+        self._recorder.begin_episode(phase.number, number)
+        limit = phase.limit(played)
+        info: dict[str, Any] = {}
+        frame, terminated, truncated = 0, False, False
+        while not (terminated or truncated or frame == limit):
+            if self._stops() or self._record.hopeless or self._gives_up(episode.missed):
+                self._record.stopped = True
+                break
+            if not (frame and halves.reads_late):
+                clock.wait_for(frame)
+            lived = before + frame
+            if phase.on_frame is not None:
+                self._tell(phase.on_frame, episode, lived)
+            self._pause_or_resume(episode, observation, frame)
+            shown = self._read(observation, frame)
+            self._frame, self._stack = frame, shown
+            ticket = Ticket(0, clock.publish(shown), number, frame, lived, phase.eval_mode)
+            clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
+            if self._deadman is not None and episode.paused is None and clock.is_held_up() and self._watch():
+                self._pause(episode, observation, frame, frame)  # it was let go while the loop was held up
+            sent_before = episode.sent_before
+            action = self._action_of(episode, observation, frame)
+            clock.pass_frame(frame)
+            self._wait_to_send(frame)
+            stopped = self._stopped(episode, sent_before, observation, frame)
+            sent = self._send(halves.send, action if stopped is None else stopped)
+            if sent is None:
+                sent = stopped
+            if sent is not None:
+                self._note_sent(episode, sent, frame)
+            self._record_frame(episode, observation, action, sent, frame)
+            if halves.reads_late:
+                clock.wait_for(frame + 1)
+            observation, reward, terminated, truncated, info = halves.observe()
+            reward = reward if type(reward) is float else reward_of(reward)
+            self._check(observation)
+            if episode.paused is None:
+                episode.transitions.reward(reward)
+            episode.rewards += reward
+            episode.score = score_of(info, episode.rewards)
+            frame += 1
+            truncated = truncated or frame == phase.max_episode_frames
+            self._recorder.pay(reward, terminated, truncated)
+            if terminated and not truncated and not info.get("game_over", True):
+                self._end_life(episode, observation, frame)
+                self._recorder.end_episode(observation, frame)
+                observation = self._env.reset()[0]  # the game goes on
+                self._check(observation)
+                terminated = False
+        if terminated or truncated:
+            episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
+        else:
+            episode.transitions.abandon()
+        self._end_episode(episode, observation, frame, played, info)
+        return frame
+
+    def _end_episode(
+        self, episode: _Episode, observation: Any, frame: int, played: int, info: Mapping[str, Any]
+    ) -> None:
+        """Book an episode that has ended, or that the phase's end has cut, and leave a machine with the safe action."""
+        if self._guard is not None:
+            self._record.limited, self._record.unsent = self._guard.limited, [*self._guard.unsent]
+        if self._halves.reads_late:
+            # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
+            leave = self._halves.send if self._guard is None else self._guard.leave
+            action = self._safe_action_of(episode, observation, frame)
+            self._wait_to_send(frame)
+            self._send(leave, action)
+        self._recorder.end_episode(observation, frame)
+        self.clock.end_episode(frame, played)
+        moved = tuple(self.clock.moved)
+        began = self.clock.begin - (moved[-1][1] if moved else 0)
+        timing = EpisodeTiming(episode.score, frame, episode.number, began, info.get("won"), moved)
+        self._record.episodes.append(timing)
+        self._record.effects.append(episode.effects)
+        if episode.paused is not None:
+            episode.pauses.append((episode.paused, frame))
+        self._record.pauses.append(episode.pauses)
+
+    def _wait_to_send(self, frame: int) -> None:
+        """Wait until a machine may be sent to."""
+        if self._halves.reads_late and self.clock.wait_to_send(frame) and self._guard is not None:
+            self._guard.rest()
+
+    def _stopped(self, episode: _Episode, before: _SentBefore, observation: Any, frame: int) -> Any:
+        """Return what is sent in the place of the frame's action, if the deadman was let go since it was chosen.
+
+        It is asked if the loop has been held up. As where limits change what is sent, the frame keeps its action; the
+        pause begins on the next one. `before` is the episode's `sent_before` from before the choice.
+        """
+        if self._deadman is None or episode.paused is not None or not self.clock.is_held_up() or not self._watch():
+            return None
+        since, episode.sent_before = episode.sent_before, before
+        action = deepcopy(self._safe_action_of(episode, observation, frame))
+        episode.sent_before = since
+        return action
+
+    def _send(self, send: Callable[[Any], Any], action: Any) -> Any:
+        """Send an action; return what was sent if it differs, else None."""
+        sent = send(action)
+        if self._halves.reads_late:
+            self.clock.note_send()
+        return sent
+
+    def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:
+        """Note that the frame's action is not the one that was to be sent."""
+        if episode.paused is not None:
+            return
+        if episode.missed:
+            episode.default_action = deepcopy(sent)
+        else:
+            episode.last_action = deepcopy(sent)
+            if self._config.learns_from == "sent":
+                episode.transitions.sent(sent, frame)
+                if self._release is not None and episode.decision is not None:
+                    self._release.sent(sent, None if self._chunks is None else frame - episode.decision[0])
+
+    def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
+        """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
+
+        Inferences in flight are dropped when they end. The game's frames keep their deadlines and their numbers.
+        """
+        episode.end_life(self._following(observation, frame), frame, observation)
+        self.clock.close(frame - 1)
+        if self._chunks is not None:
+            self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
+        if self._release is not None:
+            self._release.begin_episode()
+        if episode.paused is None:
+            self.clock.reopen()
+
+    def _record_frame(self, episode: _Episode, observation: Any, action: Any, sent: Any, frame: int) -> None:
+        """Record what is seen and sent on a frame, before the environment may write into either.
+
+        `sent` is None if it is the action itself.
+        """
+        if isinstance(self._recorder, NoRecorder):
+            return
+        paused = episode.paused is not None
+        self._recorder.act(
+            observation,
+            action,
+            action if sent is None else sent,
+            frame=frame,
+            deadline=self.clock.deadline(frame),
+            lateness=self.clock.lateness,
+            decision=None if paused or episode.missed else episode.decision,
+            paused=paused,
+            limited=self._guard is not None and self._guard.changed,
+        )
+
+    def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
+        """Call the phase's `on_frame` as a frame begins, and note its result."""
+        status = FrameStatus(
+            lived,
+            episode.score,
+            episode.missed,
+            self.paused,
+            len(episode.effects),
+            self._record,
+            self._env,
+            self._updates_made,
+            self.pause,
+        )
+        if (note := on_frame(status)) is not None:
+            self._record.notes.append((lived, plain_data("the note of on_frame", note)))
+
+    def _pause_or_resume(self, episode: _Episode, observation: Any, frame: int) -> None:
+        """Begin or end a pause on this frame, if asked; after a pause all is as in the beginning of an episode."""
+        paused = self._watch()
+        if paused and episode.paused is None:
+            self._pause(episode, observation, frame, frame - 1)
+        elif episode.paused is not None and not paused:
+            if self._holding is not None:  # until the next action, where the pause has held it
+                self._holding.held = deepcopy(self._safe_action_of(episode, observation, frame))
+            episode.pauses.append((episode.paused, frame))
+            episode.paused, episode.last_action, episode.missed = None, None, 0
+            self.clock.reopen()
+
+    def _pause(self, episode: _Episode, observation: Any, frame: int, after: int) -> None:
+        """Begin a pause on this frame; no action that started on frame `after` or before is applied."""
+        episode.paused = frame
+        episode.cut(self._following(observation, frame), frame, observation)
+        self.clock.close(after)
+        if self._chunks is not None:
+            self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
+        if self._release is not None:
+            self._release.begin_episode()
+
+    def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
+        """Return the environment's action on this frame: a decision's, a chunk's, or the default action."""
+        inference = self.clock.choose(frame)
+        chosen = None if inference is None else self._action_made(inference, episode.transitions.paid)
+        if episode.paused is not None:
+            return self._safe_action_of(episode, observation, frame)
+        action: Any = None
+        is_fresh = chosen is not None
+        if inference is not None and chosen is not None:
+            start, action = inference.ticket.start, chosen.action
+            self._record.versions.append(chosen.version)
+            lag = -1
+            if self._record.lags is not None and self._controls is not None:
+                lag = int(self._controls.updates.sum()) - chosen.updates
+                self._record.lags.append(lag)
+            episode.effects.note(start, frame, inference.worker)
+            episode.decision = start, frame - start, lag
+            if self._stacks is not None:
+                self._stacks.applied(start)
+            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)
+        if self._chunks is not None:
+            if is_fresh:
+                self._chunks.forget(frame)
+                self._chunks.add(start, frame, action)
+            action = self._chunks.at(frame)
+            is_fresh = action is not None
+        if not is_fresh:
+            episode.missed += 1
+            action = self._default_action(observation, episode.last_action, episode.missed)
+            if self._safe_action is not self._default_action:
+                episode.default_action = deepcopy(action)
+            return action
+        episode.missed = 0
+        episode.last_action = deepcopy(action)  # an environment may write into its action
+        return action
+
+    def _safe_action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
+        """Return the action on a frame of a pause, or after the last frame. It goes on from what was sent before.
+
+        The default action counts frames without an action from before a pause on. A `pause_action` begins with the
+        pause, and the last action to it is the one of the frame before, a decision's or the default one. So neither
+        sets in motion what is at rest.
+        """
+        missed = 1 if episode.paused is None else frame - episode.paused + 1
+        last_action = episode.last_action
+        if self._safe_action is self._default_action:
+            missed += episode.missed
+        elif episode.missed:
+            last_action = episode.default_action
+        return self._safe_action(observation, last_action, missed)
+
+    def _following(self, observation: Any, frame: int) -> Any:
+        """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
+        in_flight = self.clock.next_start()
+        return self._read(observation, frame) if in_flight is None else self.clock.observation(in_flight)
+
+    def _gives_up(self, missed: int) -> bool:
+        """Return whether `stop_after_missed` frames in a row have had no action, so that the run ends."""
+        most = self._config.stop_after_missed
+        if most is None or missed < most:
+            return False
+        self._record.reason = f"no action for {missed} frames in a row (stop_after_missed={most})"
+        return True
+
+    def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
+        """Begin an episode on the clock, the first one with a warm-up; whatever knows of the one before is cleared."""
+        self._default_action.reset(seed)
+        if self._safe_action is not self._default_action:
+            self._safe_action.reset(seed)
+        if self._guard is not None:
+            self._guard.begin_episode()
+        if not self.clock.is_up:
+            first = observation if self._prefix is None else self._prefix.join(observation, [])
+            answer = self.clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
+            if self._release is not None and answer is not None:
+                self._release.warm_up(answer)
+        self.clock.begin_episode(seed, played)
+        if self._chunks is not None:
+            self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
+        if self._release is not None:
+            self._release.begin_episode()
+
+    def _action_made(self, inference: Inference, paid: float) -> Action | None:
+        """Return the action of an inference that takes effect now; None if its answer is refused.
+
+        Args:
+            inference: The one that is due. If the policy has memory, the action is made here, from its features.
+            paid: Sum of the rewards of the decision applied before.
+        """
+        answer: Action | Features | Refusal | None = inference.answer
+        if self._release is not None and isinstance(answer, Features):
+            answer = self._release.decide(answer, inference.ticket, paid)
+            if isinstance(answer, Action):
+                self._record.accepted += 1
+            elif answer is None:
+                self._record.fates["discarded"] += 1
+            else:
+                self._record.fates["refused"] += 1
+                self.clock.refuse(answer.reason)
+        return answer if isinstance(answer, Action) else None
+
+    def _told(self, observation: Any, frame: int) -> Any:
+        """Return the observation of a frame that begins, with the actions that are committed by now."""
+        assert self._prefix is not None and self._chunks is not None
+        unfinished, coming = self.clock.committed(frame)
+        landed = [
+            Landed(inference.ticket.start, due, frame, inference.answer.action)
+            for due, inference in coming
+            if isinstance(inference.answer, Action)
+        ]
+        actions = self._chunks.committed(frame, self._prefix.length, unfinished, landed)
+        return self._prefix.join(observation, foreseen(self._limiters, actions) if self._limiters else actions)
+
+    def _read(self, observation: Any, frame: int) -> Any:
+        """Return a decision's input on its starting frame: the observation, with committed actions, in a stack."""
+        shown = observation if self._prefix is None else self._told(observation, frame)
+        if self._stacks is None:
+            return shown
+        return self._stacks.join(shown, self.clock.in_flight())
+
+    def _note_start(self) -> None:
+        """Remember the input of the workers that start on the frame published last."""
+        if self._stacks is not None:
+            self._stacks.started(self._frame, self._stack)

@@ -1,0 +1,1 @@
+"""Workers and policies on a Ray cluster."""

@@ -1,0 +1,123 @@
+"""`RayWorkers`: the workers of an `AsyncRunner` on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.error import DependencyNotInstalled
+
+from async_wrappers import checks
+from async_wrappers.extras import needs_extra
+from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
+from async_wrappers.ray_cluster import joined
+from async_wrappers.settings import Settings, documented, setting
+
+if TYPE_CHECKING:
+    from async_wrappers.live.memory.layout import SharedLayout
+    from async_wrappers.live.memory.weights import WeightsBoard
+    from async_wrappers.live.ray.ray_transport import RayTransport
+    from async_wrappers.processes.block import Block
+
+__all__ = ["RayWorkers"]
+
+
+def _address(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or "://" in value:
+        raise ValueError(
+            f"{name} must be that of a cluster's head, such as '10.0.0.1:6379', or 'auto', or None, got {value!r}"
+        )
+    return value
+
+
+def _amount(name: str, value: Any) -> float:
+    return checks.number(name, value, "a number >= 0", lambda given: 0 <= given < float("inf"))
+
+
+def _resources(name: str, value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{name} must be a dict of names and amounts, such as {{'robots': 1}}, or None, got {value!r}")
+    return {key: _amount(f"{name}[{key!r}]", amount) for key, amount in value.items()}
+
+
+def _runtime_env(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a dict, such as {{'working_dir': '.'}}, or None, got {value!r}")
+    return dict(value)
+
+
+@dataclass(frozen=True)
+class _Arguments(Settings):
+    address: str | None = setting(
+        None,
+        "Of the cluster's head, such as ``'10.0.0.1:6379'``, or ``'auto'`` for the one that this machine belongs to. "
+        "None: the cluster that this process is connected to, or else a Ray that is started on this machine, for this "
+        "run alone.",
+        _address,
+    )
+    num_cpus: float = setting(
+        1, "CPUs that each worker takes of its node; torch has as many threads there.", _amount, "It must be >= 0."
+    )
+    num_gpus: float = setting(0, "GPUs that each worker takes; 0.25 lets four share one.", _amount, "It must be >= 0.")
+    resources: Mapping[str, float] | None = setting(
+        None, "Ray's resources of your own that each worker takes, by name.", _resources
+    )
+    runtime_env: Mapping[str, Any] | None = setting(
+        None,
+        "Ray's runtime environment of the workers, such as ``{'working_dir': '.'}``, which sends the modules of the "
+        "working directory along.",
+        _runtime_env,
+    )
+
+
+@documented(_Arguments)
+@dataclass(frozen=True)
+class RayWorkers(_Arguments):
+    """Workers on the nodes of a Ray cluster: ``AsyncRunner(..., backend=RayWorkers("10.0.0.1:6379", num_gpus=0.25))``.
+
+    ``backend="ray"`` is one with the defaults. Each worker is an actor. The environment loop, and learners, have
+    processes of this machine, which has to belong to the cluster too (``ray start --address=10.0.0.1:6379
+    --num-cpus=0`` lets no worker be placed on it). Ray sends pickles: whoever reaches a cluster can run code on it.
+
+    Raises:
+        ValueError: An argument is refused.
+    """
+
+    @property
+    def sends_policy(self) -> bool:
+        """Whether the workers get `make_policy` from here."""
+        return True
+
+    @property
+    def patience(self) -> float:
+        """Seconds that they have to end, a Ray of this run's own included."""
+        return 20.0
+
+    def __call__(self, spec: RunSpec) -> Backend:
+        """Return the backend.
+
+        Raises:
+            DependencyNotInstalled: The extra `ray` is missing.
+        """
+        from async_wrappers.live.backends.process import ProcessBackend
+
+        if importlib.util.find_spec("ray") is None:
+            raise DependencyNotInstalled(needs_extra("backend='ray'", "ray", ImportError("No module named 'ray'")))
+        return ProcessBackend(replace(spec, remote=replace(self, address=self.address or joined())))
+
+    def transport(
+        self,
+        layout: SharedLayout,
+        config: LoopConfig,
+        warns: Callable[[str], None],
+        policy: Block | None = None,
+        board: WeightsBoard | None = None,
+    ) -> RayTransport:
+        """Connect to the cluster, and start the workers; see `Elsewhere`."""
+        from async_wrappers.live.ray.ray_transport import RayTransport
+
+        assert policy is not None
+        with policy.content() as content:
+            return RayTransport(layout, config, self, warns, bytes(content), board)

@@ -1,0 +1,127 @@
+"""Starting a process and ending it, with its function and its exceptions as pickles of this machine's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+
+from async_wrappers.processes.child import signals_blocked
+from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.pulse import await_dead_fork_server, wake_servers
+from async_wrappers.processes.supervised import Child, assure_room
+
+__all__ = ["kill_all", "pickled", "start_child", "unpickled"]
+
+_PATIENCE = 3.0  # seconds that a process has to end once it is killed
+_TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
+
+
+def start_child(
+    context: Any,
+    name: str,
+    target: Callable[..., None],
+    arguments: Sequence[Any],
+    started: dict[str, Child | BaseProcess],
+) -> Child:
+    """Start a process; again, if the fork server ends over it.
+
+    Args:
+        context: Of multiprocessing: "spawn", or "forkserver" for one that shares torch's pages.
+        name: Of the process, in messages.
+        target: Its main function, called with the arguments and its end of a pipe.
+        arguments: See `target`.
+        started: Receives the process by its name, also if the start is interrupted.
+
+    Raises:
+        RunFailed: It cannot be started.
+    """
+    spawned = context.get_start_method() == "spawn"
+    for _ in range(_TRIES):
+        assure_room()
+        ours, theirs = multiprocessing.Pipe()
+        process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
+        started[name] = process
+        try:
+            resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
+            if not spawned:
+                _start_fork_server()
+            # a process that is spawned inherits the mask; one that is forked has the server's
+            with _main_without_file(), signals_blocked() if spawned else nullcontext():
+                process.start()
+            child = started[name] = Child(name, process, ours)
+            return child
+        except (EOFError, ConnectionError) as error:
+            ours.close()
+            if spawned:
+                raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
+            await_dead_fork_server()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+    raise RunFailed(
+        f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
+        "and whether there is room for more processes (`ulimit -u`) and memory"
+    )
+
+
+def kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
+    """End by force all that have not ended."""
+    left = [each for each in started.values() if each.is_alive()]
+    for each in left:
+        each.kill()
+    for each in left:
+        each.join(_PATIENCE)
+
+
+def pickled(name: str, value: Any) -> bytes:
+    """Return a factory's bytes, or raise a ValueError that names the part that cannot be pickled."""
+    try:
+        payload: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        raise ValueError(
+            f"{name} cannot be sent to another process: {error}; make what cannot be pickled inside the function"
+        ) from error
+    return payload
+
+
+def unpickled(payload: bytes | None) -> BaseException | None:
+    """Return a child's exception; None if it could not be pickled."""
+    with suppress(Exception):
+        error: BaseException | None = None if payload is None else cloudpickle.loads(payload)
+        return error
+    return None
+
+
+def _start_fork_server() -> None:
+    """Start the fork server, if it is not running; see `fork_server` for why signals are blocked meanwhile."""
+    names = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.processes.fork_server")
+    forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
+    with signals_blocked():
+        forkserver.ensure_running()
+    wake_servers()
+
+
+@contextmanager
+def _main_without_file() -> Iterator[None]:
+    """Hide the name of a main script that is no file (standard input), so that children do not try to import it."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or os.path.exists(file):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = file

@@ -1,0 +1,177 @@
+"""Supervision of a child process: whether it lives and works, how it ended, and the file descriptors that it takes.
+
+The kernel is asked about the process itself. multiprocessing takes its answers from the fork server, and if that is
+killed, it reports all children as dead while they run on.
+
+Each worker costs its supervisor a few file descriptors: many workers reach the system's limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+
+from async_wrappers.checks import refuse_daemonic
+from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.pulse import Pulse, wake_servers
+
+__all__ = ["Child", "assure_room", "enough_descriptors"]
+
+
+@dataclass(eq=False)
+class Child:
+    """A started process, the supervisor's end of its pipe, and its history.
+
+    Attributes:
+        name: Its name in messages.
+        awaits_layout: Whether it waits for the layout of the weights before anything else.
+        incarnation: How many were there before it under the same number.
+        failures: How many of them in a row ended before they had done anything.
+        updates: Made by those before it.
+        restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
+        error: Its exception, if that could be pickled, and its traceback.
+        unmade: Whether the exception came from making its policy.
+        closes: Whether it has come to the `close` of its environment or learner.
+    """
+
+    name: str
+    process: BaseProcess
+    pipe: connection.Connection
+    awaits_layout: bool = False
+    incarnation: int = 0
+    failures: int = 0
+    updates: int = 0
+    restart_at: float | None = None
+    error: tuple[BaseException | None, str] | None = None
+    unmade: bool = False
+    closes: bool = False
+    started: int = field(default_factory=time.monotonic_ns)
+
+    def __post_init__(self) -> None:
+        """Take hold of the process: a number could come to mean another one, a descriptor cannot."""
+        assert self.process.pid is not None
+        self.pulse = Pulse(self.process.pid)
+        self._descriptor: int | None = None
+        with suppress(AttributeError, ProcessLookupError, PermissionError):
+            self._descriptor = _process_descriptor(self.process.pid)
+
+    @property
+    def sentinel(self) -> int:
+        """The object that is ready for `connection.wait` when the process has ended."""
+        return self.process.sentinel if self._descriptor is None else self._descriptor
+
+    def is_alive(self) -> bool:
+        """Return whether the process has not ended."""
+        return not connection.wait([self.sentinel], 0)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the process to end, and return whether it has."""
+        return bool(connection.wait([self.sentinel], seconds))
+
+    def kill(self) -> None:
+        """End the process by force, stopped or not."""
+        self._send(signal.SIGKILL)
+
+    def go_on(self) -> None:
+        """Let the process go on if it is stopped."""
+        self._send(signal.SIGCONT)
+
+    def how_it_ended(self) -> str:
+        """Return an end of a sentence, such as "was ended by SIGKILL"."""
+        wake_servers()
+        self.process.join(1)  # the fork server reports the exit code a little later
+        code = self.process.exitcode
+        if code is None or code == _UNKNOWN:
+            return "ended"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            name = signal.Signals(-code).name
+            hint = ", as the system does where memory runs out" if -code == signal.SIGKILL else ""
+            return f"was ended by {name} (exit code {code}){hint}"
+        return f"was ended by signal {-code} (exit code {code})"
+
+    def close(self) -> None:
+        """Release the pipe and the process, which has ended."""
+        self.pipe.close()
+        wake_servers()
+        self.process.join(1)
+        with suppress(ValueError):  # the fork server has not said so yet
+            self.process.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            if self._descriptor is not None:
+                signal.pidfd_send_signal(self._descriptor, number)
+            elif self.process.is_alive():
+                assert self.process.pid is not None
+                os.kill(self.process.pid, number)
+
+
+_UNKNOWN = 255  # exit code of a process whose fork server is gone, as multiprocessing has it
+
+
+def _process_descriptor(pid: int) -> int | None:
+    """Return a descriptor of a process: ready when it has ended, also if it has another parent (Linux)."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            return None
+        raise
+
+
+_ONE_START = 16  # descriptors that starting a process takes, most of them for a moment
+_EACH, _BESIDES = 8, 256  # descriptors that are asked for: by worker, and for all else; more than are needed
+
+
+@contextmanager
+def enough_descriptors(workers: int) -> Iterator[None]:
+    """Name the remedy if the descriptors run out in the block.
+
+    Raises:
+        RunFailed: They have.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        import resource  # not on Windows, where no such limit is met
+
+        limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _EACH * workers + _BESIDES
+        most = "" if hard < 0 or wanted <= hard else f"; at most {hard} are allowed"
+        raise RunFailed(
+            f"workers={workers} need more open files than the {limit} that a process may have here: raise the limit "
+            f"(`ulimit -n {wanted}`{most}), or take fewer workers"
+        ) from None
+
+
+def assure_room() -> None:
+    """Raise the system's error if there are too few descriptors for starting a process.
+
+    multiprocessing loses some if they run out while it starts one.
+
+    Raises:
+        OSError: There are too few.
+        RuntimeError: This process is a daemon, which may start none.
+    """
+    refuse_daemonic()
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while len(taken) < _ONE_START:
+            taken.append(os.dup(taken[0]))
+    finally:
+        for each in taken:
+            os.close(each)

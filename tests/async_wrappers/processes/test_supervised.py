@@ -1,0 +1,73 @@
+"""`Child`: how a process ended, and how one that is stopped goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_wrappers.processes import supervised
+from async_wrappers.processes.supervised import Child
+
+
+def start(target: Any, *arguments: Any) -> Child:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments, daemon=True)
+    process.start()
+    theirs.close()
+    return Child("it", process, ours)
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (sys.exit, "ended with exit code 3"),
+        (signal.raise_signal, "was ended by signal 40 (exit code -40)"),
+        (signal.SIGKILL, "was ended by SIGKILL (exit code -9), as the system does where memory runs out"),
+        (signal.SIGTERM, "was ended by SIGTERM (exit code -15)"),
+    ],
+)
+def test_how_a_process_ended_is_told_by_name(end: Any, told: str) -> None:
+    if isinstance(end, signal.Signals):
+        child = start(time.sleep, 600)
+        os.kill(child.process.pid, end)
+    else:
+        child = start(end, 3 if end is sys.exit else 40)
+    try:
+        assert child.join(60)
+        assert not child.is_alive()
+        assert child.how_it_ended() == told
+    finally:
+        child.kill()
+        child.close()
+
+
+@pytest.mark.parametrize("descriptors", [True, False])
+def test_a_stopped_process_goes_on_and_can_be_killed(descriptors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a descriptor of the process, or where the system has none."""
+    if not descriptors:
+        monkeypatch.setattr(supervised, "_process_descriptor", lambda pid: None)
+    before = len(os.listdir("/dev/fd"))
+    child = start(time.sleep, 600)
+    try:
+        assert child.is_alive()
+        state = Path(f"/proc/{child.process.pid}/stat")
+        for number, expected in ((signal.SIGSTOP, "T"), (signal.SIGCONT, "RS"), (signal.SIGSTOP, "T")):
+            child.go_on() if number == signal.SIGCONT else os.kill(child.process.pid, number)
+            deadline = time.monotonic() + 60
+            while state.read_text().rpartition(")")[2].split()[0] not in expected:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        child.kill()
+        assert child.join(60)
+        child.kill()  # once more does no harm
+    finally:
+        child.kill()
+        child.close()
+    assert len(os.listdir("/dev/fd")) == before
