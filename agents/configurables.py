@@ -8,7 +8,6 @@ from async_wrappers.agents.acting.exploration import (
     per_actor_epsilon,
     zero_epsilon,
 )
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
@@ -33,7 +32,7 @@ from async_wrappers.agents.networks.torsos import (
     NatureTorso,
     variance_scaling,
 )
-from async_wrappers.agents.registry import AGENTS, create_agent
+from async_wrappers.agents.registry import AGENTS, create_agent, create_runner
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.sweep.plan import Sweep

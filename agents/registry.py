@@ -1,14 +1,19 @@
-"""Agents by name, and a user's own agents by a gin reference."""
+"""What a gin file chooses by name: the agent, or a user's own one by a reference, and the runner of a schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import gin
 import gymnasium as gym
 
+from async_wrappers.agents.experiment.hosts import Hosts
+from async_wrappers.agents.experiment.live import LiveRunner
+from async_wrappers.agents.experiment.runner import Runner, TrainRunner
+from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
@@ -27,9 +32,10 @@ from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
 from async_wrappers.agents.teaching.methods.sequences import KickstartingVTrace, QDaggerR2D2
+from async_wrappers.agents.teaching.runner import RunnerWithTeacher
 from async_wrappers.agents.teaching.student import ReincarnatedAgent, Student, only_in_turn
 
-__all__ = ["AGENTS", "BASELINES", "create_agent", "create_spec", "spec_of"]
+__all__ = ["AGENTS", "BASELINES", "SCHEDULES", "create_agent", "create_runner", "create_spec", "spec_of"]
 
 AGENTS: Mapping[str, type[Spec]] = {
     "dqn": DQN,
@@ -52,6 +58,14 @@ AGENTS: Mapping[str, type[Spec]] = {
     "reloaded_dqn": ReloadedDQN,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
+SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
+    "continuous_train_and_eval": Runner,
+    "continuous_train": TrainRunner,
+    "realtime": LiveRunner,
+    "vector": VectorRunner,
+    "hosts": Hosts,
+    "reincarnation": RunnerWithTeacher,
+}
 
 
 @gin.configurable(module="agents")
@@ -116,3 +130,22 @@ def spec_of(agent_name: Any) -> type[Spec]:
         f"create_agent.agent_name must be one of {', '.join(map(repr, known))}, or a subclass of "
         f"async_wrappers.agents.spec.Spec such as @MyAgent (without brackets), got {agent_name!r}{hint}"
     )
+
+
+@gin.configurable(module="agents")
+def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Runner:
+    """Make the runner of a schedule.
+
+    Args:
+        base_dir: Where checkpoints and metrics go.
+        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`), ``"realtime"``
+            (`LiveRunner`), ``"vector"`` (`VectorRunner`), ``"hosts"`` (`Hosts`) or ``"reincarnation"``
+            (`RunnerWithTeacher`).
+
+    Raises:
+        ValueError: An unknown schedule.
+    """
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        known = ", ".join(map(repr, SCHEDULES))
+        raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
+    return SCHEDULES[schedule](base_dir)

@@ -1,6 +1,6 @@
 """A connection to Ray: one that this process starts for itself, on the loopback, or a cluster at an address.
 
-Sweeps and workers on other machines share it. Ray is imported when a connection is made.
+Sweeps, hosts and workers on other machines share it. Ray is imported when a connection is made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from typing import Any
 
 from async_wrappers.extras import extra
 
-__all__ = ["LOOPBACK", "NoCluster", "connect_to_ray", "disconnect_from_ray", "joined", "python_path", "refuse_silent"]
+__all__ = [
+    "LOOPBACK",
+    "NoCluster",
+    "connect_to_ray",
+    "connected_to_ray",
+    "disconnect_from_ray",
+    "joined",
+    "python_path",
+    "refuse_silent",
+]
 
 LOOPBACK = "127.0.0.1"
 # Ray speaks gRPC, which is HTTP/2: each end begins with a frame of settings.
@@ -99,6 +108,30 @@ def connect_to_ray(
 def disconnect_from_ray() -> None:
     """End the connection, and the Ray that this process has started."""
     sys.modules["ray"].shutdown()
+
+
+@contextmanager
+def connected_to_ray(address: str | None, jobs: int | None, niceness: int | None = None) -> Iterator[None]:
+    """Connect to Ray for the block; if the process is connected already, use that connection.
+
+    Args:
+        address: Of the cluster; None starts one on this machine.
+        jobs: CPUs of a Ray of its own; None for as many as the machine has.
+        niceness: Of the workers of a Ray of its own; None for Ray's, which is 15.
+
+    Raises:
+        NoCluster: None answers, or the process is connected to another one.
+    """
+    if joined() is not None:
+        if address is not None:
+            raise NoCluster(f"address {address}: this process is connected to Ray already: leave the address out")
+        yield
+        return
+    connect_to_ray(address, jobs, niceness=niceness)
+    try:
+        yield
+    finally:
+        disconnect_from_ray()
 
 
 @contextmanager

@@ -46,7 +46,6 @@ from absl import logging
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.families.actor_critic.ppo import PPO
@@ -58,6 +57,7 @@ from async_wrappers.agents.networks.policy_value import create_policy_value_netw
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 
 ROOT = Path(__file__).parents[1]

@@ -92,7 +92,7 @@ def main() -> None:
     with ExitStack() as stack:
         if RAY not in args.without and importlib.util.find_spec("ray"):
             from async_wrappers.agents.play.hosts.on_ray import RayHosts
-            from async_wrappers.agents.ray_cluster import connected_to_ray
+            from async_wrappers.ray_cluster import connected_to_ray
 
             stack.enter_context(connected_to_ray(None, len(SIZES), niceness=0))  # as hosts of a Ray of one's own
             engines[RAY] = partial(RayHosts, num_hosts=1)

@@ -29,7 +29,7 @@ import psutil
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.registry import create_runner
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
 
 ROOT = Path(__file__).parents[1]

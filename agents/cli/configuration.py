@@ -25,8 +25,8 @@ from async_wrappers.agents.config.config import (
 )
 from async_wrappers.agents.config.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.config.unread import LoadedConfig, Unread
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.trained.agent_file import (
     SUFFIX,
     agent_path,

@@ -15,8 +15,8 @@ from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_
 from async_wrappers.agents.cli.log import LOG
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
-from async_wrappers.agents.ship import ship
 from async_wrappers.agents.spaces.schema import stacked
 from async_wrappers.agents.trained.agent_file import SUFFIX, score_in_words
 from async_wrappers.agents.trained.export import export

@@ -21,7 +21,7 @@ from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, progra
 from async_wrappers.agents.config.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.config.gin_text import PACKAGE
 from async_wrappers.agents.config.unread import Unread, given_in
-from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep

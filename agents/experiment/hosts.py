@@ -274,7 +274,7 @@ class Hosts(VectorRunner):
     def _connected(self) -> AbstractContextManager[None]:
         """Return a connection to the cluster, for learners and hosts."""
         with extra("Hosts.engine = 'ray'", "ray"):
-            from async_wrappers.agents.ray_cluster import connected_to_ray
+            from async_wrappers.ray_cluster import connected_to_ray
         cpus = self.cpus_per_host * self.num_hosts + self.threads * (self.learners - 1)
         return connected_to_ray(self.address, cpus, niceness=0)
 

@@ -20,7 +20,6 @@ from ray.tune.schedulers import ASHAScheduler
 
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.ray_cluster import connected_to_ray
 from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.agents.sweep.trial import (
     OnChange,
@@ -29,7 +28,7 @@ from async_wrappers.agents.sweep.trial import (
     record_stop,
     trial_status,
 )
-from async_wrappers.ray_cluster import python_path
+from async_wrappers.ray_cluster import connected_to_ray, python_path
 
 __all__ = ["run_on_ray"]
 

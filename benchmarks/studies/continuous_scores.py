@@ -147,7 +147,7 @@ def make_runner(config: str, bindings: Sequence[str], seed: int, steps: int, dir
 
     import async_wrappers.agents.experiment.live
     import async_wrappers.configurables  # noqa: F401 - the gin names
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     of_run = (
         f"Runner.num_iterations = {_ITERATIONS}",

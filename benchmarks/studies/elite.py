@@ -49,8 +49,8 @@ def play(arm: str, seed: int, frames: int, episodes: int, base_dir: Path) -> Non
     import gin
 
     import async_wrappers.configurables  # noqa: F401 - the gin names
-    from async_wrappers.agents.create_runner import create_runner
     from async_wrappers.agents.experiment.metrics import read_iterations
+    from async_wrappers.agents.registry import create_runner
 
     shared = [
         f"Runner.num_iterations = {ITERATIONS}",

@@ -99,7 +99,7 @@ def play(config: str, core: str, seed: int, seconds: float, episodes: int, base_
     import gin
 
     import async_wrappers.configurables  # noqa: F401 - the gin names
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     gym.register("Corridor-v0", Corridor)
     agent, task = config.split("/")

@@ -209,7 +209,7 @@ def load(way: Way, env: str, seed: int) -> None:
 
 def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
     """Train one trial until its time is over, evaluate it, and write down what came out."""
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     load(way, env, seed)
     runner = create_runner(directory)

@@ -14,12 +14,11 @@ from gymnasium.spaces import Box, Discrete
 
 import async_wrappers.configurables  # noqa: F401  # registers what gin files name
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.create_runner import SCHEDULES
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.registry import AGENTS
+from async_wrappers.agents.registry import AGENTS, SCHEDULES
 from async_wrappers.agents.settings import SHARE, again, agent, must, number, runner, whole
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.registry import create_runner
 from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
 from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.registry import create_runner
 from tests.worlds.experiments import load_gin
 from tests.worlds.teachers import students_runner, teachers_run
 

@@ -13,7 +13,7 @@ import pytest
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
-from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.registry import create_runner
 from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,11 @@ import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.registry import create_runner
 from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import Life
 

@@ -19,7 +19,7 @@ _LIBRARIES = (
     "psutil",
     "pytest",
     "async_wrappers.agents.play.hosts.host",
-    "async_wrappers.agents.create_runner",
+    "async_wrappers.agents.registry",
     "async_wrappers.live.runner",
 )
 # The last of them ignores signals: see there.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.registry import create_runner
 from tests.worlds.experiments import load_gin, timeless
 
 __all__ = ["AGENTS", "make", "state"]

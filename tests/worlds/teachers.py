@@ -16,9 +16,9 @@ from gymnasium.spaces import Box, Discrete
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.config.config import save_config
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
 from async_wrappers.agents.teaching.student import LABEL, VIEW, ReincarnatedAgent, TeachingPhase
 from tests.worlds.agents import hyperparameters

@@ -20,7 +20,7 @@ from ray import exceptions
 
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
-from async_wrappers.agents.ray_cluster import connected_to_ray
+from async_wrappers.ray_cluster import connected_to_ray
 
 __all__ = ["NodeVersions", "RayHosts", "compare_versions", "in_short", "node_versions"]
 

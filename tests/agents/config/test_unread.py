@@ -21,8 +21,7 @@ from async_wrappers.agents.cli.configuration import find_modules, load_gin
 from async_wrappers.agents.cli.flags import Parser
 from async_wrappers.agents.config.config import load_config
 from async_wrappers.agents.config.unread import Given, LoadedConfig, ours_by_name
-from async_wrappers.agents.create_runner import SCHEDULES
-from async_wrappers.agents.registry import AGENTS, BASELINES
+from async_wrappers.agents.registry import AGENTS, BASELINES, SCHEDULES
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.configurables import WRAPPERS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.registry import create_runner
 from benchmarks.damage import make_cases, sac, table, trials, turn_based
 from tests.worlds.experiments import load_gin
 

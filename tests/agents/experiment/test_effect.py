@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.registry import AGENTS
+from async_wrappers.agents.registry import AGENTS, create_runner
 from tests.worlds.experiments import load_gin
 from tests.worlds.plain_data import assert_identical, differs
 

@@ -19,14 +19,13 @@ from torch import nn
 
 from async_wrappers.agents.acting.exploration import noisy_layers
 from async_wrappers.agents.config.config import save_config
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learning.making import make_learner, make_vector_learner
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
-from async_wrappers.agents.registry import AGENTS, create_spec, spec_of
+from async_wrappers.agents.registry import AGENTS, create_runner, create_spec, spec_of
 from async_wrappers.envs.gameboy import find_spec, games
 from tests.worlds.atari_games import games_loaded_once
 from tests.worlds.experiments import load_gin

@@ -9,9 +9,9 @@ import gin
 import pytest
 import torch
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.networks.q_network import count_parameters
+from async_wrappers.agents.registry import create_runner
 from tests.worlds.experiments import load_gin
 
 SHORT = ("Runner.num_iterations = 1", "Runner.evaluation_steps = 0", "Runner.report_episodes = 0")

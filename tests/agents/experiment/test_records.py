@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import (
     EPISODES,
     EpisodeRow,
@@ -20,6 +19,7 @@ from async_wrappers.agents.experiment.metrics import (
 )
 from async_wrappers.agents.experiment.report import compare_with_baselines, training_facts, write_report
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.timing import PARTS, PartTimes
 from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin, make_runner, run
 

@@ -22,7 +22,6 @@ import torch
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, newest_bundle, read_bundle
 from async_wrappers.agents.experiment.ending import Ending
@@ -35,6 +34,7 @@ from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.envs import ClipReward, create_atari_environment
 from async_wrappers.files import OtherFormat

@@ -16,7 +16,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, environment_seed
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import draw_learning_curve
@@ -25,6 +24,7 @@ from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.registry import create_runner
 from tests.worlds.duels_env import Duels
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs

@@ -61,7 +61,7 @@ def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
 
 LISTEN = """
 import psutil, ray
-from async_wrappers.agents.ray_cluster import connected_to_ray
+from async_wrappers.ray_cluster import connected_to_ray
 with connected_to_ray(None, 1):
     ray.get(ray.remote(lambda: 1).remote())
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 import sys
 import threading
@@ -10,6 +9,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from async_wrappers.ray_cluster import NoCluster, connect_to_ray, connected_to_ray
 
 
 class FakeRay(ModuleType):
@@ -34,22 +35,17 @@ class FakeRay(ModuleType):
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRay, Any]:
-    """Ray, and the module of the agents that has imported it."""
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    """Ray, as the process would have imported it."""
     ray, private = FakeRay(), ModuleType("ray._private")
     private.__dict__.update(ray_constants=ray.constants)
     for module in (ray, private):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    name = "async_wrappers.agents.ray_cluster"
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    engine = importlib.import_module(name)
-    monkeypatch.delitem(sys.modules, name)
-    return ray, engine
+    return ray
 
 
-def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None:
-    ray, engine = fake
-    with engine.connected_to_ray(None, 3):
+def test_a_ray_of_ones_own_is_on_the_loopback(ray: FakeRay) -> None:
+    with connected_to_ray(None, 3):
         pass
     [(arguments, clusters)] = ray.started
     where = {name: arguments[name] for name in ("address", "dashboard_host", "_node_ip_address", "include_dashboard")}
@@ -63,21 +59,19 @@ def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None
     assert ray.constants.ENABLE_RAY_CLUSTER  # as it was
 
 
-def test_workers_of_a_ray_of_ones_own_may_be_as_urgent_as_other_processes(fake: tuple[FakeRay, Any]) -> None:
-    ray, engine = fake
-    engine.connect_to_ray(None, niceness=0)
-    with engine.connected_to_ray(None, 1, niceness=0):
+def test_workers_of_a_ray_of_ones_own_may_be_as_urgent_as_other_processes(ray: FakeRay) -> None:
+    connect_to_ray(None, niceness=0)
+    with connected_to_ray(None, 1, niceness=0):
         pass
     assert [arguments["_system_config"] for arguments, _ in ray.started] == [{"worker_niceness": 0}] * 2
 
 
-def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None:
-    ray, engine = fake
+def test_a_ray_at_an_address_is_left_as_it_is(ray: FakeRay) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         answers = threading.Thread(target=lambda: server.accept()[0].sendall(b"\0\0\0\4\0\0\0\0\0"), daemon=True)
         answers.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with engine.connected_to_ray(address, None):
+        with connected_to_ray(address, None):
             pass
     [(arguments, clusters)] = ray.started
     assert arguments["address"] == address
@@ -85,23 +79,19 @@ def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None
     assert clusters
 
 
-def test_whoever_answers_and_is_no_ray_is_refused(fake: tuple[FakeRay, Any]) -> None:
-    ray, engine = fake
+def test_whoever_answers_and_is_no_ray_is_refused(ray: FakeRay) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         greets = threading.Thread(target=lambda: server.accept()[0].sendall(b"220 mail.example ready\r\n"), daemon=True)
         greets.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         sentence = f"address {address}: no Ray cluster answers there .what answers is no Ray.: see ray start --help"
-        with pytest.raises(engine.ConfigError, match=sentence), engine.connected_to_ray(address, None):
+        with pytest.raises(NoCluster, match=sentence), connected_to_ray(address, None):
             pass
     assert not ray.started
 
 
-def test_a_ray_that_still_listens_elsewhere_is_warned_of(
-    fake: tuple[FakeRay, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    ray, engine = fake
+def test_a_ray_that_still_listens_elsewhere_is_warned_of(ray: FakeRay, caplog: pytest.LogCaptureFixture) -> None:
     ray.node = "192.0.2.7"
-    with caplog.at_level("WARNING"), engine.connected_to_ray(None, 1):
+    with caplog.at_level("WARNING"), connected_to_ray(None, 1):
         pass
     assert "Ray listens on 192.0.2.7" in caplog.text

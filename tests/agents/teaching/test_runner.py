@@ -17,7 +17,6 @@ import torch
 from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.episode import Length
 from async_wrappers.agents.experiment.lock import DirectoryInUse
@@ -28,6 +27,7 @@ from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching import runner as runner_module
 from async_wrappers.agents.teaching.runner import RunnerWithTeacher, train_teacher
 from async_wrappers.agents.teaching.student import VIEW
@@ -580,7 +580,7 @@ def test_a_random_teacher_teaches_for_tests(tmp_path: Path) -> None:
 
 def test_a_run_without_a_teacher_is_refused(tmp_path: Path) -> None:
     load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin")
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     with pytest.raises(ValueError, match="teacher_checkpoint_dir must be bound to the directory of a run"):
         create_runner(tmp_path).resume()

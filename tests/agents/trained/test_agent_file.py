@@ -21,12 +21,12 @@ from safetensors.torch import load_file, save_file
 import async_wrappers
 from async_wrappers.agents.config.config import ConfigError, save_config
 from async_wrappers.agents.config.gin_text import code_in, strangers
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.learning.diverged import check_loaded
 from async_wrappers.agents.load import load_agent, play_episode
-from async_wrappers.agents.ship import ship
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.trained.agent_file import (
     agent_path,
     read_about,

@@ -355,7 +355,7 @@ def test_a_mean_of_chunks_is_refused_in_learning_and_played_in_evaluation() -> N
 
 
 def test_a_run_that_would_learn_from_a_mean_of_chunks_is_refused_before_it_begins(tmp_path: Path) -> None:
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     chunk = ("RealtimeDelay.default_action = @Chunk()", "Chunk.length = 4", "Chunk.mean = 'average'")
     load_gin("configs/ppo/pendulum.gin", bindings=["create_gym_environment.wrappers = [@RealtimeDelay]", *chunk])
@@ -573,7 +573,7 @@ def test_it_learns_to_steer() -> None:
 
 def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
     """The learners that a live run ends with."""
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     every = (
         "create_runner.schedule = 'realtime'",
@@ -623,7 +623,7 @@ def test_it_learns_live_and_goes_on_bit_for_bit(bindings: tuple[str, ...], tmp_p
 
 
 def test_several_learners_are_refused_before_the_run_begins(tmp_path: Path) -> None:
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     load_gin("configs/live/pendulum_ppo.gin", bindings=["AsyncRunner.learners = 2"])
     with pytest.raises(ValueError, match=r"^AsyncRunner\.learners must be 1 with agent 'ppo', whose update has sev"):
@@ -635,7 +635,7 @@ def test_several_learners_are_refused_before_the_run_begins(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(bindings: tuple[str, ...], tmp_path: Path) -> None:
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     def run(base_dir: Path, iterations: int) -> Any:
         small = (

@@ -379,7 +379,7 @@ SMALL = (
 
 
 def make(base_dir: Path, *bindings: str, name: str = "cartpole_no_velocity") -> Any:
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     load_gin(f"configs/vtrace/{name}.gin", bindings=[*SMALL, *bindings])
     return create_runner(base_dir)
@@ -486,7 +486,7 @@ def test_a_run_begins_warm_under_new_settings(tmp_path: Path) -> None:
 
 def live(name: str, base_dir: Path, *bindings: str) -> list[Any]:
     """The learners that a live run of a file ends with."""
-    from async_wrappers.agents.create_runner import create_runner
+    from async_wrappers.agents.registry import create_runner
 
     every = (
         "AsyncRunner.backend = 'virtual'",

@@ -13,7 +13,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.losses.loss import Networks
@@ -23,6 +22,7 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play

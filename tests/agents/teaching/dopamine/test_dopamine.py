@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
-from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.dopamine.dopamine_replay import DopamineReplay
 from async_wrappers.agents.teaching.dopamine.tensor_bundle import read_tensors
