@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium as gym
 
 import async_wrappers.agents.configurables  # noqa: F401  # for its effect: a run's configuration names them
-from async_wrappers.agents.experiment.episode import play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.turns.episode import play_episode
 
 __all__ = ["load_agent", "play_episode"]
 

@@ -113,7 +113,7 @@ def play_cartpole(overlap: bool = False) -> None:
 
 
 def _train(agent: Any, environment: Env, overlap: bool) -> None:
-    from async_wrappers.agents.experiment.episode import play_episode
+    from async_wrappers.agents.play.turns.episode import play_episode
 
     if overlap:
         agent.overlap_learning()

@@ -11,8 +11,8 @@ A live run cannot be repeated. The earlier commit plays two of them once, and bo
 latencies of the inferences, on the virtual clock and in training; and the decisions of the trained agent, whose weights
 both trees load. So they do with the run of a teacher, for their students. On the virtual clock both trees learn live.
 
-An earlier commit may have other names: a case holds its bindings for a tree without a certain file, scripts look for
-what they import in several modules, and `ADDED` names what reports tell since some version.
+An earlier commit may have its modules elsewhere: scripts look for what they import in several places. `ADDED` names
+what reports tell since some version.
 
 With ``--before`` the results of the earlier commit are kept in a directory, so that the next comparison runs the
 working tree alone; ``--fill`` runs what is missing there and compares nothing. A kept result is found again by the
@@ -109,8 +109,6 @@ class Case:
         copies: The target network must have been copied at least so often; 0 for an agent that has none.
         replays: The recordings that it depends on: `LATENCIES`, `TEACHER`, `BOTH` or none.
         script: Run in the place of `train.py`, with the directory of the recordings; prints JSON, which is compared.
-        since: A file of the project that came with the names that `bindings` have.
-        earlier: What a tree without that file is given in the place of `bindings`.
     """
 
     gin_file: str = ""
@@ -120,12 +118,6 @@ class Case:
     copies: int = 2
     replays: str = ""
     script: str = ""
-    since: str = ""
-    earlier: tuple[str, ...] = ()
-
-    def bindings_for(self, tree: Path) -> tuple[str, ...]:
-        """Return the bindings as a tree spells them."""
-        return self.earlier if self.since and not (tree / self.since).exists() else self.bindings
 
 
 SHORT = ("Runner.num_iterations = 2", "Runner.report_episodes = 0")
@@ -185,14 +177,12 @@ STUDENT = (
     "RunnerWithTeacher.num_pretraining_iterations = 1",
     "RunnerWithTeacher.num_pretraining_steps = 300",
 )
-TERMS: dict[
-    str, tuple[tuple[str, ...], tuple[str, ...]]
-] = {  # of V-trace's loss: what binds them, and what bound them before they were objects
-    "PolicyCloning": (("PolicyCloning.cost = 0.02",), ("VTraceAgent.policy_cloning_cost = 0.02",)),
-    "ValueCloning": (("ValueCloning.cost = 0.01",), ("VTraceAgent.value_cloning_cost = 0.01",)),
-    "KLMask": (("KLMask.threshold = 0.001",), ("VTraceAgent.kl_threshold = 0.001",)),
-    "TargetEntropy": (("TargetEntropy.target = 0.5",), ("VTraceAgent.target_entropy = 0.5",)),
-    "KLCost": (("KLCost.cost = 0.05",), ("VTraceAgent.kl_cost = 0.05",)),
+TERMS = {  # of V-trace's loss, and what binds them
+    "PolicyCloning": ("PolicyCloning.cost = 0.02",),
+    "ValueCloning": ("ValueCloning.cost = 0.01",),
+    "KLMask": ("KLMask.threshold = 0.001",),
+    "TargetEntropy": ("TargetEntropy.target = 0.5",),
+    "KLCost": ("KLCost.cost = 0.05",),
 }
 VIRTUAL = """
 import json, sys
@@ -233,7 +223,12 @@ from pathlib import Path
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Trace
 
-experiment = ("async_wrappers.agents.experiment", "async_wrappers.agents.experiment.episode", "agents.experiment")
+experiment = (
+    "async_wrappers.agents.play.turns.episode",
+    "async_wrappers.agents.experiment.episode",
+    "async_wrappers.agents.experiment",
+    "agents.experiment",
+)
 load_agent = find("load_agent", "async_wrappers.agents.load", *experiment)
 play_episode = find("play_episode", *experiment)
 agent, environment = load_agent(Path(sys.argv[1]) / "live_run")
@@ -262,17 +257,16 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import torch
-from async_wrappers import AsyncRunner, LogNormal
-from async_wrappers.agents.families.actor_critic.vtrace import VTrace
+from async_wrappers import AsyncRunner, Chunk, LogNormal
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.families.value_based.r2d2 import R2D2
+
+families = "async_wrappers.agents.families", "async_wrappers.agents"
+VTrace = find("VTrace", *(f"{each}.actor_critic.vtrace" for each in families))
+R2D2 = find("R2D2", *(f"{each}.value_based.r2d2" for each in families))
 
 CHUNK = 8  # frames
-try:
-    chunks = {"default_action": find("Chunk", "async_wrappers", "async_wrappers.wrappers.chunk")(CHUNK, after="repeat")}
-except ImportError:  # a commit of before `Chunk`
-    chunks = {"default_action": "chunk", "chunk_length": CHUNK, "after_chunk": "repeat"}
+chunks = {"default_action": Chunk(CHUNK, after="repeat")}
 torch.manual_seed(0)
 torso, core = partial(MLPTorso, hidden=(32,)), partial(LSTMCore, hidden=16)
 common = {"stack_size": 1, "device": "cpu", "seed": 2, "optimizer": partial(torch.optim.Adam, lr=1e-3)}
@@ -295,10 +289,7 @@ def digests(value):
         for each in value.values() if isinstance(value, dict) else value:
             yield from digests(each)
 
-try:
-    from async_wrappers.agents.learning.making import make_learner as made
-except ImportError:  # an earlier commit, whose agents made their learners themselves
-    made = lambda spec: spec.make_learner()
+made = find("make_learner", "async_wrappers.agents.learning.making", "async_wrappers.agents.making")
 
 reports = []
 for name, make, core_, arguments in (
@@ -334,24 +325,14 @@ for name, make, core_, arguments in (
 print(json.dumps(reports))
 """
 )
-CHUNKED = (
-    FIND
-    + """
+CHUNKED = """
 import hashlib, json
 import gymnasium as gym
 import numpy as np
-from async_wrappers import AsyncRunner, CommittedPrefix, LogNormal, RealtimeDelay, VectorRealtimeDelay
-
-Chunk = None
-try:
-    Chunk = find("Chunk", "async_wrappers", "async_wrappers.wrappers.chunk")
-except ImportError:  # a commit of before `Chunk`
-    pass
+from async_wrappers import AsyncRunner, Chunk, CommittedPrefix, LogNormal, RealtimeDelay, VectorRealtimeDelay
 
 def chunk(length, after, mean=None):
-    if Chunk is not None:
-        return {"default_action": Chunk(length, after=after, mean=mean)}
-    return {"default_action": "chunk", "chunk_length": length, "after_chunk": after, "chunk_mean": mean}
+    return {"default_action": Chunk(length, after=after, mean=mean)}
 
 def told(value):
     if isinstance(value, dict):
@@ -405,7 +386,6 @@ for mean in (None, "average"):
     reports.append([f"live, {mean}", runner.run(frames=600).to_dict()])
 print(json.dumps(reports))
 """
-)
 LIVE = """
 import json
 import time
@@ -512,20 +492,18 @@ def cases() -> dict[str, Case]:
         found[f"{folder} on CartPole"] = Case(f"configs/{folder}/cartpole.gin", CARTPOLE, updates=700)
         own = (f"{name}.min_replay_history = 200", f"{name}.target_update_period = 100", f"{name}.update_period = 4")
         found[f"{folder} on Atari"] = Case(f"configs/{folder}/atari.gin", (*ATARI, *own, *FEWER.get(folder, ())))
-    for name, (bound, earlier) in TERMS.items():
-        found[f"V-trace with {name}"] = _vtrace(REPLAYED_ROWS, (name,), bound, earlier)
-    implied = ("KLMask.to = 'implied'",), ("VTraceAgent.kl_to = 'implied'",)
-    bound, earlier = (one + other for one, other in zip(TERMS["KLMask"], implied, strict=True))
-    found["V-trace with KLMask to the implied policy"] = _vtrace(REPLAYED_ROWS, ("KLMask",), bound, earlier)
-    every, earlier = (tuple(line for term in TERMS.values() for line in term[side]) for side in (0, 1))
+    for name, bound in TERMS.items():
+        found[f"V-trace with {name}"] = _vtrace(REPLAYED_ROWS, (name,), bound)
+    implied = *TERMS["KLMask"], "KLMask.to = 'implied'"
+    found["V-trace with KLMask to the implied policy"] = _vtrace(REPLAYED_ROWS, ("KLMask",), implied)
+    every = tuple(line for bound in TERMS.values() for line in bound)
     found["V-trace with a core and every term"] = _vtrace(
-        REPLAYED_ROWS, tuple(TERMS), every, earlier, "configs/vtrace/cartpole_no_velocity.gin"
+        REPLAYED_ROWS, tuple(TERMS), every, "configs/vtrace/cartpole_no_velocity.gin"
     )
     found["V-trace on chunks with KLCost and TargetEntropy"] = _vtrace(
         CHUNKS,
         ("TargetEntropy", "KLCost"),
         ("TargetEntropy.target = 5.0", "KLCost.cost = 0.05"),
-        ("VTraceAgent.target_entropy = 5.0", "VTraceAgent.kl_cost = 0.05"),
         "configs/vtrace/cartpole_chunk.gin",
         updates=40,
     )
@@ -536,20 +514,12 @@ def _vtrace(
     bindings: tuple[str, ...],
     terms: tuple[str, ...],
     bound: tuple[str, ...],
-    earlier: tuple[str, ...],
     gin_file: str = "configs/vtrace/cartpole.gin",
     updates: int = 80,
 ) -> Case:
-    """Return a case of V-trace whose loss has terms, which an earlier tree binds by names of the agent's."""
+    """Return a case of V-trace whose loss has terms."""
     named = f"VTraceAgent.terms = ({', '.join(f'@{term}()' for term in terms)},)"
-    return Case(
-        gin_file,
-        (*bindings, named, *bound),
-        updates=updates,
-        copies=0,
-        since="agents/families/actor_critic/terms.py",
-        earlier=(*bindings, *earlier),
-    )
+    return Case(gin_file, (*bindings, named, *bound), updates=updates, copies=0)
 
 
 def record(tree: Path, directory: Path) -> None:
@@ -583,7 +553,7 @@ def run(tree: Path, case: Case, directory: Path, recordings: Path) -> dict[str, 
         return {"printed": json.loads(_call([sys.executable, "-c", case.script, str(recordings)], tree))}
     recorded = {"{latencies}": str(recordings / LATENCIES), "{teacher}": str(recordings / TEACHER)}
     for further in case.calls:
-        bindings = (*case.bindings_for(tree), *further)
+        bindings = (*case.bindings, *further)
         _train(tree, directory, case.gin_file, [_filled(binding, recorded) for binding in bindings])
     lines = [json.loads(line) for line in (directory / "metrics" / "iterations.jsonl").read_text().splitlines()]
     updates = sum(line["train_updates"] for line in lines)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import Epsilon, noisy_layers, resample_noise
-from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, Compute, each_array
+from async_wrappers.agents.spaces.compute import Compute
+from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, each_array
 from async_wrappers.policy import Decision
 
 __all__ = ["EpsilonGreedyPolicy"]

@@ -17,15 +17,9 @@ from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
 from async_wrappers.agents.learning.diverged import cause_of_action
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.box_actions import NotFinite
-from async_wrappers.agents.spaces.schema import (
-    STATE,
-    TORSO_VERSION,
-    VERSION,
-    Compute,
-    Reader,
-    each_array,
-    first_array,
-)
+from async_wrappers.agents.spaces.compute import Compute
+from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
 

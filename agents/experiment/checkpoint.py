@@ -241,7 +241,7 @@ def checked_replay(path: Path) -> int:
 
 
 def compute_of(agent: Any) -> Any:
-    """Return an agent's `schema.Compute`; None where it has none."""
+    """Return an agent's `Compute`; None where it has none."""
     compute = getattr(getattr(agent, "spec", None), "compute", None)
     return compute if hasattr(compute, "precision_in_words") else None
 

@@ -9,15 +9,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.experiment.episode import (
-    Episode,
-    Phase,
-    Watched,
-    environment_seed,
-    go_to_encounter,
-    play_episode,
-)
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
+from async_wrappers.agents.play.turns.episode import Watched, play_episode
 
 __all__ = [
     "STATISTICS",

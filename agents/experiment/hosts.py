@@ -19,7 +19,6 @@ from typing import Any
 import gin
 from absl import logging
 
-from async_wrappers.agents.experiment.episode import Phase, Played, Seeds
 from async_wrappers.agents.experiment.host_rounds import HostRounds, Journal
 from async_wrappers.agents.experiment.learners import Group, LearnersElsewhere, check_sign, sign_directory
 from async_wrappers.agents.experiment.other_run import own_modules
@@ -30,7 +29,9 @@ from async_wrappers.agents.play.hosts.engine import HostEngine, HostPlan
 from async_wrappers.agents.play.hosts.host import Plan
 from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.many.seeds import Seeds
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Phase, Played
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, runner, text, whole
 from async_wrappers.agents.timing import PARTS
 from async_wrappers.extras import extra

@@ -21,18 +21,23 @@ from absl import logging
 
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
-from async_wrappers.agents.experiment.episode import Episode, Length, Phase, Played, note_standing
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow
 from async_wrappers.agents.experiment.other_run import portable
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import (
+    Episode,
+    Length,
+    Phase,
+    Played,
+)
 from async_wrappers.agents.settings import factory, must, runner, whole, with_gin_values
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS
 
-__all__ = ["LiveRunner", "RunStopped"]
+__all__ = ["LiveRunner", "RunStopped", "note_standing"]
 
 TIMING = "timing"
 _SCHEDULE = "create_runner.schedule = 'realtime'"
@@ -510,3 +515,19 @@ def _ages(report: Any) -> dict[str, float]:
     known = {name: value for name, value in ages.items() if math.isfinite(value)}  # JSON has no nan
     names = {"Rho": "rho", "EffectiveSampleSize": "effective_sample_size", "KL": "kl"}
     return known | {names[name]: value for name, value in report.off_policy.items() if math.isfinite(value)}
+
+
+def note_standing(frame: int | None, status: Any) -> dict[str, Any] | None:
+    """Record a live run's progress as one frame begins, as the published runner does; see `AsyncRunner.run`.
+
+    Args:
+        frame: Of training, all iterations counted.
+        status: Of the phase.
+
+    Returns:
+        The counts of the phase as plain data, on that frame alone.
+    """
+    if status.frame != frame:
+        return None
+    names = ("frame", "episodes", "wins", "losses", "score", "actions", "updates")
+    return {**{name: getattr(status, name) for name in names}, "encounter": status.phase_state}

@@ -13,7 +13,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.experiment.episode import different_episodes
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,
     difference_interval,
@@ -24,6 +23,7 @@ from async_wrappers.agents.experiment.evaluate import (
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.experiment.progress import duration
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.words import different_episodes
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.files import write_atomically, write_text_atomically

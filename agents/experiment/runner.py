@@ -34,31 +34,25 @@ from async_wrappers.agents.experiment.checkpoint import (
     newest_bundle,
 )
 from async_wrappers.agents.experiment.ending import Ending
-from async_wrappers.agents.experiment.episode import (
-    Episode,
-    EpisodeCut,
-    Length,
-    Phase,
-    Played,
-    Running,
-    Watched,
-    closing_line,
-    encounter_of,
-    environment_seed,
-    facts,
-    frames_of,
-    go_to_encounter,
-    iteration_line,
-    lengths_in_words,
-    play_episode,
-)
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow, EpisodeTable, Metrics, write_facts
 from async_wrappers.agents.experiment.pretraining import Pretraining
 from async_wrappers.agents.experiment.progress import Progress, duration, share_done
 from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.experiment.words import closing_line, facts, iteration_line, lengths_in_words
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import (
+    Episode,
+    Length,
+    Phase,
+    Played,
+    encounter_of,
+    environment_seed,
+    frames_of,
+    go_to_encounter,
+)
+from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, Watched, play_episode
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, must, number, runner, text, whole
 from async_wrappers.agents.timing import PARTS, PartTimes

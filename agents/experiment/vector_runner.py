@@ -22,16 +22,6 @@ import numpy as np
 
 from async_wrappers.agents.acting.effect import ShowEffect
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.experiment.episode import (
-    Episode,
-    Length,
-    NumberedEpisodes,
-    Phase,
-    Played,
-    Seeds,
-    checksum,
-    encounter_of,
-)
 from async_wrappers.agents.experiment.learners import Group, LearnersElsewhere, OtherLearners
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.other_run import own_modules, portable
@@ -39,7 +29,9 @@ from async_wrappers.agents.experiment.rounds import COUNTED, LearnerShare, Share
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.play.many.actor import Ended, Rows
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes, Seeds
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Episode, Length, Phase, Played, checksum, encounter_of
 from async_wrappers.agents.settings import (
     POSITIVE_FINITE,
     factory,

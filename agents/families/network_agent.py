@@ -26,7 +26,9 @@ from async_wrappers.agents.settings import (
     whole,
 )
 from async_wrappers.agents.spaces.actions import Actions
-from async_wrappers.agents.spaces.schema import Compute, Reader, each_array, each_part, whole_stacks
+from async_wrappers.agents.spaces.compute import Compute
+from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.schema import each_array, each_part, whole_stacks
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
 
 __all__ = ["NetworkAgent"]
@@ -199,7 +201,7 @@ class NetworkAgent(Spec):
         """The number k of stored observations that make a stack; None where a stored observation is a stack."""
         return None if self.whole_stacks else self.stack_size
 
-    # What the agent states of its learning, for `agents.making`.
+    # What the agent states of its learning, for `agents.learning.making`.
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the loss of a batch; all random numbers are drawn from `rng`."""
@@ -244,11 +246,11 @@ class NetworkAgent(Spec):
         return None
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Any:
-        """Refuse: `agents.making.make_learner` makes the learners of an agent that states its learning."""
+        """Refuse: `agents.learning.making.make_learner` makes the learners of an agent that states its learning."""
         raise TypeError(_stated(self, "make_learner(spec, number, learners)"))
 
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
-        """Refuse: `agents.making.make_vector_learner` makes them."""
+        """Refuse: `agents.learning.making.make_vector_learner` makes them."""
         raise TypeError(_stated(self, "make_vector_learner(spec, num_envs, number, learners)"))
 
     # For the runner, checkpoints and other processes.

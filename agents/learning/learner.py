@@ -48,7 +48,8 @@ from async_wrappers.agents.replay.segments import check_snapshot
 from async_wrappers.agents.replay.store import SampledBatch, Source, Store
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.actions import Actions
-from async_wrappers.agents.spaces.schema import Compute, are_equal
+from async_wrappers.agents.spaces.compute import Compute
+from async_wrappers.agents.spaces.schema import are_equal
 from async_wrappers.agents.timing import PartTimes
 
 __all__ = ["Learner", "NotShared"]

@@ -350,7 +350,7 @@ class SequenceNetwork(nn.Module):
         Args:
             features: What `encode` gives, `[B, F]`.
             window: The last K actions as they are stored, oldest first, `[B, K, ...]`; with the stored action that
-                stands for none before an episode's first (`agents.actions`).
+                stands for none before an episode's first (`agents.spaces.actions`).
 
         Returns:
             What the head gives, a tensor `[B, ...]` in float32 or a tuple of such.

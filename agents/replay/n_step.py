@@ -119,7 +119,7 @@ class NStep(Discounting):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return the stored actions `[B, K, ...]` before the observations at `positions` and `steps` later.
 
-        Where there was none, before an episode's first, stands what networks read zeros of (`agents.actions`).
+        Where there was none, before an episode's first, stands what networks read zeros of (`agents.spaces.actions`).
         """
         before = np.arange(-int(self.action_window or 0), 0)
         age, none = ring.age.take(positions), -1 if ring.schema.action.dtype.kind == "i" else 0

@@ -349,7 +349,7 @@ def create_replay(
             1,000,000, or for what `replay_bytes` holds.
         replay_bytes: memory in the place of `capacity`: the most slots whose `Replay.nbytes` is no more, that of the
             selector included; None for `capacity`, and where observations are packed.
-        action: shape and dtype of a stored action (`agents.actions`).
+        action: shape and dtype of a stored action (`agents.spaces.actions`).
         num_envs: environments, each of which has an equal share of the capacity, which is rounded down to a multiple of
             them; 1 in a reservoir.
         compression: "lz4" keeps observations of 256 bytes and more packed, which takes Atari's frames a ninth to a

@@ -40,7 +40,7 @@ observation                 [T + k, B, *shape], single observations, k - 1 befor
 previous_action             as stored, [T + 1, B, ...]; where there was none -1, of real-valued actions 0
 previous_reward             float32 [T + 1, B]
 first                       bool [T + 1, B]
-action, reward, discount    as stored [T, B, ...] (`agents.actions`), float32, float32 [T, B]
+action, reward, discount    as stored [T, B, ...] (`agents.spaces.actions`), float32, float32 [T, B]
 mask                        float32 [T, B], 1 where a decision was made, else 0
 extras                      what the policy left beside its action, [T, B, ...] by name; zeros in final rows
 state                       float32 [B, S]; left out where the policy remembers nothing, S = 0

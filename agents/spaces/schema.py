@@ -10,7 +10,7 @@ field              meaning                                                     c
 =================  ==========================================================  =====================================
 observation        what the decision saw: an array, or a dict or tuple of      "observation", or "observation/KEY" each
                    arrays
-action             as `agents.actions` stores it: a whole number, or numbers   "action", int64 or float32
+action             as `agents.spaces.actions` stores it: a whole number, or numbers   "action", int64 or float32
 reward             summed over the decision's frames                           "reward", float32
 interval           frames from this decision's start to the next one's         "interval", int32
 terminal           the episode terminated: no bootstrap                        "kind", uint8, together with
@@ -30,23 +30,15 @@ each of the two observations, where the replay has a window.
 
 from __future__ import annotations
 
-import os
-import pathlib
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from torch import Tensor, nn
+from gymnasium.spaces import Box, Dict, Tuple
 
 from async_wrappers.observations import array_of
 
@@ -62,18 +54,24 @@ __all__ = [
     "ArrayTree",
     "Arrays",
     "Column",
-    "Compute",
-    "Reader",
     "TransitionSchema",
     "are_equal",
+    "at",
     "batch_of_one",
     "blank_actions",
     "blank_observation",
     "copied",
+    "each_array",
     "each_part",
     "first_array",
+    "leaves",
+    "nest",
+    "refuse_empty",
+    "remedy",
+    "space_without_tuples",
     "stacked",
     "whole_stacks",
+    "without_tuples",
 ]
 
 # Names of extras: arrays that a policy returns beside its action.
@@ -228,7 +226,7 @@ class TransitionSchema:
     Args:
         observation_space: a space of arrays, or a Dict or Tuple of such.
         extras: the space of the arrays that a policy returns for the learner beside its action; None without any.
-        action: shape and dtype of a stored action (`agents.actions`).
+        action: shape and dtype of a stored action (`agents.spaces.actions`).
 
     Attributes:
         observation: the arrays of an observation.
@@ -284,13 +282,13 @@ def _spaces(name: str, space: gym.Space[Any]) -> Any:
     """Return a space's arrays as a tree of the spaces of each."""
     if not isinstance(space, Dict):
         return space
-    _refuse_empty(name, space)
+    refuse_empty(name, space)
     return {key: _spaces(f"{name}[{key!r}]", inner) for key, inner in space.spaces.items()}
 
 
 def _column(name: str, space: gym.Space[Any]) -> Column:
     if space.shape is None or space.dtype is None:
-        raise ValueError(f"{name} must be an array, or a Dict or Tuple of arrays, got {space}: {_remedy(space)}")
+        raise ValueError(f"{name} must be an array, or a Dict or Tuple of arrays, got {space}: {remedy(space)}")
     if space.dtype.hasobject:
         raise ValueError(f"{name} must have a plain dtype such as uint8, got {space.dtype} in {space}")
     return Column(space.shape, space.dtype)
@@ -389,274 +387,6 @@ def are_equal(one: Any, other: Any) -> bool:
 # Tensors: their device and precision, and a network's inputs for any space.
 
 
-@dataclass(frozen=True)
-class Compute:
-    """The choices that an agent's policy and learner share.
-
-    Attributes:
-        device: ``"auto"`` (CUDA where there is one), ``"cpu"``, ``"cuda"``, or one of several, such as ``"cuda:1"``.
-        channels_last: Keep images and convolution weights in the channels-last memory format.
-        bf16: Run forward passes under bfloat16 autocast; weights, losses and optimiser stay in float32. ``"auto"``
-            becomes True where the device computes in bfloat16 itself (`computes_bf16`), else False.
-        compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
-            it needs a C++ compiler. Results are the same within rounding.
-        wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
-            device idle; the loss is then checked before the next batch is drawn (`agents.learner.Learner`).
-        automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
-    """
-
-    device: str = "auto"
-    channels_last: bool = False
-    bf16: bool | str = False
-    compile: bool = False
-    wait: bool | None = None
-    automatic: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the device's name, and that there is a compiler where one is needed.
-
-        Raises:
-            ValueError: An unknown device, one that is not there, `compile` without a compiler, or a `bf16` that is
-                neither True, False nor ``"auto"``.
-        """
-        kind, numbered, number = str(self.device).partition(":")
-        if self.device not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
-            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
-        if numbered and int(number) >= (seen := torch.cuda.device_count()):
-            raise ValueError(f"device={self.device!r} is not there, torch sees {seen} CUDA devices: name another one")
-        if not isinstance(self.bf16, bool | np.bool_) and not (isinstance(self.bf16, str) and self.bf16 == "auto"):
-            raise ValueError(f"bf16 must be True, False or 'auto', got {self.bf16!r}")
-        if self.bf16 == "auto":
-            object.__setattr__(self, "automatic", True)
-            object.__setattr__(self, "bf16", computes_bf16(self.torch_device))
-        compiler = os.environ.get("CXX", _COMPILERS.get(sys.platform, "g++"))
-        if self.compile and self.torch_device.type == "cpu" and shutil.which(compiler) is None:
-            raise ValueError(
-                f"compile=True needs a C++ compiler, and {compiler!r} is not on the PATH: install it, name another in "
-                "the environment variable CXX, or use compile=False"
-            )
-
-    @cached_property
-    def torch_device(self) -> torch.device:
-        """The device that the name stands for on this machine; read in every forward pass."""
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the device, which may be another one on another machine."""
-        return asdict(self)
-
-    @property
-    def deferred(self) -> bool:
-        """Whether an update's loss is checked later, see `wait`."""
-        return self.torch_device.type == "cuda" if self.wait is None else not self.wait
-
-    def place(self, network: nn.Module) -> nn.Module:
-        """Move a network to the device and memory format, in place; with `compile` it is compiled later."""
-        if self.compile:
-            network.compile()
-        if self.channels_last:
-            return network.to(self.torch_device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-        return network.to(self.torch_device)
-
-    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
-        """Return a batch as a tensor on the device; images [B, C, H, W] in the memory format."""
-        tensor = torch.from_numpy(array)
-        if self.torch_device.type == "cuda":
-            tensor = tensor.pin_memory()  # or the copy would wait for all that the device has still to do
-        tensor = tensor.to(self.torch_device, non_blocking=True)
-        if self.channels_last and tensor.ndim == 4:
-            return _channels_last(tensor)
-        return tensor
-
-    def fetch(self, tensor: Tensor) -> Callable[[], npt.NDArray[Any]]:
-        """Begin to copy a tensor to the host; return a function that waits for the copy and returns it as an array."""
-        if self.torch_device.type == "cpu":
-            return tensor.numpy
-        host = torch.empty_like(tensor, device="cpu", pin_memory=True)
-        host.copy_(tensor, non_blocking=True)
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        arrived.record()
-
-        def wait() -> npt.NDArray[Any]:
-            arrived.synchronize()
-            array: npt.NDArray[Any] = host.numpy()
-            return array
-
-        return wait
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context in which forward passes run."""
-        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
-
-    def keep_precision(self, state: Mapping[str, Any]) -> None:
-        """Load from a learner's state the value that ``bf16="auto"`` had when its run began."""
-        if self.automatic and "bf16" in state:
-            object.__setattr__(self, "bf16", bool(state["bf16"]))
-
-    def precision_in_words(self) -> str:
-        """Return the value of ``bf16="auto"`` and its reason, in words."""
-        own = computes_bf16(self.torch_device)
-        device = "the GPU" if self.torch_device.type == "cuda" else "the CPU"
-        does = "computes" if own else "does not compute"
-        name = "bfloat16" if self.bf16 else "float32"
-        if bool(self.bf16) == own:
-            return f"{name}, for {device} {does} in bfloat16 itself"
-        return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"
-
-
-def computes_bf16(device: torch.device) -> bool:
-    """Return whether a device multiplies in bfloat16 itself; one that does not imitates it, and is many times slower.
-
-    A CPU is judged by its flags: avx512_bf16 or amx_bf16, on ARM bf16. If they cannot be read, the result is False.
-    """
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    try:
-        text = _PROCESSOR.read_text(errors="replace")
-    except OSError:
-        return False
-    flags = {word for line in text.splitlines() if line.startswith(("flags", "Features")) for word in line.split()}
-    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
-
-
-_PROCESSOR = pathlib.Path("/proc/cpuinfo")
-
-
-_COMPILERS = {"darwin": "clang++", "win32": "cl"}  # those that torch.compile calls, where they are not g++
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    if images.is_cuda or images.is_contiguous(memory_format=torch.channels_last):
-        return images.contiguous(memory_format=torch.channels_last)
-    batch, channels, height, width = images.shape
-    interleaved = np.empty((batch, height, width, channels), images.numpy().dtype)
-    for channel, image in enumerate(images.numpy().swapaxes(0, 1)):
-        interleaved[..., channel] = image  # for bytes, faster than PyTorch's own copy
-    return torch.from_numpy(interleaved).permute(0, 3, 1, 2)
-
-
-class Reader:
-    """Turns stacks of a space's observations into a network's input: a tensor, or a dict of tensors by key.
-
-    A Box of uint8 (which a network scales to 0 to 1) or of floats is read as it is, a Box of other whole numbers or of
-    booleans as the same numbers in float32; Discrete and each number of MultiDiscrete as one-hot floats, MultiBinary as
-    floats. A Tuple is read as a Dict whose keys are the positions "0", "1" and so on.
-
-    Args:
-        space: One of these, or a Dict or Tuple of them.
-        stack_size: k.
-        compute: Where the tensors go.
-
-    Attributes:
-        shape: The shape that the network is built for: that of one stack [k, *shape], or a dict of such by key.
-
-    Raises:
-        ValueError: Another space; the message names its key.
-    """
-
-    def __init__(self, space: gym.Space[Any], stack_size: int, compute: Compute) -> None:
-        """See the class."""
-        self._given, self._space = space, space_without_tuples(space)
-        self.shape: Any = _shape(self._space, stack_size, "")
-        self._stack_size = stack_size
-        self._compute = compute
-        # As Python's numbers: a trace of the network for an export would take NumPy's for data.
-        self._one_hots = each_array(_one_hots_of, self._space)
-
-    def __call__(self, stacks: Any) -> Any:
-        """Return tensors [B, k, *shape] of stacks [B, k, *shape]."""
-        return each_array(self._tensor, self._space, self._one_hots, stacks)
-
-    def without_tuples(self, observation: Any) -> Any:
-        """Return one observation of the space with a dict by position for each tuple; most have none."""
-        return observation if self._given is self._space else without_tuples(self._given, observation)
-
-    def blank(self) -> Any:
-        """Return the observation that stands before an episode's first: zeros."""
-        return blank_observation(self._space)
-
-    def blank_stacks(self) -> Any:
-        """Return a batch of one stack of zeros."""
-        return each_array(lambda array: np.stack([array] * self._stack_size)[None], self.blank())
-
-    def read_tensors(self, stacks: Any) -> Any:
-        """Return the network's input from stacks that are tensors already, in the dtypes of the space."""
-        return each_array(_read, self._space, self._one_hots, stacks)
-
-    def _tensor(self, space: gym.Space[Any], one_hots: _OneHots, stacks: npt.NDArray[Any]) -> Tensor:
-        return _read(space, one_hots, self._compute.tensor(stacks))
-
-
-_OneHots = list[tuple[int, int]]  # (start, n) of each number that is read one-hot
-
-
-def _one_hots_of(space: gym.Space[Any]) -> _OneHots:
-    if isinstance(space, Discrete):
-        return [(int(space.start), int(space.n))]
-    if isinstance(space, MultiDiscrete):
-        return list(zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True))
-    return []
-
-
-def _read(space: gym.Space[Any], one_hots: _OneHots, tensor: Tensor) -> Tensor:
-    """Return a tensor of an array's stacks as a network reads it."""
-    if isinstance(space, Discrete):
-        return _one_hot(tensor, *one_hots[0])
-    if isinstance(space, MultiDiscrete):
-        columns = zip(tensor.flatten(2).unbind(-1), one_hots, strict=True)
-        return torch.cat([_one_hot(column, *one_hot) for column, one_hot in columns], dim=-1)
-    return tensor if tensor.dtype == torch.uint8 and isinstance(space, Box) else _floats(tensor)
-
-
-def _floats(tensor: Tensor) -> Tensor:
-    """Return a tensor of floats as it is, and any other in float32."""
-    return tensor if tensor.is_floating_point() else tensor.float()
-
-
-def _one_hot(numbers: Tensor, start: int, count: int) -> Tensor:
-    return (numbers.unsqueeze(-1) == torch.arange(start, start + count, device=numbers.device)).float()
-
-
-def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
-    if isinstance(space, Dict):
-        _refuse_empty(f"observation space{name}", space)
-        return {key: _shape(inner, stack_size, f"{name}[{key!r}]") for key, inner in space.spaces.items()}
-    if isinstance(space, Discrete):
-        return (stack_size, int(space.n))
-    if isinstance(space, MultiDiscrete):
-        return (stack_size, int(space.nvec.sum()))
-    if isinstance(space, Box | MultiBinary):
-        _refuse_empty(f"observation space{name}", space)
-        return (stack_size, *space.shape)
-    raise ValueError(
-        f"observation space{name} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, "
-        f"got {space}: {_remedy(space)}"
-    )
-
-
-def _refuse_empty(name: str, space: gym.Space[Any]) -> None:
-    """Refuse a Dict or Tuple without entries, and an array without numbers: a network can read nothing of it."""
-    if not space.spaces if isinstance(space, Dict) else 0 in (space.shape or ()):
-        what = "an array, got an empty Dict or Tuple" if isinstance(space, Dict) else f"a number, got {space}"
-        raise ValueError(
-            f"{name} must hold {what}: let the environment show something there, or a wrapper leave it out"
-        )
-
-
-def _remedy(space: gym.Space[Any]) -> str:
-    """Return advice for a space that is not made of arrays; not all such spaces can be flattened."""
-    if space.is_np_flattenable:
-        return (
-            "flatten it with Gymnasium's FlattenObservation, in gin create_gym_environment.wrappers = "
-            "[@FlattenObservation, @RealtimeDelay]"
-        )
-    return "turn it into one in an ObservationWrapper of your own"
-
-
 def blank_actions(space: gym.Space[Any], rows: int | None = None) -> npt.NDArray[Any]:
     """Return the action that stands before an episode's first, or `rows` of them: zeros."""
     shape, dtype = space.shape or (), space.dtype if isinstance(space, Box) else np.int64
@@ -666,3 +396,22 @@ def blank_actions(space: gym.Space[Any], rows: int | None = None) -> npt.NDArray
 def blank_observation(space: gym.Space[Any]) -> Any:
     """Return the zeros of a space of arrays, or of a Dict of such."""
     return each_array(lambda inner: np.zeros(inner.shape or (), inner.dtype), space)
+
+
+def refuse_empty(name: str, space: gym.Space[Any]) -> None:
+    """Refuse a Dict or Tuple without entries, and an array without numbers: a network can read nothing of it."""
+    if not space.spaces if isinstance(space, Dict) else 0 in (space.shape or ()):
+        what = "an array, got an empty Dict or Tuple" if isinstance(space, Dict) else f"a number, got {space}"
+        raise ValueError(
+            f"{name} must hold {what}: let the environment show something there, or a wrapper leave it out"
+        )
+
+
+def remedy(space: gym.Space[Any]) -> str:
+    """Return advice for a space that is not made of arrays; not all such spaces can be flattened."""
+    if space.is_np_flattenable:
+        return (
+            "flatten it with Gymnasium's FlattenObservation, in gin create_gym_environment.wrappers = "
+            "[@FlattenObservation, @RealtimeDelay]"
+        )
+    return "turn it into one in an ObservationWrapper of your own"

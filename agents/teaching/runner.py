@@ -14,10 +14,11 @@ from tqdm import trange
 
 from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
-from async_wrappers.agents.experiment.episode import Length, Phase, Played, encounter_of, lengths_in_words
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.words import lengths_in_words
+from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
 from async_wrappers.agents.settings import choice, factory, flag, must, number, runner, text, whole
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.student import ReincarnatedAgent, TeachingPhase, seed_of

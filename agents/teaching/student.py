@@ -36,7 +36,8 @@ from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.losses.loss import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
-from async_wrappers.agents.play.turns.turn_based import Outcome, TurnBasedAgent
+from async_wrappers.agents.play.turns.clock import Outcome
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.settings import choice, must, settings
 from async_wrappers.agents.spaces.schema import each_array

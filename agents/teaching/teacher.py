@@ -31,12 +31,13 @@ from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.config.config import empty_gin
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, checked_replay, newest_bundle
-from async_wrappers.agents.experiment.episode import environment_seed, play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL

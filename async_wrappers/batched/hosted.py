@@ -2,7 +2,7 @@
 
 The caller computes all actions, as the learner of SEED RL does (Espeholt et al. 2020, arXiv 1910.06591). A host holds
 `BatchedEnvs` of its own and needs no network. An engine runs the hosts and carries orders and answers: in this process,
-in others, or on other machines (`agents.hosts`). An order is a word and what belongs to it; each has one answer::
+in others, or on other machines (`agents.play.hosts`). An order is a word and what belongs to it; each has one answer::
 
     spaces                    the spaces of a single environment
     begin, seeds              the first rows
@@ -113,7 +113,7 @@ class EnvsHost:
 
 
 class Engine(Protocol):
-    """What runs hosts; `agents.hosts.engine.HostEngine` says what its methods do."""
+    """What runs hosts; `agents.play.hosts.engine.HostEngine` says what its methods do."""
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         """Start a host, or another incarnation of it."""

@@ -25,7 +25,7 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_vector_learner, maker_of_learners
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.spaces.schema import computes_bf16
+from async_wrappers.agents.spaces.compute import computes_bf16
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.live.remote.server import PolicyServer
 from benchmarks.gpu.cases import CASES, Case, Drawn, pair, plain_descent

@@ -109,7 +109,7 @@ def make_agent(player: Told, environment: Any) -> Any:
 def main() -> None:
     player = told()
     limit_threads(player.threads)
-    from async_wrappers.agents.experiment.episode import play_episode
+    from async_wrappers.agents.play.turns.episode import play_episode
     from async_wrappers.envs import create_atari_environment
     from benchmarks.players.watched import Watched
 

@@ -109,7 +109,7 @@ def play_sb3(task: Task, seed: int, steps: int, directory: Path) -> tuple[list[f
 
 def played(environment: Any, act: Callable[[Any], Any], seed: int) -> list[float]:
     """Return the scores of the episodes of an evaluation."""
-    from async_wrappers.agents.experiment.episode import Phase, environment_seed
+    from async_wrappers.agents.play.play import Phase, environment_seed
 
     scores = []
     for number in range(EPISODES):

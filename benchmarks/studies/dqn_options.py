@@ -63,8 +63,8 @@ def print_bound(repeats: int = 30) -> None:
     import numpy as np
     import torch
 
-    from async_wrappers.agents.experiment.episode import play_episode
     from async_wrappers.agents.families.value_based.dqn import DQN
+    from async_wrappers.agents.play.turns.episode import play_episode
     from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
     from async_wrappers.envs import create_atari_environment
     from async_wrappers.policy import Decision

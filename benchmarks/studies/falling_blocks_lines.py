@@ -53,9 +53,9 @@ from torch.nn import functional
 
 import async_wrappers  # noqa: F401  (registers the game)
 from async_wrappers import CommittedActions, RealtimeDelay
-from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.envs.falling_blocks.game import ACTIONS, COLUMNS, ENTRY, NO_PIECE, STRIDE, Biased, Game
 from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Seen, Vector

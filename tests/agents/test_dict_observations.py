@@ -21,7 +21,9 @@ from async_wrappers.agents.learning.making import make_learner, maker_of_learner
 from async_wrappers.agents.networks.q_network import DictTorso, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
 from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.spaces.schema import Compute, Reader, are_equal, copied, space_without_tuples, stacked
+from async_wrappers.agents.spaces.compute import Compute
+from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.schema import are_equal, copied, space_without_tuples, stacked
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.contracts.family_contract import FamilyContract

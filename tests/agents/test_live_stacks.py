@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
-from async_wrappers.agents.experiment.episode import environment_seed, play_episode
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -19,6 +18,8 @@ from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.play import environment_seed
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.spec import Spec
 from tests.worlds.agents import tiny_network

@@ -13,8 +13,8 @@ import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.config.config import ConfigError, empty_gin, save_config
-from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.load import load_agent, play_episode
+from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.experiments import load_gin
 

@@ -18,13 +18,14 @@ import gymnasium as gym
 import pytest
 import torch
 
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, Seeds
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host import Plan
 from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.many.actor import Rows
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes, Seeds
+from async_wrappers.agents.play.play import Phase
 from async_wrappers.batched.local import LocalEnvs
 from tests.worlds.agents import hyperparameters
 from tests.worlds.plain_data import assert_identical

@@ -47,7 +47,8 @@ from async_wrappers.agents.settings import (
 from async_wrappers.agents.spaces.actions import Actions, chunk_actions
 from async_wrappers.agents.spaces.box_actions import BoxActions
 from async_wrappers.agents.spaces.distributions import Categorical, Distribution, Gaussian
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, Reader, each_array, leaves, nest
+from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
 
 __all__ = ["PPO"]
 

@@ -39,7 +39,8 @@ from async_wrappers.agents.settings import (
 from async_wrappers.agents.spaces.actions import agents_of
 from async_wrappers.agents.spaces.box_actions import BoxActions, real_actions
 from async_wrappers.agents.spaces.distributions import SquashedGaussian
-from async_wrappers.agents.spaces.schema import EFFECT, START, Reader
+from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.schema import EFFECT, START
 
 __all__ = ["SAC"]
 

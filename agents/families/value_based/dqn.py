@@ -22,7 +22,7 @@ from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole
 from async_wrappers.agents.spaces.actions import discrete_actions
-from async_wrappers.agents.spaces.schema import Reader
+from async_wrappers.agents.spaces.reader import Reader
 
 __all__ = ["DQN", "refuse_loss_type"]
 

@@ -2,7 +2,7 @@
 
 An `Actor` is the half of `vector_agent.VectorAgent` that plays. It passes transitions on in the order in which an agent
 may learn from them. They go to a learner on the spot, or on a host into a block for a learner elsewhere
-(`agents.hosts`).
+(`agents.play.hosts`).
 
 Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
 ``Decision.frame`` is N times the frames that this environment has played, which is the sum over all environments where

@@ -45,7 +45,8 @@ from async_wrappers.live.inference.transport import Ready, Transport, VirtualTra
 from async_wrappers.live.loop.workers import Inference, WorkerPool
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
 from async_wrappers.live.report.bounded import BoundedMeasurements
-from async_wrappers.live.report.report import Measurements, Span
+from async_wrappers.live.report.report import Measurements
+from async_wrappers.live.report.spans import Span
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.world.realtime import Spin
 from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from async_wrappers.live.report.report import Span
+    from async_wrappers.live.report.spans import Span
 
 __all__ = ["fresh_share", "timing_picture"]
 

@@ -21,8 +21,9 @@ from async_wrappers.latency import Trace
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, parts_ms
 from async_wrappers.live.report.picture import fresh_share, timing_picture
+from async_wrappers.live.report.spans import Span
 
-__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "Span", "TimingReport", "as_json", "distribution"]
+__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "TimingReport", "as_json", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -44,31 +45,6 @@ class EpisodeTiming:
     began: int = field(default=0, compare=False)
     won: bool | None = None
     moved: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-
-
-@dataclass(frozen=True)
-class Span:
-    """One inference on the run's time line, in nanoseconds.
-
-    Attributes:
-        worker: Who inferred.
-        episode: Number of the episode.
-        start: Frame of the episode whose observation was read.
-        began: When it began.
-        ended: When the action was there.
-        effect: Frame on which the action took effect; None if it never did.
-        applied: When that frame began.
-        lag: Age of the weights behind it when it took effect, in updates of all learners; None without learners.
-    """
-
-    worker: int
-    episode: int
-    start: int
-    began: int
-    ended: int
-    effect: int | None = None
-    applied: int | None = None
-    lag: int | None = None
 
 
 class EffectsOfEpisode(list[tuple[int, int]]):

@@ -23,11 +23,13 @@ from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.acting.effect import Effects, ShowEffect, report_effect, reported_effects
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.losses.loss import Learning, LossOutput
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import environment_seed
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import Spec

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, different_episodes, environment_seed
 from async_wrappers.agents.experiment.evaluate import (
     STATISTICS,
     bootstrap_interval,
@@ -18,6 +17,8 @@ from async_wrappers.agents.experiment.evaluate import (
     interquartile_mean,
     words_of_equal_episodes,
 )
+from async_wrappers.agents.experiment.words import different_episodes
+from async_wrappers.agents.play.play import Episode, Phase, environment_seed
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.lives_env import LivesEnv
 from tests.worlds.scripted_agent import ScriptedAgent

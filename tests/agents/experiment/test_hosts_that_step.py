@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment.episode import Phase
 from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.play.hosts.engine import HostPlan
 from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.play import Phase
 from async_wrappers.batched.hosted import HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
 from tests.worlds.host_runs import AGENTS, make, state

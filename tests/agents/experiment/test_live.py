@@ -24,11 +24,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment import runner as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
-from async_wrappers.agents.experiment.episode import Length, Phase, environment_seed
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learning.making import make_learner
+from async_wrappers.agents.play.play import Length, Phase, environment_seed
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.live.report.report import EpisodeTiming, Measurements, TimingReport

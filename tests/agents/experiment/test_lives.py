@@ -20,12 +20,14 @@ from async_wrappers import (
     create_atari_environment,
     create_atari_vector,
 )
-from async_wrappers.agents.experiment.episode import Episode, NumberedEpisodes, Phase, environment_seed, play_episode
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.play.many.actor import Rows
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Episode, Phase, environment_seed
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
 from async_wrappers.agents.experiment.metrics import Metrics
 from async_wrappers.agents.experiment.report import (
@@ -24,6 +23,7 @@ from async_wrappers.agents.experiment.report import (
     table,
 )
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.play.play import Episode, Phase, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.wrappers.delay import RealtimeDelay
 from tests.worlds.agents import make_dqn as make_agent

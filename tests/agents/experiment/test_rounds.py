@@ -18,7 +18,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.experiment.episode import Phase
 from async_wrappers.agents.experiment.learners import Group, LearnerFailed, open_meeting_place
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.rounds import Share, Trained
@@ -30,6 +29,7 @@ from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Phase
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.spec import Spec
 from async_wrappers.batched.vector_envs import VectorEnvs

@@ -25,13 +25,13 @@ from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, newest_bundle, read_bundle
 from async_wrappers.agents.experiment.ending import Ending
-from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner

@@ -16,13 +16,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, environment_seed
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.load import load_agent
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.duels_env import Duels

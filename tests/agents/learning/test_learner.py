@@ -21,7 +21,7 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.learner import Learner, NotShared
 from async_wrappers.agents.losses.loss import Learning, Loss, LossOutput, Networks
 from async_wrappers.agents.replay.replay import create_replay
-from async_wrappers.agents.spaces.schema import Compute
+from async_wrappers.agents.spaces.compute import Compute
 from tests.worlds.plain_data import assert_identical, differs
 
 CPU = Compute("cpu")

@@ -14,7 +14,7 @@ from torch import nn
 
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.spaces import schema
-from async_wrappers.agents.spaces.schema import Compute
+from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.policy import Decision
 from tests.worlds.agents import make_agent, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv

@@ -18,7 +18,6 @@ from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
-from async_wrappers.agents.experiment.episode import Length
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
@@ -26,6 +25,7 @@ from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
+from async_wrappers.agents.play.play import Length
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching import runner as runner_module

@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 import async_wrappers
 from async_wrappers.agents.config.config import ConfigError, save_config
 from async_wrappers.agents.config.gin_text import code_in, strangers
-from async_wrappers.agents.experiment.episode import Phase, environment_seed
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.learning.diverged import check_loaded
 from async_wrappers.agents.load import load_agent, play_episode
+from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.trained.agent_file import (
     agent_path,
@@ -152,7 +152,7 @@ def test_a_file_that_would_act_differently_is_not_written(tmp_path: Path, monkey
         zeros = {name: torch.randn(weight.shape) * 9 for name, weight in state["network"].items()}
         write_agent(path, config, about, identity, {"network": zeros})
 
-    monkeypatch.setattr("async_wrappers.agents.ship.write_agent", forgetful)
+    monkeypatch.setattr("async_wrappers.agents.experiment.ship.write_agent", forgetful)
     with pytest.raises(ActsDifferently, match=r"agent.safetensors would act differently from the agent, .* nothing is"):
         ship(runner, tmp_path / "agent.safetensors", 2)
     assert not (tmp_path / "agent.safetensors").exists()

@@ -17,7 +17,6 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from async_wrappers import Chunk, RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
-from async_wrappers.agents.experiment.episode import play_episode
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_learner
@@ -27,6 +26,7 @@ from async_wrappers.agents.networks.policy_value import create_policy_value_netw
 from async_wrappers.agents.networks.sequence_network import LSTMCore
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision, Memory

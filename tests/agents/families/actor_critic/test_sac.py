@@ -17,7 +17,6 @@ from scipy.stats import kstest
 
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, play_episode
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.learner import NotShared
@@ -27,7 +26,9 @@ from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.settings import SHARE, agent, number

@@ -16,10 +16,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
-from async_wrappers.agents.experiment.episode import NumberedEpisodes, environment_seed, play_episode
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.play.many.actor import Ended
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import environment_seed
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.ring import FINAL, TERMINAL

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.play.turns.turn_based import EpisodeClock, Outcome, frames_per_decision
+from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
+from async_wrappers.agents.play.turns.turn_based import frames_per_decision
 from async_wrappers.latency import LogNormal
 from async_wrappers.policy import Decision
 from tests.worlds.drifting_env import DriftingEnv

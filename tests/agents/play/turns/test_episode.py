@@ -14,21 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.experiment.episode import (
-    Episode,
-    EpisodeCut,
-    Phase,
-    Played,
-    Running,
-    closing_line,
-    environment_seed,
-    facts,
-    note_standing,
-    play_episode,
-)
+from async_wrappers.agents.experiment.live import note_standing
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.words import closing_line, facts
+from async_wrappers.agents.play.play import Episode, Phase, Played, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
+from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, play_episode
 from async_wrappers.envs import ClipReward
 from async_wrappers.live.loop.loop import episode_seed
 from tests.worlds.drifting_env import DriftingEnv

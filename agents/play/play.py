@@ -1,0 +1,112 @@
+"""What a way of playing takes and gives: phases, their lengths, episodes, seeds."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import gymnasium as gym
+import numpy as np
+
+__all__ = [
+    "Episode",
+    "Length",
+    "Phase",
+    "Played",
+    "checksum",
+    "encounter_of",
+    "environment_seed",
+    "frames_of",
+    "go_to_encounter",
+    "is_game_over",
+]
+
+
+class Phase(IntEnum):
+    """What an episode is played for; each phase has seeds of its own."""
+
+    TRAIN = 0
+    EVAL = 1
+    FINAL = 2
+
+
+class Episode(NamedTuple):
+    """The result of an episode; where the agent's episodes are lives of a game, that of the whole game.
+
+    Attributes:
+        score: Unclipped return.
+        frames: Frames stepped.
+        actions: The agent's actions that took effect.
+        won: Whether it was won, where the environment's last ``info`` reports it (``"won"``), else None.
+        digest: Checksum of all observations and actions, by which two episodes of an evaluation are compared; None
+            where it is not computed.
+    """
+
+    score: float
+    frames: int
+    actions: int = 0
+    won: bool | None = None
+    digest: int | None = None
+
+
+def environment_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
+    """Return the environment seed of episode `number` of `phase` in a run with seed `seed`.
+
+    Where many environments are played at once the number is of the episodes of environment `env_id` alone. Environment
+    0 has the seeds of a live run, `async_wrappers.live.loop.loop.episode_seed`.
+    No environment state is ever saved: a resumed run seeds its episodes as an uninterrupted one does.
+    """
+    entropy = (seed, int(phase), number, env_id) if env_id else (seed, int(phase), number)
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def is_game_over(info: Mapping[str, Any]) -> bool:
+    """Return whether an episode with this last info ends a game; a life that is lost need not (`EpisodicLife`)."""
+    return bool(info.get("game_over", True))
+
+
+class Length(NamedTuple):
+    """The length of a phase: a number of episodes, or if that is None, at least a number of frames."""
+
+    frames: int
+    episodes: int | None
+
+
+def checksum(value: Any, before: int) -> int:
+    """Return the checksum of the history and a further observation or action."""
+    is_plain = isinstance(value, np.ndarray) and not value.dtype.hasobject
+    return crc32(value.tobytes() if is_plain else pickle.dumps(value), before)
+
+
+class Played(NamedTuple):
+    """A phase: its episodes, the agent's actions that took effect, updates, and the next encounter.
+
+    `frames` are the frames stepped, where they differ from those of the finished episodes. `timing` are figures of a
+    live phase, by name.
+    """
+
+    episodes: list[Episode]
+    actions: int
+    updates: int
+    encounter: int | None = None
+    frames: int | None = None
+    timing: Mapping[str, float] | None = None
+
+
+def frames_of(played: Played) -> int:
+    """Return the frames of a phase."""
+    return sum(episode.frames for episode in played.episodes) if played.frames is None else played.frames
+
+
+def encounter_of(environment: gym.Env[Any, Any]) -> int | None:
+    """Return the number of the next encounter; None where the environment has no sequence of encounters."""
+    return environment.get_wrapper_attr("encounter") if environment.has_wrapper_attr("encounter") else None
+
+
+def go_to_encounter(environment: gym.Env[Any, Any], encounter: int | None = None) -> None:
+    """Set the next encounter of an environment with a sequence of them, or begin with its first."""
+    if encounter_of(environment) is not None:
+        environment.set_wrapper_attr("encounter", encounter, force=False)

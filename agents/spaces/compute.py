@@ -1,0 +1,168 @@
+"""What a network computes with: device, precision, layout of images, compilation."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Compute", "computes_bf16"]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The choices that an agent's policy and learner share.
+
+    Attributes:
+        device: ``"auto"`` (CUDA where there is one), ``"cpu"``, ``"cuda"``, or one of several, such as ``"cuda:1"``.
+        channels_last: Keep images and convolution weights in the channels-last memory format.
+        bf16: Run forward passes under bfloat16 autocast; weights, losses and optimiser stay in float32. ``"auto"``
+            becomes True where the device computes in bfloat16 itself (`computes_bf16`), else False.
+        compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
+            it needs a C++ compiler. Results are the same within rounding.
+        wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
+            device idle; the loss is then checked before the next batch is drawn (`agents.learner.Learner`).
+        automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
+    """
+
+    device: str = "auto"
+    channels_last: bool = False
+    bf16: bool | str = False
+    compile: bool = False
+    wait: bool | None = None
+    automatic: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the device's name, and that there is a compiler where one is needed.
+
+        Raises:
+            ValueError: An unknown device, one that is not there, `compile` without a compiler, or a `bf16` that is
+                neither True, False nor ``"auto"``.
+        """
+        kind, numbered, number = str(self.device).partition(":")
+        if self.device not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
+            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
+        if numbered and int(number) >= (seen := torch.cuda.device_count()):
+            raise ValueError(f"device={self.device!r} is not there, torch sees {seen} CUDA devices: name another one")
+        if not isinstance(self.bf16, bool | np.bool_) and not (isinstance(self.bf16, str) and self.bf16 == "auto"):
+            raise ValueError(f"bf16 must be True, False or 'auto', got {self.bf16!r}")
+        if self.bf16 == "auto":
+            object.__setattr__(self, "automatic", True)
+            object.__setattr__(self, "bf16", computes_bf16(self.torch_device))
+        compiler = os.environ.get("CXX", _COMPILERS.get(sys.platform, "g++"))
+        if self.compile and self.torch_device.type == "cpu" and shutil.which(compiler) is None:
+            raise ValueError(
+                f"compile=True needs a C++ compiler, and {compiler!r} is not on the PATH: install it, name another in "
+                "the environment variable CXX, or use compile=False"
+            )
+
+    @cached_property
+    def torch_device(self) -> torch.device:
+        """The device that the name stands for on this machine; read in every forward pass."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the device, which may be another one on another machine."""
+        return asdict(self)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether an update's loss is checked later, see `wait`."""
+        return self.torch_device.type == "cuda" if self.wait is None else not self.wait
+
+    def place(self, network: nn.Module) -> nn.Module:
+        """Move a network to the device and memory format, in place; with `compile` it is compiled later."""
+        if self.compile:
+            network.compile()
+        if self.channels_last:
+            return network.to(self.torch_device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return network.to(self.torch_device)
+
+    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        """Return a batch as a tensor on the device; images [B, C, H, W] in the memory format."""
+        tensor = torch.from_numpy(array)
+        if self.torch_device.type == "cuda":
+            tensor = tensor.pin_memory()  # or the copy would wait for all that the device has still to do
+        tensor = tensor.to(self.torch_device, non_blocking=True)
+        if self.channels_last and tensor.ndim == 4:
+            return _channels_last(tensor)
+        return tensor
+
+    def fetch(self, tensor: Tensor) -> Callable[[], npt.NDArray[Any]]:
+        """Begin to copy a tensor to the host; return a function that waits for the copy and returns it as an array."""
+        if self.torch_device.type == "cpu":
+            return tensor.numpy
+        host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        host.copy_(tensor, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+
+        def wait() -> npt.NDArray[Any]:
+            arrived.synchronize()
+            array: npt.NDArray[Any] = host.numpy()
+            return array
+
+        return wait
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which forward passes run."""
+        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+
+    def keep_precision(self, state: Mapping[str, Any]) -> None:
+        """Load from a learner's state the value that ``bf16="auto"`` had when its run began."""
+        if self.automatic and "bf16" in state:
+            object.__setattr__(self, "bf16", bool(state["bf16"]))
+
+    def precision_in_words(self) -> str:
+        """Return the value of ``bf16="auto"`` and its reason, in words."""
+        own = computes_bf16(self.torch_device)
+        device = "the GPU" if self.torch_device.type == "cuda" else "the CPU"
+        does = "computes" if own else "does not compute"
+        name = "bfloat16" if self.bf16 else "float32"
+        if bool(self.bf16) == own:
+            return f"{name}, for {device} {does} in bfloat16 itself"
+        return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"
+
+
+def computes_bf16(device: torch.device) -> bool:
+    """Return whether a device multiplies in bfloat16 itself; one that does not imitates it, and is many times slower.
+
+    A CPU is judged by its flags: avx512_bf16 or amx_bf16, on ARM bf16. If they cannot be read, the result is False.
+    """
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    try:
+        text = _PROCESSOR.read_text(errors="replace")
+    except OSError:
+        return False
+    flags = {word for line in text.splitlines() if line.startswith(("flags", "Features")) for word in line.split()}
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
+_PROCESSOR = pathlib.Path("/proc/cpuinfo")
+_COMPILERS = {"darwin": "clang++", "win32": "cl"}  # those that torch.compile calls, where they are not g++
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    if images.is_cuda or images.is_contiguous(memory_format=torch.channels_last):
+        return images.contiguous(memory_format=torch.channels_last)
+    batch, channels, height, width = images.shape
+    interleaved = np.empty((batch, height, width, channels), images.numpy().dtype)
+    for channel, image in enumerate(images.numpy().swapaxes(0, 1)):
+        interleaved[..., channel] = image  # for bytes, faster than PyTorch's own copy
+    return torch.from_numpy(interleaved).permute(0, 3, 1, 2)
