@@ -1,8 +1,8 @@
 """Distributions of actions as pure functions of the parameters that a network gives, `[..., P]`.
 
 Stored actions (`agents.spaces.actions`) have one number each, `[...]`, or A numbers, `[..., A]`, which are independent
-given the parameters: log-probabilities, entropies and divergences, `[...]`, are sums over them. Chunks of H actions have
-one more dimension before the last one, and `losses.actor_critic.over_executed` sums over their entries.
+given the parameters: log-probabilities, entropies and divergences, `[...]`, are sums over them. Chunks of H actions
+have one more dimension before the last one, and `losses.actor_critic.over_executed` sums over their entries.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import torch
 
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.play.turns import turn_based
+from async_wrappers.agents.play import learning_agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
 from tests.worlds.agents import FAMILY, make_agent
@@ -95,7 +95,7 @@ def test_results_do_not_depend_on_what_takes_how_long(
         with monkeypatch.context() as patch:
             if timing in ("at once", "at the join"):
                 thread = AtOnce() if timing == "at once" else AtTheJoin()
-                patch.setattr(turn_based, "ThreadPoolExecutor", lambda *_, thread=thread, **named: thread)
+                patch.setattr(learning_agent, "ThreadPoolExecutor", lambda *_, thread=thread, **named: thread)
             agent = overlapping(member, env, seed=4)
         if timing == "dawdling thread":
             agent.learner.learn = dawdling(agent.learner.learn)  # type: ignore[method-assign]
