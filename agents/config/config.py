@@ -96,7 +96,8 @@ def load_config(
     found = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
         with _one_sentence(str(saved), known):
-            text = _GinText(saved, renamed=True)
+            # A run's directory may be somebody else's: nothing is looked for beside its configuration.
+            text = _GinText(saved, read_config(saved))
             if trusted is not None:
                 named = _named(gin_files, gin_bindings, search_paths)
                 modules, includes = code_in(text.getvalue())
@@ -105,9 +106,10 @@ def load_config(
             gin.parse_config(text)
     for name, (path, further_bindings) in zip(gin_files, found, strict=True):
         with _one_sentence(f"--gin_files {name}", known):
-            gin.parse_config(_GinText(path))
+            text_of_it = read_text(path)
+            gin.parse_config(_GinText(path, text_of_it))
             gin.parse_config(further_bindings)
-            loaded.given.extend(given_in(_GinText(path).getvalue(), f"--gin_files {name}", from_file=True))
+            loaded.given.extend(given_in(text_of_it, f"--gin_files {name}", from_file=True))
             loaded.texts.append(gin.config_str())
     for binding in gin_bindings:
         with _one_sentence(f"--gin_bindings {binding!r}", known):
@@ -212,43 +214,11 @@ def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: 
     return modules
 
 
-_OLD_NAME = re.compile(r"^import agents\.", re.MULTILINE)
-_OLD_PARAMETER = re.compile(r"^(?:\S*[/.])?(\w+)\.(\w+) = (.*)$", re.MULTILINE)
-
-
-def _moved(owner: str) -> Mapping[str, tuple[Any, str]]:
-    """Return the parameters of earlier versions that something names (`NetworkAgent.moved`)."""
-    found: Mapping[str, tuple[Any, str]] = getattr(known_to_gin(owner), "moved", {})
-    return found
-
-
-def _unless_moved(binding: re.Match[str]) -> str:
-    """Return a binding as it is; nothing where it gives a parameter of before the value that had no effect."""
-    moved = _moved(binding[1])
-    return "" if binding[2] in moved and binding[3] == repr(moved[binding[2]][0]) else binding[0]
-
-
-# Arguments beside the default action before there was `Chunk`. These values mean the same as "chunk".
-_OLD_CHUNK = re.compile(
-    r"^(?:\S+[./])?(?:RealtimeDelay|VectorRealtimeDelay|AsyncRunner)"
-    r"\.(?:(?:chunk_length|chunk_mean) = None|after_chunk = (?:None|'repeat'|'noop'))\n",
-    re.MULTILINE,
-)
-
-
 class _GinText(io.StringIO):
     """The text of a gin file, read once, with its name, which gin's messages give."""
 
-    def __init__(self, path: Path, renamed: bool = False) -> None:
-        """Read it; in a configuration saved by an earlier version, packages and arguments have their old names.
-
-        Those that had no effect are left out; the others are refused where gin reads them.
-        """
-        if renamed:  # a run's directory may be somebody else's: nothing is looked for beside its configuration
-            text = _OLD_NAME.sub("import async_wrappers.agents.", read_config(path))
-            text = _OLD_CHUNK.sub("", _OLD_PARAMETER.sub(_unless_moved, text))
-        else:
-            text = read_text(path)
+    def __init__(self, path: Path, text: str) -> None:
+        """See the class."""
         super().__init__(text)
         self.name = str(path)
 
@@ -423,8 +393,6 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
 
 
 def _no_parameter(owner: str, parameter: str, known: dict[str, list[str]]) -> str:
-    if moved := _moved(owner).get(parameter):
-        return f"{owner} has no parameter {parameter!r} any more: {moved[1]}"
     return f"{owner} has no parameter {parameter!r}{_hint(_close_parameters(owner, parameter, known))}"
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import attrs
 import gymnasium as gym
@@ -90,9 +90,6 @@ class NetworkAgent(Spec):
     )
     seed: int = whole(0, "Of all that the agent draws.", 0, "", most=2**4096)
 
-    # From hyperparameters of earlier versions to the value that changed nothing, and what is bound in their place.
-    moved: ClassVar[Mapping[str, tuple[Any, str]]] = {}
-
     # Set by a subclass, or derived by `settle`.
     network: Callable[..., nn.Module]
     actions: Actions
@@ -109,9 +106,7 @@ class NetworkAgent(Spec):
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
         """See the class."""
         if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:  # type: ignore[arg-type]
-            name = min(unknown)
-            remedy = f" any more: {self.moved[name][1]}" if name in self.moved else ""
-            raise TypeError(f"{type(self).__name__} has no hyperparameter {name!r}{remedy}")
+            raise TypeError(f"{type(self).__name__} has no hyperparameter {min(unknown)!r}")
         self.observation_space, self.action_space = observation_space, action_space
         self.__attrs_init__(**given)  # type: ignore[attr-defined]
         self.compute = Compute(self.device, self.channels_last, self.bf16, self.compile)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import whole, whole_frames
 from async_wrappers.live.world.environment import score_of
 from async_wrappers.policy import Decision, Memory, as_act
-from async_wrappers.wrappers.chunk import as_chunk, names_chunk
+from async_wrappers.wrappers.chunk import as_chunk
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = ["Decomposition", "Estimate", "as_player", "decompose", "episode_seeds"]
@@ -88,7 +88,6 @@ class Decomposition:
         )
 
 
-@names_chunk
 def decompose(
     make_env: Callable[[], gym.Env[Any, Any]],
     policy: Any,

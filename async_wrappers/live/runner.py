@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 
@@ -22,7 +22,6 @@ from async_wrappers.live.world.stacks import stacked_space
 from async_wrappers.processes.failed import RunFailed
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.settings import documented, takes
-from async_wrappers.wrappers.chunk import moved_to_chunk, names_chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows
 
 __all__ = ["AsyncRunner"]
@@ -69,9 +68,6 @@ class AsyncRunner:
         True
     """
 
-    moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("AsyncRunner")
-
-    @names_chunk
     @takes(RunnerSettings)
     def __init__(self, settings: RunnerSettings) -> None:
         """See the class."""
@@ -85,7 +81,7 @@ class AsyncRunner:
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
-                stacklevel=4,  # over `names_chunk` and `takes`
+                stacklevel=3,  # over `takes`
             )
         self._backend: Backend | None = None
         self._learners_lost = False  # whether an error has ended learners that a run would go on with
@@ -98,7 +94,6 @@ class AsyncRunner:
             self._open()
 
     @staticmethod
-    @names_chunk
     def policy_spaces(
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],

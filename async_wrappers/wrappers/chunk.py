@@ -19,13 +19,11 @@ arXiv 2304.13705, Algorithm 2.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -42,8 +40,6 @@ __all__ = [
     "TemporalEnsemble",
     "as_chunk",
     "executed_entries",
-    "moved_to_chunk",
-    "names_chunk",
 ]
 
 _LONGEST = 100_000  # entries of a chunk
@@ -193,37 +189,6 @@ def as_chunk(default_action: Any, needed: tuple[int, int] | None = None) -> Chun
             f"got {default_action}"
         )
     return default_action
-
-
-# Arguments of earlier versions, before there was `Chunk`, and its argument in the place of each.
-_NOW_IN_CHUNK = {"chunk_length": "length", "after_chunk": "after", "chunk_mean": "mean"}
-
-
-def moved_to_chunk(owner: str) -> dict[str, tuple[Any, str]]:
-    """Return gin's parameters of earlier versions, each with its default and the binding in its place."""
-    line = f"bind {owner}.default_action = @Chunk(), Chunk.length in frames"
-    return {name: (None, line if now == "length" else f"{line} and Chunk.{now}") for name, now in _NOW_IN_CHUNK.items()}
-
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def names_chunk(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function with the argument `default_action` refuse arguments of earlier versions, with the new line."""
-
-    @functools.wraps(function)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        old = {name: value for name, value in kwargs.items() if name in _NOW_IN_CHUNK}
-        if old:
-            given = [f"{_NOW_IN_CHUNK[name]}={value!r}" for name, value in old.items() if name != "chunk_length"]
-            line = ", ".join([repr(old["chunk_length"]) if "chunk_length" in old else "length", *given])
-            got = ", ".join(f"{name}={value!r}" for name, value in old.items())
-            raise ValueError(f"{got} must stand in the default action: write default_action=Chunk({line})")
-        return function(*args, **kwargs)
-
-    called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # gin looks at no other
-    return called
 
 
 def _mean(mean: Any) -> TemporalEnsemble | _Aggregate | None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +17,7 @@ from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.api import OLDER, begun, older_interface
-from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
+from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
@@ -141,9 +141,6 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             with a latency, a chunk that is shorter than delay + interval, or an action space that has no chunks.
     """
 
-    moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("RealtimeDelay")
-
-    @names_chunk
     def __init__(
         self,
         env: gym.Env[Any, Any],

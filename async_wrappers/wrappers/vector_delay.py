@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import whole_frames
 from async_wrappers.observations import observation_check
 from async_wrappers.wrappers.actions import at_bounds, floats_of
-from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, moved_to_chunk, names_chunk
+from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk
 from async_wrappers.wrappers.copies import (
     Info,
     VectorEnv,
@@ -164,9 +164,6 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             shorter than delay + interval, or an action space that has no chunks.
     """
 
-    moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("VectorRealtimeDelay")
-
-    @names_chunk
     def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
         """See the class."""
         if not isinstance(env, gym.vector.VectorEnv):

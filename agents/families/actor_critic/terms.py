@@ -21,7 +21,6 @@ from async_wrappers.agents.losses.actor_critic import implied_policy, kl_diverge
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, choice, must, number, part
 
 __all__ = [
-    "MOVED",
     "KLCost",
     "KLMask",
     "PolicyCloning",
@@ -232,19 +231,3 @@ def check_terms(name: str, terms: Any) -> None:
     kinds = [type(term).__name__ for term in given]
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), "")
     must(not twice, f"{name} must have one term of a kind, got {kinds.count(twice)} of {twice}")
-
-
-def _moved(default: Any, kind: str, parameter: str) -> tuple[Any, str]:
-    return default, f"bind VTraceAgent.terms = (@{kind}(),) and {kind}.{parameter}"
-
-
-# Hyperparameters that V-trace had for these terms: the value without effect, and what is bound now.
-MOVED = {
-    "policy_cloning_cost": _moved(0.0, "PolicyCloning", "cost"),
-    "value_cloning_cost": _moved(0.0, "ValueCloning", "cost"),
-    "kl_threshold": _moved(None, "KLMask", "threshold"),
-    "kl_to": _moved("behaviour", "KLMask", "to"),
-    "target_entropy": _moved(None, "TargetEntropy", "target"),
-    "entropy_cost_adjustment_speed": _moved(10.0, "TargetEntropy", "speed"),
-    "kl_cost": _moved(0.0, "KLCost", "cost"),
-}

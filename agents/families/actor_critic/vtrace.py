@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
-from async_wrappers.agents.families.actor_critic.terms import MOVED, Rows, Term, check_terms
+from async_wrappers.agents.families.actor_critic.terms import Rows, Term, check_terms
 from async_wrappers.agents.losses.actor_critic import (
     effective_sample_size,
     entropy,
@@ -62,7 +62,6 @@ class VTrace(ActorCritic):
 
     name: ClassVar[str] = "vtrace"
     learner_kind: str = "VTraceLearner"
-    moved: ClassVar[Mapping[str, tuple[Any, str]]] = MOVED
 
     # The algorithm.
 

@@ -57,22 +57,6 @@ def refused(*bindings: str, files: tuple[str, ...] = (), saved: Path | None = No
 
 
 class TestPrecedence:
-    def test_a_configuration_saved_before_chunks_had_an_object_is_read_where_the_short_form_says_the_same(self) -> None:
-        old = (
-            "RealtimeDelay.after_chunk = 'repeat'\nRealtimeDelay.chunk_length = None\nRealtimeDelay.chunk_mean = None\n"
-            "RealtimeDelay.default_action = 'chunk'\nRealtimeDelay.delay = 2\n"
-        )
-        load(saved=write("run/config.gin", old))
-        assert gin.query_parameter("RealtimeDelay.default_action") == "chunk"
-        sentence = refused(saved=write("run/config.gin", old.replace("chunk_length = None", "chunk_length = 9")))
-        assert "RealtimeDelay has no parameter 'chunk_length' any more: bind" in sentence
-        assert "RealtimeDelay.default_action = @Chunk()" in sentence
-
-    @pytest.mark.parametrize("owner", ["RealtimeDelay", "VectorRealtimeDelay", "AsyncRunner"])
-    def test_what_is_an_argument_of_a_chunk_now_is_refused_with_the_new_bindings(self, owner: str) -> None:
-        sentence = refused(f"{owner}.chunk_mean = 'average'")
-        assert sentence.endswith(f"bind {owner}.default_action = @Chunk(), Chunk.length in frames and Chunk.mean")
-
     def test_bindings_win_over_files_those_over_the_saved_configuration_and_that_over_defaults(self) -> None:
         saved = write("run/config.gin", "create_optimizer.learning_rate = 2.0")
         write("mine.gin", "create_optimizer.learning_rate = 3.0")

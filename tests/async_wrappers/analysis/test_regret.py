@@ -352,7 +352,6 @@ class Learner(NoisyAgent):
         ({"policy": Clock}, "policy must be an object with act.*got <class"),
         ({"wrap": 4}, "wrap must be a function that wraps a gymnasium.Env, or None, got 4"),
         ({"default_action": Chunk(2)}, r"length of a Chunk must be >= delay .* interval .* got Chunk\(length=2"),
-        ({"chunk_length": 4}, r"chunk_length=4 must stand in .*: write default_action=Chunk\(4\)"),
         ({"make_env": Target()}, "make_env must be a function that makes a gymnasium.Env"),
         ({"make_env": lambda: None}, "make_env must be a function that makes a gymnasium.Env, got None"),
     ],

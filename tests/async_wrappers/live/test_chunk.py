@@ -279,11 +279,6 @@ def test_in_processes_each_transition_says_which_entries_its_frames_received(tmp
             {"default_action": "chunk"},
             r"^default_action='chunk' .* delays vary: write default_action=Chunk\(length\)",
         ),
-        ({"chunk_length": 4}, r"^chunk_length=4 must stand in .*: write default_action=Chunk\(4\)$"),
-        (
-            {"after_chunk": "repeat"},
-            r"^after_chunk='repeat' must .* default_action=Chunk\(length, after='repeat'\)$",
-        ),
         ({"committed_prefix": 4}, r"^committed_prefix=4 needs default_action=Chunk\(length\), got 'noop'$"),
         ({"flat_prefix": True}, "^flat_prefix=True needs committed_prefix, got None$"),
         (

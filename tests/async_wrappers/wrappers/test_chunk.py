@@ -320,11 +320,6 @@ def chunked(action_space: Any = None, **arguments: Any) -> RealtimeDelay:
             {"action_space": MultiBinary(3)},
             r"^a chunk as default_action needs Discrete or Box actions, got Multi",
         ),
-        ({"chunk_length": 11}, r"^chunk_length=11 must stand in the .*: write default_action=Chunk\(11\)$"),
-        (
-            {"after_chunk": "noop", "chunk_mean": "average", "chunk_length": 11},
-            r": write default_action=Chunk\(11, after='noop', mean='average'\)$",
-        ),
         ({"default_action": "chunks"}, r"^default_action must be .* got 'chunks'; did you mean 'chunk'\?$"),
         (
             {"default_action": Chunk(11, "chunk")},

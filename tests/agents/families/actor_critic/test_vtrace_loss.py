@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -18,7 +16,6 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
 import async_wrappers.agents.configurables  # noqa: F401  # registers what gin files name
-from async_wrappers.agents.config.config import ConfigError, load_config
 from async_wrappers.agents.families.actor_critic.terms import (
     KLCost,
     KLMask,
@@ -263,39 +260,6 @@ def test_arguments_out_of_range_are_refused(made: Any, message: str) -> None:
 
 def test_a_single_term_needs_no_brackets() -> None:
     assert list(make(terms=KLMask()).terms) == [KLMask()]
-
-
-# Names of before.
-
-MOVED = [
-    ("policy_cloning_cost", 0.0, "0.01", "PolicyCloning.cost"),
-    ("value_cloning_cost", 0.0, "0.005", "ValueCloning.cost"),
-    ("kl_threshold", None, "0.3", "KLMask.threshold"),
-    ("kl_to", "behaviour", "'implied'", "KLMask.to"),
-    ("target_entropy", None, "0.5", "TargetEntropy.target"),
-    ("entropy_cost_adjustment_speed", 10.0, "5.0", "TargetEntropy.speed"),
-    ("kl_cost", 0.0, "0.1", "KLCost.cost"),
-]
-
-
-@pytest.mark.parametrize(("name", "default", "other", "now"), MOVED)
-def test_a_flat_name_of_before_is_refused_with_the_new_binding(
-    name: str, default: Any, other: str, now: str, tmp_path: Path
-) -> None:
-    remedy = f"bind VTraceAgent.terms = (@{now.partition('.')[0]}(),) and {now}"
-    with pytest.raises(TypeError, match=re.escape(f"VTrace has no hyperparameter {name!r} any more: {remedy}")):
-        make(**{name: default})
-    sentence = re.escape(f"VTraceAgent has no parameter {name!r} any more: {remedy}")
-    with pytest.raises(ConfigError, match=sentence):
-        load_config([], [f"VTraceAgent.{name} = {other}"])
-    saved = tmp_path / "config.gin"
-    saved.write_text(f"VTraceAgent.{name} = {other}\nVTraceAgent.batch_size = 7\n")
-    with pytest.raises(ConfigError, match=r"config\.gin \(line 1\): " + sentence):
-        load_config([], [], saved=saved)
-    # A run that did without the term goes on.
-    saved.write_text(f"VTraceAgent.{name} = {default!r}\nVTraceAgent.batch_size = 7\n")
-    load_config([], [], saved=saved)
-    assert gin.query_parameter("VTraceAgent.batch_size") == 7
 
 
 def test_terms_are_bound_each_under_its_own_name() -> None:
