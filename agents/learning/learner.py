@@ -578,7 +578,7 @@ class Learner:
         self.load_optimizer(state)
         self.compute.keep_precision(state)
         self.updates = state["updates"]
-        self.updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
+        self.updates_of_all = state["updates_of_all"]
         self._batches = state["batches"]
         self._unfinished = None
 

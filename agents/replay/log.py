@@ -368,8 +368,7 @@ class Log(Drawable):
         for (oldest, head), of_log in zip(self.logs(), self._by_log(held), strict=True):
             for first, stop in gaps(oldest, head, of_log):
                 self.lose(first, stop)
-        # After files of one environment each, of older versions, the next save writes all live entries into one.
-        return held if self.num_envs == 1 or all(segment.lanes for segment in held) else []
+        return held
 
     def _put_segment(self, directory: Path, segment: Segment) -> Segment:
         """Put a segment's entries; return it with its entries of each of several logs."""
@@ -380,6 +379,10 @@ class Log(Drawable):
                 continue
             if piece.keys() != set(self.names()):
                 raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
+            if lanes is None and self.num_envs > 1:
+                raise ValueError(
+                    f"{segment.name} in {directory} is torn or altered: it lacks the environments' entries"
+                )
             if lanes is None:
                 first = self.put(first, piece)
             else:
@@ -391,11 +394,8 @@ class Log(Drawable):
         """Return each log's range in the segments: the number of the first entry and that after the last one."""
         of_logs: list[list[tuple[int, int]]] = [[] for _ in range(self.num_envs)]
         for segment in segments:
-            if segment.lanes:
-                for of_log, bounds in zip(of_logs, segment.lanes, strict=True):
-                    of_log.append(bounds)
-            else:
-                of_logs[segment.first % self.num_envs].append((segment.first, segment.stop))
+            for of_log, bounds in zip(of_logs, segment.lanes or [(segment.first, segment.stop)], strict=True):
+                of_log.append(bounds)
         return of_logs
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.replay.segments import DamagedReplay, read_index, read_segment, write_index, write_segment
+from async_wrappers.agents.replay.segments import DamagedReplay, read_index, read_segment
 from tests.contracts.replay_contract import (
     EXTRAS,
     Config,
@@ -267,23 +267,6 @@ class LanesContract:
         assert loaded.load(tmp_path, 2) == 0
         replay.end_running()
         assert_same_state(loaded, replay)
-
-    def test_files_of_one_environment_each_as_older_versions_wrote_them_are_loaded(self, tmp_path: Path) -> None:
-        replay, loaded = self.filled(Config(capacity=36), 3), self.make_replay(Config(capacity=36), 3)
-        state = replay.state_dict()
-        logs = zip(state.pop("first"), state.pop("slots"), strict=True)
-        older = [write_segment(tmp_path, first, first + 3 * len(each["kind"]), [each]) for first, each in logs if each]
-        snapshot = state.pop("snapshot")
-        moment = [write_segment(tmp_path, 0, 1, [snapshot])] if snapshot else []
-        write_index(tmp_path, 0, older, moment, state)
-        assert loaded.load(tmp_path, 0) == 0
-        replay.end_running()
-        assert_same_state(loaded, replay)
-        loaded.save(tmp_path, 1)
-        assert len(older) == 3 and len(read_index(tmp_path, 1)[0]) == 1
-        again = self.make_replay(Config(capacity=36), 3)
-        assert again.load(tmp_path, 1) == 0
-        assert_same_state(again, loaded)
 
     @pytest.mark.parametrize("others", [1, 2])
     def test_files_of_another_number_of_environments_are_refused(self, tmp_path: Path, others: int) -> None:

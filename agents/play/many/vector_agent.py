@@ -261,8 +261,8 @@ class VectorAgent(LearningAgent):
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
         self._decisions = bundle["decisions"]
-        self._begun_at = bundle.get("begun_at", 0)  # bundles of older versions lack it
-        self._settled = bundle.get("settled", self._owed(self._decisions))  # checkpoints of older versions lack it
+        self._begun_at = bundle["begun_at"]
+        self._settled = bundle["settled"]
         self._publish()
         return lost
 

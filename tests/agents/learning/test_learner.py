@@ -164,18 +164,15 @@ class TestTarget:
             assert torch.equal(learner.target.state_dict()["values"], expected)
         assert learner.updates == len(others)
 
-    @pytest.mark.parametrize("older", [False, True])
-    def test_a_restored_learner_copies_it_when_it_would_have_been_due(self, older: bool) -> None:
+    def test_a_restored_learner_copies_it_when_it_would_have_been_due(self) -> None:
         one, _ = learner_with_another_target(OneBatch(reward=1.0), optimizer=sgd(0.1), target_update_period=4)
-        one.note_updates(0, 0 if older else 5)
+        one.note_updates(0, 5)
         for _ in range(2):
             one.update()
         state = deepcopy(one.state_dict())
-        if older:  # a version that did not know of the other learners
-            del state["updates_of_all"]
         other, network = learner_with_another_target(OneBatch(reward=1.0), optimizer=sgd(0.1), target_update_period=4)
         other.load_state_dict(state)
-        of_all = 2 if older else 7
+        of_all = 7
         for own in range(2, 7):
             other.update()
             of_all += 1
