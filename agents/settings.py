@@ -251,7 +251,8 @@ def settings(kind: Kind) -> Kind:
     kind.declared = tuple(  # type: ignore[attr-defined]
         name for name, value in vars(kind).items() if type(value).__name__ == "_CountingAttr"
     )
-    # attrs keeps the fields and runs their checks; the constructor is NetworkAgent's.
+    # attrs collects the fields of a class and its bases, and runs their checks, also when a setting changes later. The
+    # constructor is NetworkAgent's: one that attrs makes takes all fields at once, and breaks the chain that gin binds.
     return attrs.define(kind, init=False, slots=False, eq=False, repr=False, auto_attribs=False)
 
 

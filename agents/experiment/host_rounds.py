@@ -255,7 +255,8 @@ class HostRounds(LearnerShare):
             for host in self._hosts:
                 self._take_next(host, phase)
                 # Where host 0 is to be ordered again it is known whether there is another round, and not sooner: an
-                # order follows each block at once. Several learners stop where they are.
+                # order follows each block at once. Several learners stop where they are: if phases ended after whole
+                # rounds, two learners with two updates in a round could wait for one another for ever.
                 over = self._is_over(phase) if host == first or not alone else over
                 if not over:
                     over = not self._submit(host, phase)

@@ -369,7 +369,8 @@ class SumTree:
 
     A node is computed from the values below it, never corrected by a difference: the tree is a function of its leaves,
     whatever was set before, so rounding errors do not pile up and the leaves alone are its state. Nodes are computed
-    when they are first needed, all that changed since at once.
+    when they are first needed, all that changed since at once. A level costs the same few NumPy calls for 1 or 512
+    leaves, so there are few: with a fan-out of 32, two for a million leaves, below one running sum.
     """
 
     def __init__(self, capacity: int, *, fan_out: int = 32, top: int = 4096) -> None:

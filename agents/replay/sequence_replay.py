@@ -27,7 +27,8 @@ class SequenceRing(Log):
     """Columns of the newest `capacity` sequences of all environments, in the order of their completion.
 
     Sequence g, numbered from 0 for ever, lies at position g mod capacity. Where sequences overlap, their common rows
-    are stored in both.
+    are stored in both, as in SEED RL and rela: those of 120 rows take 1.5 times the memory where one begins every 80
+    rows, and 3 times every 40. In exchange a sequence is an entry of a log whose files never change.
 
     Args:
         observation_space: a space of arrays, or a Dict of such.

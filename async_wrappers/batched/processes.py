@@ -238,7 +238,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """Start a process."""
         try:
             assure_room()
-            context = multiprocessing.get_context("spawn")
+            context = multiprocessing.get_context("spawn")  # the live backend's fork server holds torch
             ours, theirs = socket.socketpair()
             pipe, their_pipe = context.Pipe()
             takes = (self._payload, self._shares[number], self.num_envs, self._block, theirs, their_pipe)

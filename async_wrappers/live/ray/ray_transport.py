@@ -101,6 +101,7 @@ class _Courier:
 
         self._ray = ray
         needs = {"num_cpus": workers.num_cpus, "num_gpus": workers.num_gpus, "resources": workers.resources}
+        # Ray restarts nothing: one rule here replaces actors that died, hang, raise, or whose node is gone.
         self._make = ray.remote(RayWorker).options(**needs, max_restarts=0, max_task_retries=0)
         self._job, self._versions = ray.put(job), versions()
         self._thread.start()
