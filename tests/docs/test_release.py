@@ -43,4 +43,4 @@ def test_setup_reads_the_version_from_the_package() -> None:
 
 def test_changes_stand_under_the_names_of_keep_a_changelog() -> None:
     kinds = set(re.findall(r"^### (.*)$", CHANGELOG, re.MULTILINE))
-    assert {"Added", "Fixed"} <= kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Moved"}
+    assert {"Added"} <= kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

@@ -23,8 +23,8 @@ class Histogram:
     """Counts whole numbers, such as nanoseconds or frames.
 
     Adding a number takes about a microsecond, and no memory once its bucket is there: a number from 1 ns to an hour
-    has one of 4,500. Folding them block by block is quicker in sum, but takes 0.2 ms
-    now and then, which is too long at 1 kHz.
+    has one of 4,500. Folding them block by block is quicker in sum, but takes 0.2 ms now and then, which is too long
+    at 1 kHz.
 
     Attributes:
         count: How many numbers were added.
