@@ -46,15 +46,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=350, help="simulated time of each cell")
     seconds = parser.parse_args().seconds
     for name, latency in MODELS.items():
-        print(f"\n### {name}\n\nfresh share / mean delay / p99 delay (frames) / dropped per second\n")
+        print(f"\n### {name}\n\nfresh share, mean delay, p99 delay (frames), dropped per second\n")
         print("| strategy | " + " | ".join(f"{workers} workers" for workers in WORKERS) + " |")
         print("|---" * (len(WORKERS) + 1) + "|")
         for stagger, playout in STRATEGIES:
             cells = []
             for workers in WORKERS:
                 counts = simulate(latency, stagger, playout, workers, seconds)
-                delay = f"{counts.mean_delay:.1f} / {counts.delay_quantile(0.99):.0f}"
-                cells.append(f"{counts.fresh_share:.3f} / {delay} / {counts.dropped / seconds:.1f}")
+                delay = f"{counts.mean_delay:.1f}, {counts.delay_quantile(0.99):.0f}"
+                cells.append(f"{counts.fresh_share:.3f}, {delay}, {counts.dropped / seconds:.1f}")
             label = f"{stagger}, {playout}" if stagger == "tickets" else stagger
             print(f"| {label} | " + " | ".join(cells) + " |")
         enough = math.ceil(latency.mean * FPS) + 2
