@@ -1,7 +1,7 @@
 """An arm that waits for nobody, a slow policy on a server, and the server killed in the middle.
 
 ``python docs/examples/robot/robot.py`` plays 12 seconds of real time and prints the report. It writes ``arm_ages.png``,
-both ages over time, and ``arm.gif``, the arm. docs/live/robot.md walks through it.
+both ages over time, and ``arm.gif``, the arm. docs/live/robots.md walks through it.
 """
 
 from __future__ import annotations
