@@ -1,8 +1,8 @@
-"""The machine on ROS 2's page, on a stand-in for rclpy: its code is what the page shows."""
+"""The machine of docs/examples/ros2_machine.py, on a stand-in for rclpy."""
 
 from __future__ import annotations
 
-import re
+import runpy
 import sys
 import threading
 import types
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parents[4] / "docs" / "live" / "adapters.md"
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "ros2_machine.py"
 
 
 class Ros:
@@ -71,17 +71,12 @@ def ros(monkeypatch: pytest.MonkeyPatch) -> Ros:
     return ros
 
 
-def machine_of_the_page() -> Any:
-    (block,) = [
-        each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL) if "rclpy" in each
-    ]
-    names: dict[str, Any] = {}
-    exec(block, names)
-    return names["Ros2Machine"]
+def machine_of_the_example() -> Any:
+    return runpy.run_path(str(EXAMPLE), run_name="example")["Ros2Machine"]
 
 
 def test_it_reads_the_newest_state_sends_at_once_and_ends_at_rest(ros: Ros) -> None:
-    machine = machine_of_the_page()(patience=5.0)
+    machine = machine_of_the_example()(patience=5.0)
     ros.say([0.0] * 6)
     observation, info = machine.reset(seed=0)
     assert machine.observation_space.contains(observation)
@@ -99,7 +94,7 @@ def test_it_reads_the_newest_state_sends_at_once_and_ends_at_rest(ros: Ros) -> N
 
 
 def test_a_robot_that_says_nothing_is_one_sentence(ros: Ros) -> None:
-    machine = machine_of_the_page()(patience=0.01)
+    machine = machine_of_the_example()(patience=0.01)
     with pytest.raises(TimeoutError, match=r"no joint states within 0\.01 s: is the robot's driver"):
         machine.reset()
     machine.close()
