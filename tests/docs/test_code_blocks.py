@@ -31,7 +31,7 @@ CONTINUES = "# continues the blocks above\n"
 MOST_NOT_RUN = 5
 PRINTED = {  # a part of what the n-th Python block of a page prints
     ("docs/analysis/planning.md", 0): "9 0.9942 12.0",
-    ("docs/analysis/scaling.md", 0): "3 3 198",
+    ("docs/analysis/planning.md", 2): "3 3 198",
     ("docs/live/async_runner.md", 0): "with a fresh action",
     ("docs/live/own_learner.md", 0): " updates; (EpisodeTiming",
     ("docs/live/own_parts.md", 1): "'mean': 5.0",

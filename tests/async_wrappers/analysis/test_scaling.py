@@ -28,7 +28,7 @@ from async_wrappers.analysis.scaling import (
     scaling_picture,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "analysis" / "scaling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "analysis" / "planning.md"
 
 
 @pytest.fixture(scope="module")
