@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[3] / "docs" / "live" / "own_parts.md"
+from async_wrappers.testing.backends import BackendContract
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE, EXAMPLE = DOCS / "live" / "own_parts.md", DOCS / "examples" / "pool_backend.py"
 
 
 def defined() -> dict[str, Any]:
@@ -17,5 +21,13 @@ def defined() -> dict[str, Any]:
     return names
 
 
-NAMES = defined()
-TestPoolBackend, TestEveryOther = NAMES["TestPoolBackend"], NAMES["TestEveryOther"]
+TestEveryOther = defined()["TestEveryOther"]
+
+
+class TestPoolBackend(BackendContract):
+    backend = runpy.run_path(str(EXAMPLE), run_name="example")["PoolBackend"]
+
+
+def test_the_backend_plays_as_its_file_does(capfd: Any) -> None:
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert "'fresh'" in capfd.readouterr().out
