@@ -11,7 +11,7 @@ import gymnasium as gym
 from async_wrappers import AsyncRunner
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.inference.worker import infer
-from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.loop.loop import EnvironmentLoop
 from async_wrappers.policy import as_act
 
 
