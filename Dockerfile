@@ -5,7 +5,7 @@
 #   docker run --shm-size 2g async_wrappers                 the README's first command: the main job
 #   docker run --shm-size 2g async_wrappers .venv/bin/python -m pytest -n 3     its second one: the tests
 #
-# docs/how_to/docker.md has the rest.
+# docs/how_to/hosts.md has the rest.
 FROM python:3.11-slim
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ git && rm -rf /var/lib/apt/lists/*
 WORKDIR /async_wrappers

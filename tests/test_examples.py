@@ -49,8 +49,9 @@ def test_a_run_is_loaded_in_a_notebook_as_the_docs_say(
     assert runpy.run_path(str(ROOT / "train.py"), run_name="train")["main"](["train.py", *words]) == 0
     gin.clear_config()
     capsys.readouterr()
-    page = (ROOT / "docs" / "how_to" / "notebook.md").read_text(encoding="utf-8")
-    code = page.split("```python\n")[1].split("```")[0]
+    page = (ROOT / "docs" / "how_to" / "trained_agents.md").read_text(encoding="utf-8")
+    blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+    code = next(block for block in blocks if 'load_agent("results/run")' in block)
     assert len(code.splitlines()) == 5
     names: dict[str, Any] = {}
     exec(code, names)
