@@ -65,7 +65,6 @@ html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-suppress_warnings = ["toc.not_included"]  # such a page is in its chapter's table, which a test checks
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"

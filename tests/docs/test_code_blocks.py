@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MADE = {"_build", "api", "generated"}  # folders that the site's build makes
 CONTINUES = "# continues the blocks above\n"
-MOST_NOT_RUN = 5
+MOST_NOT_RUN = 3
 PRINTED = {  # a part of what the n-th Python block of a page prints
     ("docs/analysis/planning.md", 0): "9 0.9942 12.0",
     ("docs/analysis/planning.md", 2): "3 3 198",

@@ -39,15 +39,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(file), target
 
 
-def test_each_page_is_in_the_sidebar_or_in_its_chapters_table() -> None:
-    for chapter in sorted((ROOT / "docs").glob("*/index.md")):
-        trees = re.findall(r"^```{toctree}\n(.*?)^```", chapter.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-        listed = {f"{page}.md" for tree in trees for page in tree.split()} | {"index.md"}
-        linked = {target.partition("#")[0] for target in links(chapter)}
-        pages = {page.name for page in chapter.parent.glob("*.md")}
-        assert pages - listed - linked == set(), chapter
-
-
 def test_the_readme_uses_each_link_that_it_defines() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     defined = re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE)

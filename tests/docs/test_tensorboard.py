@@ -146,5 +146,5 @@ def test_each_tag_of_the_page_is_written_by_a_run_of_its_family(found: Any) -> N
 
 
 def test_pretraining_writes_the_tags_of_a_run_of_its_own() -> None:
-    source = (PAGE.parents[2] / "agents" / "experiment" / "demonstrations.py").read_text()
+    source = (PAGE.parents[2] / "agents" / "experiment" / "pretraining.py").read_text()
     assert 'f"Pretraining/{name}"' in source and told()["Pretraining"] == {"Pretraining/Loss": ALWAYS}
