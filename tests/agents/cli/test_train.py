@@ -114,7 +114,7 @@ class TestARun:
         told = []
         for more, flags in ((one, "avx2"), ((*one[:2], "--gin_bindings", "Runner.num_iterations = 2"), "avx512_bf16")):
             (place / "cpuinfo").write_text(f"flags\t: {flags}\n")
-            monkeypatch.setattr("async_wrappers.agents.spaces.schema._PROCESSOR", place / "cpuinfo")
+            monkeypatch.setattr("async_wrappers.agents.spaces.compute._PROCESSOR", place / "cpuinfo")
             done = call(*words, *more)
             assert done.code == 0, done.err
             told += [line for line in done.out.splitlines() if line.startswith("precision: ")]

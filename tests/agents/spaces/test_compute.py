@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from async_wrappers.agents.learning.making import make_learner
-from async_wrappers.agents.spaces import schema
+from async_wrappers.agents.spaces import compute
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.policy import Decision
 from tests.worlds.agents import make_agent, make_spec, transitions
@@ -101,7 +101,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n"
 
 def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str) -> None:
     (tmp_path / "cpuinfo").write_text(cpuinfo)
-    monkeypatch.setattr(schema, "_PROCESSOR", tmp_path / "cpuinfo")
+    monkeypatch.setattr(compute, "_PROCESSOR", tmp_path / "cpuinfo")
 
 
 @pytest.mark.parametrize(("cpuinfo", "does"), [(INTEL, True), (EPYC_WITH_AVX2, False), (ARM, True), ("", False)])
@@ -119,7 +119,7 @@ def test_auto_takes_bf16_where_the_processor_computes_it(
 
 
 def test_where_the_flags_cannot_be_read_auto_takes_float32(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(schema, "_PROCESSOR", tmp_path / "none")
+    monkeypatch.setattr(compute, "_PROCESSOR", tmp_path / "none")
     assert Compute("cpu", bf16="auto").bf16 is False
 
 

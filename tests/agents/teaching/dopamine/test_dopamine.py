@@ -41,7 +41,7 @@ from benchmarks.studies.dopamine_checkpoints import (
 from tests.worlds.experiments import load_gin
 from tests.worlds.teachers import teachers_run
 
-FILES = Path(__file__).parent / "dopamine"
+FILES = Path(__file__).parent / "files"
 RANGE: dict[str, Any] = {"min_vals": [-each for each in CARTPOLE_HIGH], "max_vals": list(CARTPOLE_HIGH)}
 
 
