@@ -40,6 +40,7 @@ def test_the_page_shows_a_part_of_each_kind() -> None:
         "EnvironmentContract",
         "FamilyContract",
         "SelectorContract",
+        "StudentContract",
         "TorsoContract",
     }
 
