@@ -10,7 +10,7 @@ field              meaning                                                     c
 =================  ==========================================================  =====================================
 observation        what the decision saw: an array, or a dict or tuple of      "observation", or "observation/KEY" each
                    arrays
-action             as `agents.spaces.actions` stores it: a whole number, or numbers   "action", int64 or float32
+action             as `spaces.actions` stores it: a whole number, or numbers   "action", int64 or float32
 reward             summed over the decision's frames                           "reward", float32
 interval           frames from this decision's start to the next one's         "interval", int32
 terminal           the episode terminated: no bootstrap                        "kind", uint8, together with
