@@ -15,10 +15,10 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
@@ -34,15 +34,36 @@ from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.processes.failed import RunFailed
 from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray
 
-if TYPE_CHECKING:
-    from async_wrappers.live.ray.ray_workers import RayWorkers
-
-__all__ = ["RayTransport"]
+__all__ = ["Place", "RayTransport"]
 
 _BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _PATIENCE = 2.0  # seconds that the courier has to end
 _NEVER = 1 << 62
+
+
+class Place(Protocol):
+    """Where the cluster is, and what an actor takes of it; see `RayWorkers`."""
+
+    @property
+    def address(self) -> str | None:
+        """See the class."""
+
+    @property
+    def num_cpus(self) -> float:
+        """See the class."""
+
+    @property
+    def num_gpus(self) -> float:
+        """See the class."""
+
+    @property
+    def resources(self) -> Mapping[str, float] | None:
+        """See the class."""
+
+    @property
+    def runtime_env(self) -> Mapping[str, Any] | None:
+        """See the class."""
 
 
 class _Order(NamedTuple):
@@ -85,9 +106,7 @@ class _Courier:
         news: Receives what has come of the orders.
     """
 
-    def __init__(
-        self, workers: RayWorkers, job: bytes, board: WeightsBoard | None, news: queue.SimpleQueue[_News]
-    ) -> None:
+    def __init__(self, workers: Place, job: bytes, board: WeightsBoard | None, news: queue.SimpleQueue[_News]) -> None:
         """See the class."""
         self._workers, self._board, self._news = workers, board, news
         self._actors: dict[int, Any] = {}
@@ -219,7 +238,7 @@ class RayTransport:
         self,
         layout: SharedLayout,
         config: LoopConfig,
-        workers: RayWorkers,
+        workers: Place,
         warns: Callable[[str], None],
         make_policy: bytes,
         board: WeightsBoard | None = None,
