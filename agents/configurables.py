@@ -8,10 +8,6 @@ from async_wrappers.agents.acting.exploration import (
     per_actor_epsilon,
     zero_epsilon,
 )
-from async_wrappers.agents.experiment.hosts import Hosts
-from async_wrappers.agents.experiment.live import LiveRunner
-from async_wrappers.agents.experiment.runner import Runner, TrainRunner
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.losses.optimizers import create_adam, create_optimizer
 from async_wrappers.agents.losses.teaching import create_linear_schedule
@@ -32,12 +28,16 @@ from async_wrappers.agents.networks.torsos import (
     NatureTorso,
     variance_scaling,
 )
+from async_wrappers.agents.play.hosts.hosts import Hosts
+from async_wrappers.agents.play.live import LiveRunner
+from async_wrappers.agents.play.many.environments import VectorRunner
+from async_wrappers.agents.play.runner import Runner, TrainRunner
 from async_wrappers.agents.registry import AGENTS, create_agent, create_runner
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher
-from async_wrappers.agents.teaching.runner import RunnerWithTeacher
+from async_wrappers.agents.teaching.teaching import RunnerWithTeacher
 
 __all__ = ["CONFIGURABLES"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.experiment.hosts import Hosts
-from async_wrappers.agents.experiment.live import LiveRunner
-from async_wrappers.agents.experiment.runner import Runner, TrainRunner
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.experiment.experiment import Experiment
+from async_wrappers.agents.experiment.teaching import NoTeaching, Teaching
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
@@ -23,8 +23,15 @@ from async_wrappers.agents.families.value_based.quantile import ImplicitQuantile
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.hosts.hosts import Hosts, on_hosts
+from async_wrappers.agents.play.live import Live, LiveRunner
+from async_wrappers.agents.play.many.environments import VectorRunner
+from async_wrappers.agents.play.many.many import Many
+from async_wrappers.agents.play.run import Play
+from async_wrappers.agents.play.runner import Runner, TrainRunner
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import Turns
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.teaching.methods.dqfd import DQfD
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
@@ -32,8 +39,8 @@ from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
 from async_wrappers.agents.teaching.methods.sequences import KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.teaching.runner import RunnerWithTeacher
 from async_wrappers.agents.teaching.student import ReincarnatedAgent, Student, only_in_turn
+from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
 
 __all__ = ["AGENTS", "BASELINES", "SCHEDULES", "create_agent", "create_runner", "create_spec", "spec_of"]
 
@@ -58,13 +65,49 @@ AGENTS: Mapping[str, type[Spec]] = {
     "reloaded_dqn": ReloadedDQN,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
-SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
-    "continuous_train_and_eval": Runner,
-    "continuous_train": TrainRunner,
-    "realtime": LiveRunner,
-    "vector": VectorRunner,
-    "hosts": Hosts,
-    "reincarnation": RunnerWithTeacher,
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The parts of an experiment, with the records of their settings, which gin binds.
+
+    Attributes:
+        play: Makes the way of playing, from its records and the run.
+        of_play: Its records.
+        teaching: Makes a teacher's part, from its records and the run.
+        of_teaching: Its records.
+        evaluates: Whether there are evaluation phases.
+        others: Records without settings.
+    """
+
+    play: Callable[..., Play] = Turns
+    of_play: tuple[type, ...] = ()
+    teaching: Callable[..., Teaching] = NoTeaching
+    of_teaching: tuple[type, ...] = ()
+    evaluates: bool = True
+    others: tuple[type, ...] = ()
+
+    @property
+    def records(self) -> tuple[type, ...]:
+        """All records that gin binds for this schedule."""
+        return (*self.others, *self.of_teaching, *self.of_play, Runner)
+
+    def experiment(self, base_dir: str | Path) -> Experiment:
+        """Make the experiment, with what gin binds."""
+        for kind in self.others:
+            kind()  # gin notes its name
+        teaching = partial(self.teaching, *(kind() for kind in self.of_teaching))
+        play = partial(self.play, *(kind() for kind in self.of_play))
+        return Experiment(base_dir, Runner(), play, teaching, self.evaluates)
+
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "continuous_train_and_eval": Schedule(),
+    "continuous_train": Schedule(evaluates=False, others=(TrainRunner,)),
+    "realtime": Schedule(Live, (LiveRunner,)),
+    "vector": Schedule(Many, (VectorRunner,)),
+    "hosts": Schedule(on_hosts, (Hosts, VectorRunner)),
+    "reincarnation": Schedule(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),
 }
 
 
@@ -133,8 +176,8 @@ def spec_of(agent_name: Any) -> type[Spec]:
 
 
 @gin.configurable(module="agents")
-def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Runner:
-    """Make the runner of a schedule.
+def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Experiment:
+    """Make the experiment of a schedule.
 
     Args:
         base_dir: Where checkpoints and metrics go.
@@ -148,4 +191,4 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
         known = ", ".join(map(repr, SCHEDULES))
         raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
-    return SCHEDULES[schedule](base_dir)
+    return SCHEDULES[schedule].experiment(base_dir)

@@ -12,8 +12,7 @@ the class's documentation, and the row on the reference page of gin parameters.
 * `number`, `whole`, `flag`, `choice`, `factory`: settings of one kind. `setting`: any other one, with its own check.
 * `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.
 * `settings`: for a class that only others inherit from, which has no name in gin.
-* `runner`: the same as `agent` for a runner of experiments, whose constructor takes a directory.
-* `part`: for a small object that an agent is given, such as a term of its loss.
+* `part`: for a small object that an agent is given, such as a term of its loss, and for the settings of a run.
 * `made_for`: for a class whose objects are made for something, such as a source of unrolls for a mixture.
 * `record`: for settings that travel together, which gin does not bind. `shared`: takes them from an agent.
 * `again`: declares a setting of another class again, such as a base's with another default.
@@ -61,7 +60,6 @@ __all__ = [
     "number",
     "part",
     "record",
-    "runner",
     "setting",
     "settings",
     "shared",
@@ -278,39 +276,6 @@ def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = N
     return decorate
 
 
-def runner(kind: Kind) -> Kind:
-    """Make a runner of a class: its constructor, its documentation, its name in gin.
-
-    The constructor takes `base_dir` and the settings that the class itself declares, and checks these first; those of
-    a base are bound to the base.
-    """
-    settings(kind)
-    own = [field for field in attrs.fields(kind) if field.name in vars(kind)["declared"]]
-    further: Callable[..., None] | None = vars(kind).get("__init__")
-
-    def __init__(self: Any, base_dir: Any, *positional: Any, **given: Any) -> None:
-        if len(positional) > len(own):
-            raise TypeError(f"{kind.__name__} has {len(own)} settings, got {len(positional)}: give them by name")
-        given |= zip([field.name for field in own], positional, strict=False)
-        for field in own:
-            value = given.pop(field.name, field.default)
-            field.validator(kind, field, value)  # which names the class that declares it
-            setattr(self, field.name, value)
-        if given:
-            raise TypeError(f"{kind.__name__} has no setting {min(given)!r}")
-        if further is not None:
-            further(self, base_dir)
-        else:
-            super(kind, self).__init__(base_dir)  # type: ignore[arg-type]
-
-    kind.__init__ = _signed(__init__, kind, ("self", "base_dir"), own, by_place=True)  # type: ignore[misc]
-    entries = ["base_dir: Where checkpoints and metrics go; an experiment begun there is continued.", *map(_entry, own)]
-    kind.__doc__ = _with_arguments(kind, entries)
-    kind.gin_name, kind.is_part = kind.__name__, True  # type: ignore[attr-defined]
-    configurable: Kind = gin.configurable(kind.__name__, module="agents")(kind)
-    return configurable
-
-
 def part(kind: Kind) -> Kind:
     """Make a class of immutable objects that an agent is given: constructor, documentation, the class's name in gin."""
     made = record(kind)
@@ -401,14 +366,10 @@ def _signed(
     positional: tuple[str, ...],
     fields: Iterable[Any],
     rest: str | None = None,
-    by_place: bool = False,
 ) -> Callable[..., None]:
-    """Give a constructor the name of a class's and a signature: positional arguments, settings, and the rest.
-
-    Settings are given by name, or, with `by_place`, by place too.
-    """
+    """Give a constructor the name of a class's and a signature: positional arguments, settings by name, the rest."""
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
-    named = inspect.Parameter.POSITIONAL_OR_KEYWORD if by_place else inspect.Parameter.KEYWORD_ONLY
+    named = inspect.Parameter.KEYWORD_ONLY
     parameters += [inspect.Parameter(field.name, named, default=field.default) for field in fields]
     if rest is not None:
         parameters.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))

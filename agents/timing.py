@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from time import perf_counter
 
-__all__ = ["PARTS", "Meters", "PartTimes", "rate_in_a_table", "rate_in_short"]
+__all__ = ["PARTS", "SUMMED_UP", "Meters", "PartTimes", "rate_in_a_table", "rate_in_short"]
 
 PARTS = {
     "Act": "acting",
@@ -19,6 +19,19 @@ PARTS = {
     "Priorities": "setting priorities",
 }
 """Each part by its name in TensorBoard (``Time/Act``), in words."""
+
+SUMMED_UP = {
+    "LearningRate": "learning rate",
+    "GradientNorm": "norm of the last gradient",
+    "ReplaySize": "what can be drawn from replays",
+    "QueueSize": "unrolls that wait",
+    "TeacherReplaySize": "transitions of the teacher's replay",
+    "AverageQ": "mean Q-value",
+    "MaxQ": "greatest Q-value",
+    "ActionGap": "action gap",
+    "QMinusTeacherQ": "Q-values less the teacher's",
+}
+"""Values that learners report beside the scalars of updates, in words."""
 
 
 class PartTimes:

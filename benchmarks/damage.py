@@ -46,8 +46,7 @@ from absl import logging
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.experiment.live import LiveRunner
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -56,6 +55,8 @@ from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.live import Live
+from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
@@ -67,7 +68,7 @@ OUTCOMES = ("right", "less", "earlier", "refused", "FAILED")
 State = dict[str, Any]
 
 
-def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
+def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Experiment:
     """Return a runner of DQN on CartPole with a tiny network."""
     agent = partial(
         TurnBasedAgent.playing,
@@ -85,23 +86,22 @@ def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
     return _runner(base_dir, keep, "CartPole-v1", agent, 120)
 
 
-def sac(base_dir: Path, keep: int) -> Runner:
+def sac(base_dir: Path, keep: int) -> Experiment:
     """Return a runner of SAC on Pendulum with tiny networks."""
     sizes: dict[str, Any] = {"num_layers": 1, "hidden_units": 8, "replay_capacity": 600, "batch_size": 4}
     agent = partial(TurnBasedAgent.playing, SAC, min_replay_history=20, update_period=8, device="cpu", **sizes)
     return _runner(base_dir, keep, "Pendulum-v1", agent, 200)
 
 
-def ppo(base_dir: Path, keep: int) -> Runner:
+def ppo(base_dir: Path, keep: int) -> Experiment:
     """Return a runner of PPO on Pendulum, whose rounds are not whole where a checkpoint is written."""
     network = partial(create_policy_value_network, hidden=(8,))
     sizes: dict[str, Any] = {"network": network, "update_period": 48, "batch_size": 16, "num_epochs": 2}
     return _runner(base_dir, keep, "Pendulum-v1", partial(TurnBasedAgent.playing, PPO, device="cpu", **sizes), 200)
 
 
-def _runner(base_dir: Path, keep: int, environment: str, agent: Any, frames: int) -> Runner:
-    return Runner(
-        base_dir,
+def _runner(base_dir: Path, keep: int, environment: str, agent: Any, frames: int) -> Experiment:
+    settings = Runner(
         create_environment_fn=partial(gym.make, environment),
         create_agent_fn=agent,
         num_iterations=ITERATIONS,
@@ -109,9 +109,10 @@ def _runner(base_dir: Path, keep: int, environment: str, agent: Any, frames: int
         evaluation_steps=0,
         checkpoint_duration=keep,
     )
+    return Experiment(base_dir, settings)
 
 
-def live(base_dir: Path, keep: int) -> Runner:
+def live(base_dir: Path, keep: int) -> Experiment:
     """Return a runner of CartPole that does not wait, with two learners."""
     gin.clear_config()
     bindings = (
@@ -128,14 +129,14 @@ def live(base_dir: Path, keep: int) -> Runner:
         "MLPTorso.hidden = (8,)",
     )
     load_config(["configs/live/cartpole.gin"], bindings, search_paths=[ROOT])
-    runner: Runner = create_runner(base_dir)
+    runner: Experiment = create_runner(base_dir)
     return runner
 
 
 class Restored:
     """What `LiveRunner` asks of an `AsyncRunner` with checkpoints, without processes: learners and their files."""
 
-    def __init__(self, runner: LiveRunner, learners: int) -> None:
+    def __init__(self, runner: Experiment, learners: int) -> None:
         """Make the learners."""
         assert isinstance(runner.agent, TurnBasedAgent)
         self.learners: list[Learner] = [make_learner(runner.agent.spec, n, learners) for n in range(learners)]
@@ -188,13 +189,13 @@ class Case:
         make: Makes a runner of a directory.
     """
 
-    def __init__(self, name: str, base_dir: Path, make: Callable[[Path], Runner]) -> None:
+    def __init__(self, name: str, base_dir: Path, make: Callable[[Path], Experiment]) -> None:
         """Make the run."""
         self.name, self.base_dir, self.make = name, base_dir, make
         runner = make(base_dir)
         with redirect_stdout(StringIO()):
             runner.run_experiment()
-        self.numbers = runner._checkpointer.numbers()
+        self.numbers = runner.saved.checkpointer.numbers()
         self.states: dict[int, State] = {}
         for number in self.numbers:
             with self.copied(base_dir.with_name("reference")) as copied:
@@ -212,14 +213,14 @@ class Case:
         finally:
             shutil.rmtree(place)
 
-    def resumed(self, base_dir: Path) -> tuple[Runner, State]:
+    def resumed(self, base_dir: Path) -> tuple[Experiment, State]:
         """Return a runner that has resumed, and its state; None stands for one that began anew."""
         runner = self.make(base_dir)
         if not runner.resume():
             raise BeganAnew
-        if isinstance(runner, LiveRunner):
-            runner._live = Restored(runner, len(runner._learners))
-            runner._restore(runner._live)
+        if isinstance(runner.play, Live):
+            runner.play.live = Restored(runner, runner.play.live.learners)
+            runner.play.restore()
         return runner, state_of(runner)
 
 
@@ -227,18 +228,18 @@ class BeganAnew(Exception):
     """A runner took a directory with checkpoints for an empty one."""
 
 
-def state_of(runner: Runner) -> State:
+def state_of(runner: Experiment) -> State:
     """Return all that a run is between two iterations, copied."""
-    if isinstance(runner, LiveRunner):
-        learners = runner._live.learners
+    if isinstance(runner.play, Live):
+        learners = runner.play.live.learners
     else:
         assert isinstance(runner.agent, TurnBasedAgent)
         learners = [runner.agent.learner]
     return copy.deepcopy(
         {
             "number": runner.start_iteration - 1,
-            "frames": runner.frames,
-            "episodes": runner.episodes,
+            "frames": runner.counts.frames,
+            "episodes": runner.counts.episodes,
             "logs": runner.history,
             "learners": [learner.state_dict() for learner in learners],
             "replays": [learner.replay.state_dict() for learner in learners],
@@ -325,10 +326,10 @@ def _outcome(case: Case, state: State, told: list[str]) -> str:
     return "less" if alike and f": {missing} transitions are lost" in said else "FAILED"
 
 
-def _goes_on(case: Case, runner: Runner, base_dir: Path) -> bool:
+def _goes_on(case: Case, runner: Experiment, base_dir: Path) -> bool:
     """Return whether the runner's next checkpoint is one that another goes on from."""
     state = state_of(runner)
-    runner._save(runner.start_iteration)
+    runner.write(runner.start_iteration, runner.start_iteration)
     with _told() as told:
         again = case.resumed(base_dir)[1]
     again["number"] -= 1
@@ -359,7 +360,7 @@ def _told() -> Iterator[list[str]]:
 
 def make_cases(directory: Path, schedules: tuple[str, ...] = ("turn-based", "live")) -> list[Case]:
     """Make the runs that are damaged."""
-    made: dict[str, Callable[[Path, int], Runner]] = {}
+    made: dict[str, Callable[[Path, int], Experiment]] = {}
     if "turn-based" in schedules:
         made["turn-based, ring"] = turn_based
         made["turn-based, priorities"] = partial(turn_based, replay_scheme="prioritized")
@@ -376,7 +377,7 @@ def make_cases(directory: Path, schedules: tuple[str, ...] = ("turn-based", "liv
     return cases
 
 
-def _with_keep(make: Callable[[Path, int], Runner], keep: int, base_dir: Path) -> Runner:
+def _with_keep(make: Callable[[Path, int], Experiment], keep: int, base_dir: Path) -> Experiment:
     return make(base_dir, keep)
 
 

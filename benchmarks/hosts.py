@@ -54,8 +54,8 @@ class Contestant:
     def __init__(self, name: str, bindings: list[str], base_dir: Path, stack: ExitStack) -> None:
         load_config(["configs/vtrace/pong_two_cores.gin"], bindings, search_paths=[ROOT])
         runner: Any = create_runner(base_dir / name.replace(" ", "_"))
-        stack.enter_context(runner._open())
-        self._share, self._agent = runner._share, runner.agent
+        stack.enter_context(runner.play.begin())
+        self._share, self._agent = runner.play.share, runner.agent
         self.seconds_per_step: list[float] = []
 
     def train(self, frames: int, warm: bool = False) -> float:

@@ -160,11 +160,11 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.cli.sweep import TrialsFailed
     from async_wrappers.agents.config.config import ConfigError
     from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
-    from async_wrappers.agents.experiment.learners import LearnerFailed
-    from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
     from async_wrappers.agents.learning.diverged import DivergedError
     from async_wrappers.agents.play.hosts.engine import HostsFailed
+    from async_wrappers.agents.play.many.learners import LearnerFailed
+    from async_wrappers.agents.play.play import RunStopped
     from async_wrappers.agents.trained.export import ActsDifferently
     from async_wrappers.checks import BrokenEnvironment
     from async_wrappers.processes.failed import RunFailed

@@ -25,7 +25,7 @@ from async_wrappers.agents.config.config import (
 )
 from async_wrappers.agents.config.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.config.unread import LoadedConfig, Unread
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.trained.agent_file import (
     SUFFIX,
@@ -162,7 +162,7 @@ def load_run(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
 
 def build_runner(
     options: Namespace, base_dir: Path, own_bindings: Sequence[str] = (), saved: Path | None = None
-) -> Runner:
+) -> Experiment:
     """Return the runner of the command line's experiment, or of the one that `base_dir` holds.
 
     Args:
@@ -179,7 +179,7 @@ def build_runner(
     load_run(options, [*own_bindings, *seed], saved or base_dir / CONFIG)
     source = " and ".join(options.gin_files or ()) or saved or base_dir / CONFIG
     with usage_errors(), needed_bindings(source):
-        runner: Runner = create_runner(str(base_dir))
+        runner: Experiment = create_runner(str(base_dir))
     return runner
 
 

@@ -23,10 +23,10 @@ from async_wrappers.agents.cli.configuration import (
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.trained.agent_file import read_about, score_in_words
 from async_wrappers.files import write_text_atomically
 
@@ -111,7 +111,7 @@ def _introduced(name: str, about: dict[str, Any]) -> str:
     )
 
 
-def _drawing(runner: Runner) -> str:
+def _drawing(runner: Experiment) -> str:
     """Return the agent's name in gin; a UsageError names one whose evaluation draws no actions."""
     spec: Any = getattr(runner.agent, "spec", None)
     if not hasattr(spec, "drawn_evaluation"):
@@ -139,7 +139,7 @@ def _tell_of_equal_ones(facts: dict[str, Any]) -> None:
         print(sentence, flush=True)
 
 
-def _follow(runner: Runner, base_dir: Path, episodes: int, how: dict[str, str]) -> None:
+def _follow(runner: Experiment, base_dir: Path, episodes: int, how: dict[str, str]) -> None:
     """Evaluate the newest checkpoint whenever there is a new one, until no process trains in the directory.
 
     All play the same episodes. Training does not wait: where it writes checkpoints faster, some are left out.

@@ -13,10 +13,10 @@ from typing import Any
 from async_wrappers.agents.cli.configuration import add_run_flags, build_runner, existing_run, find_modules
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.cli.log import LOG
-from async_wrappers.agents.experiment.live import LiveRunner
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.ship import ship
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.play.live import Live
+from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.spaces.schema import stacked
 from async_wrappers.agents.trained.agent_file import SUFFIX, score_in_words
 from async_wrappers.agents.trained.export import export
@@ -69,7 +69,7 @@ def run(options: Namespace) -> None:
         if not hasattr(agent, "spec"):
             raise UsageError(f"an agent that learns can be exported, got {type(agent).__name__} in {base_dir}")
         real = _played(runner, agent.spec, observations)
-        found = export(agent, output, real, observations, seed=runner.seed)
+        found = export(agent, output, real, observations, seed=runner.settings.seed)
     compute = getattr(agent.spec, "compute", None)
     rounded = "; the files compute in float32, the run in bfloat16" if getattr(compute, "bf16", False) is True else ""
     shown = f"{found.random} random and {found.real} real observations"
@@ -91,7 +91,7 @@ def _refuse_unwritable(output: Path) -> None:
 
 def _ship(options: Namespace, base_dir: Path, output: Path) -> None:
     runner = build_runner(options, base_dir)
-    if isinstance(runner, LiveRunner | VectorRunner):  # the agent of a file plays one environment, in turn
+    if isinstance(runner.play, Live | Many):  # the agent of a file plays one environment, in turn
         runner = build_runner(options, base_dir, [_IN_TURN])
     command = _command_of(base_dir) if options.command is None else options.command
     with usage_errors():
@@ -127,18 +127,18 @@ def _command_of(base_dir: Path) -> str:
 _DIRECTORY = ("--base_dir", "--base-dir")
 
 
-def _played(runner: Runner, spec: Any, count: int) -> list[Any]:
+def _played(runner: Experiment, spec: Any, count: int) -> list[Any]:
     """Return stacks of the environment's observations under random actions; none if the agent's have another form."""
     environment = runner.environment
     if (environment.observation_space, environment.action_space) != (spec.observation_space, spec.action_space):
         return []  # live, the loop makes the policy's inputs of chunks and committed actions
-    environment.action_space.seed(runner.seed)
+    environment.action_space.seed(runner.settings.seed)
     stacks: list[Any] = []
     stack: deque[Any] = deque(maxlen=spec.stack_size)
     over = True
     while len(stacks) < count:
         if over:
-            observation, _ = environment.reset(seed=runner.seed if not stacks else None)
+            observation, _ = environment.reset(seed=runner.settings.seed if not stacks else None)
             stack.extend([spec.blank()] * spec.stack_size)
             over = False
         else:

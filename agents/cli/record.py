@@ -23,7 +23,7 @@ from async_wrappers.agents.cli.configuration import (
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.cli.import_dataset import dataset_summary
 from async_wrappers.agents.experiment.pretraining import Recording, bound_environment, record_agent, record_player
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.play.runner import Runner
 
 __all__ = ["add_flags", "run"]
 
@@ -63,7 +63,11 @@ def run(options: Namespace) -> None:
 def _agents_recording(options: Namespace, file: Path | None) -> Recording:
     base_dir = existing_run(options, "record") if file is None else place_of_agent(options.agent, file)
     runner = build_runner(options, base_dir, saved=file)
-    length = {"episodes": options.episodes, "seed": runner.seed, "max_frames": runner.max_steps_per_episode}
+    length = {
+        "episodes": options.episodes,
+        "seed": runner.settings.seed,
+        "max_frames": runner.settings.max_steps_per_episode,
+    }
     return record_agent(runner.trained_agent(file), runner.environment, options.dataset, **length)
 
 

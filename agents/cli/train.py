@@ -17,6 +17,7 @@ from async_wrappers.agents.cli.configuration import (
 from async_wrappers.agents.cli.flags import Parser, UsageError, program, usage_errors
 from async_wrappers.agents.cli.log import RunLog, logged
 from async_wrappers.agents.config.config import CONFIG, save_config
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.report import (
     compare_with_baselines,
@@ -27,7 +28,7 @@ from async_wrappers.agents.experiment.report import (
     why_no_noop,
     write_report,
 )
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.sweep.plan import PLAN
 
 __all__ = ["add_flags", "run"]
@@ -47,11 +48,11 @@ def run(options: Namespace) -> None:
             f"--base_dir {base_dir} holds a sweep: `{program()} sweep --base_dir {base_dir}` continues it, or name "
             "another directory"
         )
-    runner: Runner | None = None
+    runner: Experiment | None = None
     try:
         with alone_in(base_dir), logged() as log:
             runner = build_runner(options, base_dir)
-            print(f"base_dir: {base_dir}\nseed: {runner.seed}\n{_what(runner)}", flush=True)
+            print(f"base_dir: {base_dir}\nseed: {runner.settings.seed}\n{_what(runner)}", flush=True)
             with usage_errors():
                 runner.resume()
             for name in _CHOSEN:
@@ -67,7 +68,7 @@ def run(options: Namespace) -> None:
 _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
 
 
-def _what(runner: Runner) -> str:
+def _what(runner: Experiment) -> str:
     """Return a run's facts, a line for each."""
     facts = runner.facts()
     names = ("agent", "environment", "delay", "device", "queue", "iterations")
@@ -75,12 +76,12 @@ def _what(runner: Runner) -> str:
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
 
 
-def _run(runner: Runner, options: Namespace, base_dir: Path, log: RunLog) -> None:
+def _run(runner: Experiment, options: Namespace, base_dir: Path, log: RunLog) -> None:
     """Run the iterations that are still to do, and the closing table."""
-    reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
+    reported = (base_dir / "report.json").is_file() or not runner.settings.report_episodes or not runner.num_iterations
     if runner.start_iteration >= runner.num_iterations and reported:
         here = f"--base_dir {base_dir}"
-        more = f"--gin_bindings '{runner.one_more}'"
+        more = f"--gin_bindings '{runner.teaching.one_more}'"
         trust = trusting(options, base_dir)
         print(
             f"finished: all {runner.num_iterations} iterations are done. To go on, give more: {here} {more}"
@@ -92,26 +93,28 @@ def _run(runner: Runner, options: Namespace, base_dir: Path, log: RunLog) -> Non
     (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
     runner.run_experiment()
     rows = None
-    if runner.report_episodes:
-        print(f"closing table: each agent plays {runner.report_episodes} episodes", file=sys.stderr, flush=True)
+    if runner.settings.report_episodes:
+        print(
+            f"closing table: each agent plays {runner.settings.report_episodes} episodes", file=sys.stderr, flush=True
+        )
         rows = compare_with_baselines(runner)
     if rows:
         notes = filter(None, [why_no_noop(runner.environment)])
         print("\n".join(["", table(rows), *notes, ""]))
     else:
         write_report(runner, [])
-    if told := runner.closing_table():
+    if told := runner.times.table(runner.play.summary()):
         print(told)
-    print(f"{runner.closing_line()}; {in_words(training_facts(runner))}")
+    print(f"{closing_line(runner.history)}; {in_words(training_facts(runner))}")
     with usage_errors():
         curve = draw_learning_curve(base_dir, rows)
     print(f"learning curve: {curve}\nbase_dir: {base_dir}")
 
 
-def _how_to_go_on(runner: Runner | None, options: Namespace, base_dir: Path) -> str:
+def _how_to_go_on(runner: Experiment | None, options: Namespace, base_dir: Path) -> str:
     """Return an interrupted run's progress, and the command that continues it."""
     if runner is None or not (base_dir / CONFIG).is_file():
         return f"nothing had begun in {base_dir}; the same command begins again"
     words = f"--base_dir {shlex.quote(str(base_dir))}{trusting(options, base_dir)}"
-    done = f"{runner.iterations_done} of {runner.num_iterations} iterations are done in {base_dir}"
-    return f"{', and '.join(filter(None, (done, runner.unsaved)))}; to go on: {program()} {words}"
+    done = f"{runner.saved.iterations_done} of {runner.num_iterations} iterations are done in {base_dir}"
+    return f"{', and '.join(filter(None, (done, runner.saved.unsaved)))}; to go on: {program()} {words}"

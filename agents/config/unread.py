@@ -234,7 +234,7 @@ def known_to_gin(selector: str) -> Any:
 class ByName:
     """A function of a higher layer, which gin finds by its name when it is called.
 
-    So `Runner` makes an agent by default, and imports none.
+    So `Runner` names what makes an agent by default, and imports none.
 
     Args:
         name: In gin, with the module that it is registered under, such as ``"agents.create_agent"``.
@@ -264,10 +264,16 @@ def _values_named(function: Any) -> list[Any]:
 
 
 def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:
-    """Return the entries of a table that are chosen; other values, and tables without a choice, as they are."""
+    """Return the entries of a table that are chosen, of a schedule its records; other values as they are.
+
+    Of a table without a choice all entries count.
+    """
     for default, texts in choices.items():
         if isinstance(value, Mapping) and default in value:
-            return [value[text] for text in texts if text in value]
+            chosen = [value[text] for text in texts if text in value]
+            return [getattr(each, "records", each) for each in chosen]
+    if isinstance(value, Mapping):
+        return {key: getattr(each, "records", each) for key, each in value.items()}
     return value
 
 

@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from async_wrappers.agents.play.play import EpisodeRow
 from async_wrappers.files import naming, refuse_damage, write_atomically, write_text_atomically
 
 __all__ = [
     "EPISODES",
-    "SUMMED_UP",
-    "EpisodeRow",
     "EpisodeTable",
     "EventWriter",
     "Metrics",
@@ -31,18 +30,6 @@ __all__ = [
 _FILE = Path("metrics") / "iterations.jsonl"
 _EVALUATIONS = Path("metrics") / "evaluations.jsonl"
 _FACTS = Path("metrics") / "run.json"
-# Values that learners report beside the scalars of updates, in words.
-SUMMED_UP = {
-    "LearningRate": "learning rate",
-    "GradientNorm": "norm of the last gradient",
-    "ReplaySize": "what can be drawn from replays",
-    "QueueSize": "unrolls that wait",
-    "TeacherReplaySize": "transitions of the teacher's replay",
-    "AverageQ": "mean Q-value",
-    "MaxQ": "greatest Q-value",
-    "ActionGap": "action gap",
-    "QMinusTeacherQ": "Q-values less the teacher's",
-}
 
 
 class Metrics:
@@ -138,32 +125,6 @@ class EventWriter:
 
 
 EPISODES = "episodes.csv"
-
-
-class EpisodeRow(NamedTuple):
-    """A row of ``episodes.csv``.
-
-    Attributes:
-        phase: ``"train"`` or ``"eval"``.
-        episode: Its number in its phase, over all iterations.
-        iteration: In which it ended.
-        score: Its unclipped return.
-        length: Its frames.
-        frames: Frames of training when it was over.
-        updates: Updates when it was over; None where the learner is another process with its own count.
-        seconds: Wall time since the run began, pauses between two sessions left out.
-        won: Whether it was won; None where the environment does not report it.
-    """
-
-    phase: str
-    episode: int
-    iteration: int
-    score: float
-    length: int
-    frames: int
-    updates: int | None
-    seconds: float
-    won: bool | None = None
 
 
 class EpisodeTable:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gin
 import gymnasium as gym
 import torch
 
@@ -23,13 +21,12 @@ from async_wrappers.agents.config.config import (
     needed_bindings,
     own_places,
 )
-from async_wrappers.agents.config.gin_text import PACKAGE, add_places, code_in, strangers
+from async_wrappers.agents.config.gin_text import PACKAGE, add_places
 from async_wrappers.agents.config.unread import ByName
 from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.settings import with_gin_values
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 
-__all__ = ["other_run", "own_modules", "portable", "trained_agent"]
+__all__ = ["other_run", "trained_agent"]
 
 _create_runner = ByName("agents.create_runner")
 
@@ -103,28 +100,3 @@ def trained_agent(
         agent: Agent = runner.trained_agent(checkpoint)
     agent.eval_mode = True
     return agent, runner.environment
-
-
-def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a factory of environments that also works in a process with an empty gin and without imports."""
-    return _AfterImports(with_gin_values(make_env), own_modules())
-
-
-@dataclass(frozen=True)
-class _AfterImports:
-    """Makes an environment in a process that has not imported the modules which register it."""
-
-    make_env: Callable[[], Any]
-    modules: tuple[str, ...]
-
-    def __call__(self) -> Any:
-        for module in self.modules:
-            import_module(module)
-        return self.make_env()
-
-
-def own_modules() -> tuple[str, ...]:
-    """Return the modules that the configuration imports and that are not this project's."""
-    modules, _ = code_in(gin.config_str())
-    imported = {name for name in strangers(modules, ()) if name in sys.modules}
-    return tuple(sorted(imported))

@@ -7,14 +7,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tqdm import tqdm
 
+from async_wrappers.agents.play.play import Length, Phase
 from async_wrappers.posix import signals_blocked
 
-__all__ = ["Progress", "duration", "share_done"]
+__all__ = ["PhasesShown", "Progress", "WallClock", "duration", "share_done"]
 
 # Seconds between two lines of a log.
 EVERY = 30.0
@@ -129,6 +130,82 @@ class Progress:
 
     def _joined(self, *parts: str) -> str:
         return ", ".join(filter(None, parts))
+
+
+class PhasesShown:
+    """Shows how far the phases of the running iteration are; see `async_wrappers.agents.play.run.Shown`.
+
+    Args:
+        progress: Shows it.
+
+    Attributes:
+        progress: As given.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        """See the class."""
+        self.progress = progress
+        self._lengths: Mapping[Phase, Length] = {}
+        self._played: dict[Phase, tuple[int, int]] = {}  # episodes and frames of each phase
+
+    def iteration(self, number: int, lengths: Mapping[Phase, Length]) -> AbstractContextManager[None]:
+        """Show one iteration, whose phases have these lengths, in the block."""
+        self._lengths, self._played = lengths, dict.fromkeys(lengths, (0, 0))
+        by_frames = all(length.episodes is None for length in lengths.values())
+        frames = sum(length.frames for length in lengths.values()) if by_frames else 0
+        return self.progress.iteration(number, frames)
+
+    def done(self) -> str:
+        """Return how many iterations are done and how long the others will take."""
+        return self.progress.done()
+
+    def note(self, phase: Phase, episodes: int, frames: int) -> None:
+        """Take in what `tell` shows, without showing it."""
+        self._played[phase] = episodes, frames
+
+    def tell(self, phase: Phase, episodes: int, frames: int, last: str = "", seconds: float | None = None) -> None:
+        """Show that a phase has had so many episodes and frames."""
+        self._played[phase] = episodes, frames
+        self.progress.update(*share_done(self._lengths, self._played), last, seconds)
+
+    def share(self, share: float, words: str) -> None:
+        """Show that a share of an iteration without frames is done."""
+        self.progress.update(share, 0, words)
+
+    def waiting(self, phase: Phase, more: Callable[[float], tuple[int, float | None]]) -> AbstractContextManager[None]:
+        """Keep showing the progress of a phase during a block that tells nothing for long."""
+
+        def progress_after(seconds: float) -> tuple[float, int, float | None]:
+            frames, took = more(seconds)
+            episodes, before = self._played[phase]
+            return *share_done(self._lengths, {**self._played, phase: (episodes, before + frames)}), took
+
+        return self.progress.while_waiting(progress_after)
+
+
+class WallClock:
+    """Wall time of a run, pauses between two sessions left out.
+
+    Attributes:
+        before: Seconds of earlier sessions.
+    """
+
+    def __init__(self) -> None:
+        """See the class."""
+        self.before, self._began = 0.0, time.time()
+
+    def begin(self) -> None:
+        """Begin this session."""
+        self._began = time.time()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds until now."""
+        return self.at(time.time())
+
+    def at(self, when: float) -> float:
+        """Return the seconds until a time of this session."""
+        return self.before + max(when - self._began, 0.0)
 
 
 def duration(seconds: float) -> str:

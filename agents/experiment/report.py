@@ -20,9 +20,9 @@ from async_wrappers.agents.experiment.evaluate import (
     interquartile_mean,
     words_of_equal_episodes,
 )
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.experiment.progress import duration
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.experiment.words import different_episodes
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
@@ -53,26 +53,32 @@ class Row(NamedTuple):
     different: int | None = None
 
 
-def compare_with_baselines(runner: Runner) -> list[Row]:
+def compare_with_baselines(runner: Experiment) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
     The no-op agent is left out where the environment has no no-op; `why_no_noop` says so.
     """
-    agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.seed)}
+    agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.settings.seed)}
     if not why_no_noop(runner.environment):
         agents["no-op"] = NoopAgent(runner.environment)
     agents["trained"] = runner.trained_agent()
     rows = []
     for name, agent in agents.items():
         begin = time.perf_counter()
-        played = evaluate(agent, runner.environment, runner.report_episodes, runner.seed, runner.max_steps_per_episode)
+        played = evaluate(
+            agent,
+            runner.environment,
+            runner.settings.report_episodes,
+            runner.settings.seed,
+            runner.settings.max_steps_per_episode,
+        )
         rate = sum(episode.frames for episode in played) / (time.perf_counter() - begin)
         rows.append(Row(name, [episode.score for episode in played], rate, different_episodes(played)))
     write_report(runner, rows)
     return rows
 
 
-def write_report(runner: Runner, rows: Sequence[Row]) -> None:
+def write_report(runner: Experiment, rows: Sequence[Row]) -> None:
     """Write ``report.json``: a closing table's rows, and the facts of training in the last one.
 
     Without a closing table the one row is of the last episodes of training, 100 at most, as agent ``"training"``.
@@ -92,12 +98,12 @@ def write_report(runner: Runner, rows: Sequence[Row]) -> None:
 _LAST = 100  # episodes
 
 
-def _returns(runner: Runner) -> list[float]:
+def _returns(runner: Experiment) -> list[float]:
     """Return the returns of all training episodes."""
     return [score for line in runner.history for score in line.get("train_episode_returns", ())]
 
 
-def training_facts(runner: Runner) -> dict[str, float | None]:
+def training_facts(runner: Experiment) -> dict[str, float | None]:
     """Return the facts of training, as plain data.
 
     Returns:
@@ -109,7 +115,7 @@ def training_facts(runner: Runner) -> dict[str, float | None]:
     return {
         "best_score": float(returns.max()) if len(returns) else None,
         "best_mean_of_100": None if means is None else float(means.max()),
-        "seconds": runner.seconds,
+        "seconds": runner.clock.seconds,
     }
 
 
@@ -213,7 +219,7 @@ def _title(facts: Mapping[str, str]) -> str:
     return f"{facts['environment']}, {agent}, {delay}, seed {facts['seed']}"
 
 
-def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:
+def evaluation_facts(episodes: Sequence[Any]) -> dict[str, Any]:
     """Return an evaluation as plain data: mean, median and interquartile mean, 95 % intervals, and each episode.
 
     ``different`` is how many episodes there are of which no two are equal; it is left out where that is not known.

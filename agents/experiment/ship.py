@@ -13,9 +13,9 @@ import numpy as np
 from async_wrappers.agents.config.config import config_text
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.experiment.other_run import trained_agent
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.trained.agent_file import SUFFIX, write_agent
@@ -25,7 +25,9 @@ from async_wrappers.version import __version__
 __all__ = ["ship"]
 
 
-def ship(runner: Runner, output: Path, episodes: int = 100, *, command: str = "", licence: str = "") -> dict[str, Any]:
+def ship(
+    runner: Experiment, output: Path, episodes: int = 100, *, command: str = "", licence: str = ""
+) -> dict[str, Any]:
     """Write the weights of a run's newest checkpoint into a file, and check that what it holds acts as the agent does.
 
     The file is first written without a score, and loaded. Then the agent plays its evaluation episodes, and the loaded
@@ -55,7 +57,7 @@ def ship(runner: Runner, output: Path, episodes: int = 100, *, command: str = ""
         "agent": facts["agent"],
         # That of its training, which a live run or a binding may not share with the play that gives the score.
         "delay": read_facts(runner.base_dir).get("delay", facts["delay"]),
-        "seed": runner.seed,
+        "seed": runner.settings.seed,
         "frames": bundle["frames"],
         "command": command,
         "version": __version__,
@@ -68,12 +70,14 @@ def ship(runner: Runner, output: Path, episodes: int = 100, *, command: str = ""
         loaded, _ = trained_agent(draft)
     both = _Both(agent, loaded, output)
     scores = [episode.score for episode in runner.evaluation(both, episodes)]
-    at_random = RandomAgent(runner.environment, runner.seed)
-    played = evaluate(at_random, runner.environment, episodes, runner.seed, runner.max_steps_per_episode)
+    at_random = RandomAgent(runner.environment, runner.settings.seed)
+    played = evaluate(
+        at_random, runner.environment, episodes, runner.settings.seed, runner.settings.max_steps_per_episode
+    )
     about["score"] = {
         **_summary(scores),
         "delay": facts["delay"],
-        "protocol": f"the episodes of `train.py evaluate` with seed {runner.seed}, {_acting(agent.spec)}",
+        "protocol": f"the episodes of `train.py evaluate` with seed {runner.settings.seed}, {_acting(agent.spec)}",
         "random": _summary([episode.score for episode in played]),
     }
     _write(output, content, about)

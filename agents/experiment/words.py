@@ -2,18 +2,70 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
+import torch
+
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.experiment.checkpoint import compute_of
 from async_wrappers.agents.play.play import (
     Episode,
     Length,
     Phase,
     Played,
+    environment_in_words,
     frames_of,
 )
+from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.timing import PARTS, SUMMED_UP
 
-__all__ = ["closing_line", "different_episodes", "facts", "iteration_line", "lengths_in_words"]
+__all__ = [
+    "TimesOfTraining",
+    "closing_line",
+    "different_episodes",
+    "facts",
+    "iteration_line",
+    "lengths_in_words",
+    "run_in_words",
+    "statistics_of",
+]
+
+
+def run_in_words(settings: Runner, environment: gym.Env[Any, Any], agent: Any) -> dict[str, str]:
+    """Return facts of a run: environment, agent, delay, device, what was chosen for it, seed."""
+    identity = agent.identity()
+    weights = sum(math.prod(shape) for shape in (identity.get("network") or {}).values())
+    return {
+        "environment": environment_in_words(environment),
+        "agent": str(identity["agent"]) + (f", {weights:,} weights" if weights else ""),
+        "delay": delay_in_words(environment),
+        "device": _device_in_words(agent, settings.threads),
+        **_chosen_in_words(agent),
+        "seed": str(settings.seed),
+    }
+
+
+def _device_in_words(agent: Any, threads: int) -> str:
+    """Return what networks compute on, and the threads of this process."""
+    compute = compute_of(agent)
+    device = torch.device("cpu") if compute is None else compute.torch_device
+    card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    return f"{device}{card}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _chosen_in_words(agent: Any) -> dict[str, str]:
+    """Return the run's automatic choices, in words: the capacity of a queue, the precision if it is automatic."""
+    compute, words = compute_of(agent), dict[str, str]()
+    queue = getattr(getattr(getattr(agent, "learner", None), "replay", None), "queue_in_words", None)
+    if queue is not None and (room := queue()) is not None:
+        words["queue"] = room
+    if compute is not None and compute.automatic:
+        words["precision"] = compute.precision_in_words()
+    return words
 
 
 def lengths_in_words(lengths: Mapping[Phase, Length]) -> str:
@@ -52,6 +104,49 @@ def facts(played: Played) -> dict[str, Any]:
     if different is not None and different < len(played.episodes):
         found["different_episodes"] = different
     return found | dict(played.timing or {})
+
+
+def statistics_of(phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return a phase's statistics for an iteration's line, and its scalars, under Dopamine's names."""
+    name, tag, episodes = phase.name.lower(), phase.name.capitalize(), played.episodes
+    scores, rate = [episode.score for episode in episodes], frames_of(played) / seconds
+    line: dict[str, Any] = {f"{name}_episode_lengths": [episode.frames for episode in episodes]}
+    line[f"{name}_episode_returns"] = scores
+    scalars: dict[str, float] = {f"{tag}/NumEpisodes": len(episodes)}
+    if scores:  # of many environments none need have ended an episode
+        line[f"{name}_average_return"] = scalars[f"{tag}/AverageReturns"] = statistics.fmean(scores)
+    line[f"{name}_average_steps_per_second"] = scalars[f"{tag}/AverageStepsPerSecond"] = rate
+    return line | {f"{name}_{fact}": value for fact, value in facts(played).items()}, scalars
+
+
+class TimesOfTraining:
+    """The time of each part of training in this process.
+
+    Attributes:
+        seconds: Of all training phases.
+        parts: Of each part, by its name.
+    """
+
+    def __init__(self) -> None:
+        """See the class."""
+        self.seconds = 0.0
+        self.parts: dict[str, float] = {}
+
+    def add(self, seconds: float, parts: Mapping[str, float]) -> None:
+        """Add a training phase."""
+        self.seconds += seconds
+        for name, each in parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + each
+
+    def table(self, newest: Mapping[str, float]) -> str:
+        """Return the parts with their shares, and the values that were reported after the last update."""
+        whole = max(self.seconds, 1e-9)
+        lines = [
+            f"{f'time of {PARTS[name]}':<38}{self.parts[name]:>12,.1f} s{self.parts[name] / whole:>9.1%}"
+            for name in PARTS
+            if name in self.parts
+        ]
+        return "\n".join(lines + [f"{SUMMED_UP.get(name, name):<38}{value:>12,.6g}" for name, value in newest.items()])
 
 
 def closing_line(history: Sequence[Mapping[str, Any]]) -> str:

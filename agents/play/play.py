@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -12,12 +13,17 @@ import gymnasium as gym
 import numpy as np
 
 __all__ = [
+    "Counts",
+    "DifferentExperiment",
     "Episode",
+    "EpisodeRow",
     "Length",
     "Phase",
     "Played",
+    "RunStopped",
     "checksum",
     "encounter_of",
+    "environment_in_words",
     "environment_seed",
     "frames_of",
     "go_to_encounter",
@@ -50,6 +56,57 @@ class Episode(NamedTuple):
     actions: int = 0
     won: bool | None = None
     digest: int | None = None
+
+
+class EpisodeRow(NamedTuple):
+    """A row of ``episodes.csv``.
+
+    Attributes:
+        phase: ``"train"`` or ``"eval"``.
+        episode: Its number in its phase, over all iterations.
+        iteration: In which it ended.
+        score: Its unclipped return.
+        length: Its frames.
+        frames: Frames of training when it was over.
+        updates: Updates when it was over; None where the learner is another process with its own count.
+        seconds: Wall time since the run began, pauses between two sessions left out.
+        won: Whether it was won; None where the environment does not report it.
+    """
+
+    phase: str
+    episode: int
+    iteration: int
+    score: float
+    length: int
+    frames: int
+    updates: int | None
+    seconds: float
+    won: bool | None = None
+
+
+class DifferentExperiment(ValueError):
+    """The directory holds checkpoints of an experiment that this one cannot continue."""
+
+
+class RunStopped(RuntimeError):
+    """The game ended a phase before its time, as no action came for too long (`AsyncRunner.stop_after_missed`)."""
+
+
+@dataclass
+class Counts:
+    """What a run has played so far. Its experiment keeps it in checkpoints; the way of playing counts.
+
+    Attributes:
+        encounters: The next one of each phase, which follows the order by itself; None where there are none.
+        episodes: How many each phase has had.
+        frames: Of training.
+        cut_frames: Those of them in episodes that were cut, because the run ended.
+    """
+
+    encounters: dict[Phase, int | None]
+    episodes: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
+    frames: int = 0
+    cut_frames: int = 0
 
 
 def environment_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
@@ -85,7 +142,7 @@ class Played(NamedTuple):
     """A phase: its episodes, the agent's actions that took effect, updates, and the next encounter.
 
     `frames` are the frames stepped, where they differ from those of the finished episodes. `timing` are figures of a
-    live phase, by name.
+    live phase, by name. `times` are the seconds of the parts of training (`async_wrappers.agents.timing.PARTS`).
     """
 
     episodes: list[Episode]
@@ -94,6 +151,7 @@ class Played(NamedTuple):
     encounter: int | None = None
     frames: int | None = None
     timing: Mapping[str, float] | None = None
+    times: Mapping[str, float] = {}  # never changed
 
 
 def frames_of(played: Played) -> int:
@@ -110,3 +168,9 @@ def go_to_encounter(environment: gym.Env[Any, Any], encounter: int | None = None
     """Set the next encounter of an environment with a sequence of them, or begin with its first."""
     if encounter_of(environment) is not None:
         environment.set_wrapper_attr("encounter", encounter, force=False)
+
+
+def environment_in_words(environment: gym.Env[Any, Any]) -> str:
+    """Return an environment's registered name, or that of its class."""
+    spec = environment.unwrapped.spec
+    return type(environment.unwrapped).__name__ if spec is None else spec.id

@@ -130,7 +130,7 @@ def play_ours(task: Task, seed: int, steps: int, directory: Path) -> tuple[list[
         *task.bindings,
     )
     runner, seconds = trained(task.config, bindings, seed, steps, directory)
-    return evaluated(runner, seed), runner.frames, seconds
+    return evaluated(runner, seed), runner.counts.frames, seconds
 
 
 def make_runner(config: str, bindings: Sequence[str], seed: int, steps: int, directory: Path) -> Any:
@@ -145,7 +145,7 @@ def make_runner(config: str, bindings: Sequence[str], seed: int, steps: int, dir
     """
     import gin
 
-    import async_wrappers.agents.experiment.live
+    import async_wrappers.agents.play.live
     import async_wrappers.configurables  # noqa: F401 - the gin names
     from async_wrappers.agents.registry import create_runner
 
@@ -179,7 +179,7 @@ def evaluated(runner: Any, seed: int, wrapper: Callable[[Any], Any] = lambda env
     """
     from async_wrappers.agents.experiment.evaluate import evaluate
 
-    environment = wrapper(runner.create_environment_fn())
+    environment = wrapper(runner.settings.create_environment_fn())
     return [episode.score for episode in evaluate(runner.trained_agent(), environment, EPISODES, seed)]
 
 

@@ -192,7 +192,7 @@ def train(name: str, way: str, seed: int, share: float, base_dir: Path) -> None:
             scores = evaluated(runner, seed, partial(LateStart, frames=task.late))
         else:
             runner, seconds = trained(task.config, bindings, seed, frames, _directory(base_dir, name, way, seed))
-            scores, steps = evaluated(runner, seed), runner.frames
+            scores, steps = evaluated(runner, seed), runner.counts.frames
             curve = " ".join(f"{line['eval_average_return']:.1f}" for line in runner.history)
     row = row_of(name, way, seed, scores, steps, seconds, versions(*packages))
     append_row(base_dir / "scores.csv", {**row, "curve": curve})

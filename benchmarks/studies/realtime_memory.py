@@ -178,7 +178,7 @@ def load(way: Way, env: str, seed: int) -> None:
     """Give gin the values of a trial."""
     import gin
 
-    import async_wrappers.agents.experiment.live
+    import async_wrappers.agents.play.live
     import async_wrappers.configurables  # noqa: F401 - the gin names
 
     environment_id, noop = ENVIRONMENTS[env]

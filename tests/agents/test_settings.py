@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import Any
 
+import attrs
 import cloudpickle
 import gin
 import numpy as np
@@ -14,12 +15,12 @@ from gymnasium.spaces import Box, Discrete
 
 import async_wrappers.configurables  # noqa: F401  # registers what gin files name
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.registry import AGENTS, SCHEDULES
-from async_wrappers.agents.settings import SHARE, again, agent, must, number, runner, whole
+from async_wrappers.agents.settings import SHARE, again, agent, must, number, part, whole
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 
 SPACES = Box(-1, 1, (3,), np.float32), Discrete(2)
@@ -153,43 +154,37 @@ def test_a_class_of_several_bases_has_the_settings_of_all() -> None:
         Mixed(*SPACES, distill_temperature=0)
 
 
-# Runners.
+# Records of runs.
 
 
-class Made(TrainRunner):
-    """A runner that makes nothing."""
-
-    def set_up(self) -> None:
-        self.ready = self.seed
-
-
-@runner
-class Tuned(Made):
-    """A runner with a setting of its own."""
+@part
+class Tuned:
+    """A record of settings."""
 
     speed: int = whole(3, "Of everything.", 1, "frame")
 
 
-@pytest.mark.parametrize("kind", SCHEDULES.values())
-def test_every_setting_of_a_runner_has_a_meaning_and_stands_in_its_signature(kind: Any) -> None:
+@pytest.mark.parametrize(
+    "kind", dict.fromkeys(record for schedule in SCHEDULES.values() for record in schedule.records)
+)
+def test_every_setting_of_a_run_has_a_meaning_and_stands_in_its_signature(kind: Any) -> None:
     names = [*inspect.signature(kind).parameters]
-    assert names == ["base_dir", *vars(kind)["declared"]]
+    assert names == [each.name for each in attrs.fields(kind)]
     assert all(re.search(rf"^    {name}: \w.*\.", kind.__doc__, re.MULTILINE | re.DOTALL) for name in names)
 
 
-def test_a_runner_is_bound_by_the_class_that_declares_a_setting_and_refuses_by_it() -> None:
-    environment = {"create_environment_fn": lambda: None}
+def test_a_record_is_bound_by_its_name_and_refuses_by_it() -> None:
     gin.parse_config("Runner.seed = 7\nTuned.speed = 5\nRunner.create_environment_fn = @create_gym_environment")
     try:
-        made: Any = Tuned("nowhere")
-        assert (made.seed, made.speed, made.ready, made.num_iterations) == (7, 5, 7, 200)
-        assert Tuned("nowhere", speed=1).speed == 1  # type: ignore[attr-defined]
+        made: Any = Runner()
+        assert (made.seed, Tuned().speed, made.num_iterations) == (7, 5, 200)
+        assert Tuned(speed=1).speed == 1
         gin.parse_config("Runner.seed = -1")
         with pytest.raises(ValueError, match=r"^Runner.seed must be >= 0, got -1"):
-            Tuned("nowhere")
+            Runner()
     finally:
         gin.clear_config()
     with pytest.raises(ValueError, match=r"^Tuned.speed must be >= 1 frame, got 0"):
-        Tuned("nowhere", speed=0)
-    with pytest.raises(TypeError, match=r"Runner has no setting 'sead'"):
-        Runner("nowhere", sead=3, **environment)
+        Tuned(speed=0)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'sead'"):
+        Runner(create_environment_fn=lambda: None, sead=3)

@@ -19,7 +19,7 @@ WAYS = [
 def test_every_way_begins_in_every_environment(task: str, name: str, env: str, tmp_path: Path) -> None:
     load((TASKS | STUDY.get(env, {}))[task][name], env, seed=3)
     runner = create_runner(tmp_path)
-    assert runner.seed == 3 and ENVIRONMENTS[env][0] in runner.environment.unwrapped.spec.id
+    assert runner.settings.seed == 3 and ENVIRONMENTS[env][0] in runner.environment.unwrapped.spec.id
     assert runner.agent.num_envs in (32, 64)
     assert runner.environment.get_wrapper_attr("playout") > 0
 

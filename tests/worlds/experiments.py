@@ -14,9 +14,10 @@ import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.config.config import load_config
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.agents import tiny_network
@@ -29,6 +30,7 @@ __all__ = [
     "Environment",
     "build_live",
     "drifting",
+    "experiment",
     "lives",
     "load_gin",
     "make_dqn",
@@ -61,7 +63,7 @@ def drifting(delay: int = 2, noops: int = 1, name: str = "Drifting-v0", **argume
     return RealtimeDelay(gym.make(name, **arguments), delay, noops, "random")
 
 
-def lives(runner: Runner) -> list[Life]:
+def lives(runner: Experiment) -> list[Life]:
     """What happened in the runner's environment."""
     return runner.environment.unwrapped.lives  # type: ignore[no-any-return, attr-defined]
 
@@ -84,7 +86,13 @@ make_dqn = partial(
 )
 
 
-def make_runner(base_dir: Path, **arguments: Any) -> Runner:
+def experiment(base_dir: Path, create_environment_fn: Any, create_agent_fn: Any, **settings: Any) -> Experiment:
+    """An experiment in turn."""
+    given = {"create_environment_fn": create_environment_fn, "create_agent_fn": create_agent_fn, **settings}
+    return Experiment(base_dir, Runner(**given))
+
+
+def make_runner(base_dir: Path, **arguments: Any) -> Experiment:
     small: dict[str, Any] = {
         "create_environment_fn": drifting,
         "create_agent_fn": make_dqn,
@@ -93,10 +101,10 @@ def make_runner(base_dir: Path, **arguments: Any) -> Runner:
         "evaluation_steps": 20,
         "max_steps_per_episode": 15,
     }
-    return Runner(base_dir, **{**small, **arguments})
+    return experiment(base_dir, **{**small, **arguments})
 
 
-def run(base_dir: Path, **arguments: Any) -> Runner:
+def run(base_dir: Path, **arguments: Any) -> Experiment:
     runner = make_runner(base_dir, **arguments)
     runner.run_experiment()
     return runner
@@ -106,7 +114,7 @@ def timeless(line: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in line.items() if not name.endswith("_per_second")}
 
 
-def state(runner: Runner) -> dict[str, Any]:
+def state(runner: Experiment) -> dict[str, Any]:
     """All that a run is, between two iterations."""
     agent = runner.agent
     assert isinstance(agent, TurnBasedAgent)
@@ -116,14 +124,14 @@ def state(runner: Runner) -> dict[str, Any]:
         "turns": agent._clock.state_dict(),
         "training_steps": agent._training_steps,
         "waiting": list(agent._closed),
-        "episodes": runner.episodes,
-        "frames": runner.frames,
+        "episodes": runner.counts.episodes,
+        "frames": runner.counts.frames,
         "statistics": [timeless(line) for line in runner.history],
         "lines": [timeless(line) for line in read_iterations(runner.base_dir)],
     }
 
 
-def build_live(base_dir: Path, *bindings: str) -> Runner:
+def build_live(base_dir: Path, *bindings: str) -> Experiment:
     load_gin("configs/live/cartpole.gin", bindings=[*QUICK_LIVE, *bindings])
-    runner: Runner = create_runner(base_dir)
+    runner: Experiment = create_runner(base_dir)
     return runner

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.experiments import load_gin, timeless
 
@@ -92,7 +91,7 @@ def make(base_dir: Path, agent: str, *bindings: str, schedule: str = "hosts") ->
     return create_runner(base_dir)
 
 
-def state(runner: VectorRunner) -> dict[str, Any]:
+def state(runner: Any) -> dict[str, Any]:
     """All that a run is where a checkpoint is written."""
     agent = runner.agent
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
@@ -101,7 +100,7 @@ def state(runner: VectorRunner) -> dict[str, Any]:
         "replay": agent.learner.replay.state_dict(),
         "rows": agent.rows.state_dict(),
         "decisions": agent._decisions,
-        "frames": runner.frames,
-        "episodes": runner.episodes,
+        "frames": runner.counts.frames,
+        "episodes": runner.counts.episodes,
         "lines": [{name: value for name, value in line.items() if name not in _OF_ENGINES} for line in lines],
     }

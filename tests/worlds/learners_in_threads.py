@@ -12,7 +12,7 @@ import cloudpickle
 import pytest
 from torch import Tensor
 
-from async_wrappers.agents.experiment import vector_runner
+from async_wrappers.agents.play.many import many
 
 __all__ = ["InThreads", "learners_in_threads"]
 
@@ -113,4 +113,4 @@ class OthersInThreads:
 @pytest.fixture
 def learners_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the other learners of runs be threads."""
-    monkeypatch.setattr(vector_runner, "OtherLearners", OthersInThreads)
+    monkeypatch.setattr(many, "OtherLearners", OthersInThreads)

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.config.config import save_config
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
@@ -97,7 +97,7 @@ def taught(kind: Any, environment: gym.Env[Any, Any], keeps_replay: bool = True,
 def teachers_run(base_dir: Path, *bindings: str) -> Path:
     """Train a small DQN on `DriftingEnv`; return its directory."""
     load_gin("configs/dqn/cartpole.gin", bindings=[*QUICK, *bindings])
-    runner: Runner = create_runner(base_dir)
+    runner: Experiment = create_runner(base_dir)
     save_config(base_dir)
     runner.run_experiment()
     gin.clear_config()

@@ -15,7 +15,6 @@ import pytest
 
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 from async_wrappers.agents.experiment.pretraining import import_demonstrations
-from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.command_line import call, place
 
 __all__ = ["call", "place"]
@@ -189,6 +188,8 @@ def test_without_minari_one_sentence_says_how_to_install_it(
 
 def test_the_published_updates_are_the_default() -> None:
     import inspect
+
+    from async_wrappers.agents.play.runner import Runner
 
     assert inspect.signature(Runner).parameters["pretrain_updates"].default == 16_000
     assert inspect.signature(Runner).parameters["pretrain_dataset"].default is None

@@ -20,7 +20,7 @@ import pytest
 
 from async_wrappers.agents.cli.log import RunLog
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from tests.worlds.command_line import call, in_a_fork, in_a_process, iterations, place, refused, running, start
 from tests.worlds.lock_holder import holder
 
@@ -171,11 +171,11 @@ class TestARun:
         arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call(*arguments).code == 0
 
-        def interrupt(runner: Runner, *arguments: Any) -> None:
+        def interrupt(runner: Experiment, *arguments: Any) -> None:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(Runner, "_run_iteration", interrupt)
+            patch.setattr(Experiment, "_run_iteration", interrupt)
             assert call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2").code == 130
         assert not (place / "run" / "report.json").exists()
         assert call("--base_dir", "run", "--trust").code == 0
@@ -260,13 +260,13 @@ class TestExitCodes:
         def interrupt(*arguments: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Runner, "run_experiment", interrupt)
+        monkeypatch.setattr(Experiment, "run_experiment", interrupt)
         done = call("--gin_files", "configs/dqn/cartpole.gin")
         (base_dir,) = (place / "results").iterdir()
         what = f"0 of 10 iterations are done in results/{base_dir.name}, and no checkpoint was written"
         told = f"\ninterrupted: {what}, so that the run begins anew; to go on: "
         assert done.err == f"{told}python train.py --base_dir results/{base_dir.name}\n"
-        monkeypatch.setattr(Runner, "resume", interrupt)
+        monkeypatch.setattr(Experiment, "resume", interrupt)
         done = call("--gin_files", "configs/dqn/cartpole.gin", "--base_dir", "new")
         assert done.err == "\ninterrupted: nothing had begun in new; the same command begins again\n"
 

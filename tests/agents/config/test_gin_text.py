@@ -19,7 +19,7 @@ import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import ConfigError, code_named, find_gin_files, load_config
 from async_wrappers.agents.config.gin_text import DELAYS, SIMULATIONS, code_in, strangers
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.trained.agent_file import read_config, write_agent
 from tests.worlds.command_line import call, place, refused
@@ -207,10 +207,10 @@ def test_the_next_command_that_is_told_names_what_it_needs(place: Path, call: An
 def test_an_interrupted_run_tells_what_the_next_command_needs(
     place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: Runner) -> None:
+    def interrupt(self: Experiment) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Runner, "run_experiment", interrupt)
+    monkeypatch.setattr(Experiment, "run_experiment", interrupt)
     done = call("--base_dir", "run", "--gin_files", "mine.gin")
     assert done.code == 130
     anew = "and no checkpoint was written, so that the run begins anew"

@@ -6,10 +6,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.registry import create_runner
 from benchmarks.damage import make_cases, sac, table, trials, turn_based
 from tests.worlds.experiments import load_gin
@@ -22,7 +23,7 @@ def test_a_damaged_run_is_right_or_says_what_it_is_and_never_begins_anew(tmp_pat
     assert {outcome for _, _, outcome in counts} == {"right", "less", "earlier", "refused"}
 
 
-def on_many(base_dir: Path, keep: int) -> Runner:
+def on_many(base_dir: Path, keep: int) -> Experiment:
     """Return a runner of DQN on two environments at once, with a tiny network."""
     bindings = (
         "create_runner.schedule = 'vector'",
@@ -42,12 +43,12 @@ def on_many(base_dir: Path, keep: int) -> Runner:
 
 @pytest.mark.parametrize("make", [turn_based, on_many, sac])
 def test_the_replay_of_another_run_is_refused_in_one_sentence(
-    tmp_path: Path, make: Callable[[Path, int], Runner]
+    tmp_path: Path, make: Callable[[Path, int], Experiment]
 ) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     for base_dir, seed in ((run, 0), (other, 1)):
         runner = make(base_dir, 1)
-        runner.seed = seed
+        runner.settings = attrs.evolve(runner.settings, seed=seed)
         runner.run_experiment()
     replay = run / "checkpoints" / "replay"
     shutil.rmtree(replay)

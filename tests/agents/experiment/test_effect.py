@@ -10,6 +10,7 @@ import pytest
 
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.registry import AGENTS, create_runner
 from tests.worlds.experiments import load_gin
 from tests.worlds.plain_data import assert_identical, differs
@@ -128,6 +129,5 @@ def test_a_live_runner_of_ones_own_that_takes_no_report_effect_is_refused(tmp_pa
         raise AssertionError("it is not made")
 
     runner = make(tmp_path, *LIVE)
-    runner.create_async_runner_fn = own
     with pytest.raises(ValueError, match=r"^critic_at must be 'start' .* takes no report_effect, got 'effect'"):
-        runner.set_up()
+        Live(LiveRunner(create_async_runner_fn=own), runner)

@@ -19,11 +19,13 @@ from torch import nn
 
 from async_wrappers.agents.acting.exploration import noisy_layers
 from async_wrappers.agents.config.config import save_config
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.learning.making import make_learner, make_vector_learner
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso
+from async_wrappers.agents.play.play import DifferentExperiment
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import AGENTS, create_runner, create_spec, spec_of
 from async_wrappers.envs.gameboy import find_spec, games
@@ -126,7 +128,7 @@ def text_of(name: str) -> str:
     return gin.config_str()  # type: ignore[no-any-return]
 
 
-Build = Callable[..., Runner]
+Build = Callable[..., Experiment]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +147,7 @@ def cartridges(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Build:
     """Build the experiment of a file, on a cartridge of our own if it plays a Game Boy game."""
 
-    def build(name: str, base_dir: Path, *bindings: str) -> Runner:
+    def build(name: str, base_dir: Path, *bindings: str) -> Experiment:
         game = game_of(name)
         if game is not None:
             folder = cartridges[game]
@@ -156,7 +158,7 @@ def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Bu
         if large and name not in BUILT_LARGE:
             bindings = ("create_network.torso = '55k'", *bindings)
         load(name, *SMALL, *bindings)
-        runner: Runner = create_runner(base_dir)
+        runner: Experiment = create_runner(base_dir)
         return runner
 
     return build
@@ -178,7 +180,7 @@ def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     assert runner.agent.updates > 0
 
 
-def run_to_its_end(name: str, runner: Runner) -> None:
+def run_to_its_end(name: str, runner: Experiment) -> None:
     """Do what `train` does until it prints the table, to which every agent that can play belongs.
 
     Sweeps and variants play the environments and the agents of other files, whose tables are seen there.
@@ -193,7 +195,7 @@ def run_to_its_end(name: str, runner: Runner) -> None:
     assert "trained minus this" in table(rows)
 
 
-def play(runner: Runner, seed: int, enough: Callable[[int], bool]) -> int:
+def play(runner: Experiment, seed: int, enough: Callable[[int], bool]) -> int:
     """Play an episode until it ends or `enough` of the number of decisions made is true; return that number."""
     agent, environment = runner.agent, runner.environment
     observation, info = environment.reset(seed=seed)
@@ -247,7 +249,7 @@ def test_a_live_file_is_played_to_its_closing_line(name: str, tmp_path: Path, bu
     few = ("AsyncRunner.workers = 1", "AsyncRunner.learners = 1", "AsyncRunner.start_timeout = 60.0")
     runner = build(name, tmp_path, *small, *few, *SHORT_LIVE)
     runner.run_experiment()
-    assert runner.closing_line().startswith("training: ")
+    assert closing_line(runner.history).startswith("training: ")
 
 
 def uniform(fan_in: int, fan_out: int) -> float:
@@ -303,7 +305,7 @@ def test_dqn_on_atari_has_the_loss_of_dopamines_jax_agent() -> None:
 
 
 def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, build: Build) -> None:
-    build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'")._save(0)
+    build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").write(0, 0)
     assert build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").resume()
     difference = r"\(network: torso.layers.7.weight: \[512, 3136\] there, \[512, 7744\] here\)"
     with pytest.raises(DifferentExperiment, match=difference):

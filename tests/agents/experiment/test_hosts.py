@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment import host_rounds
-from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment
+from async_wrappers.agents.play.hosts import rounds as host_rounds
 from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.hosts import OnHosts
 from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.play import DifferentExperiment
 from async_wrappers.batched import hosted
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical
 
 
-def journal(runner: Hosts) -> list[dict[str, Any]]:
+def journal(runner: Any) -> list[dict[str, Any]]:
     """The lines of a run's blocks, none of which was learnt twice."""
     path = runner.base_dir / "metrics" / host_rounds.JOURNAL
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -73,7 +73,7 @@ class TestResume:
         make(tmp_path / "parts", agent, *self.EXACT, "Runner.num_iterations = 1").run_experiment()
         parts = make(tmp_path / "parts", agent, *self.EXACT, "Runner.num_iterations = 3")
         parts.run_experiment()
-        assert parts.cut_frames > 0
+        assert parts.counts.cut_frames > 0
         assert_identical(state(parts), state(whole))
         assert {line["incarnation"] for line in journal(parts)} == {0, 1}
 
@@ -84,14 +84,14 @@ class TestResume:
         more = make(tmp_path, "dqn", *self.EXACT, "Hosts.num_hosts = 4")
         more.run_experiment()
         assert "the run goes on with 4 hosts, and had 2 before" in caplog.text
-        assert more.frames >= 300
+        assert more.counts.frames >= 300
         assert {line["host"] for line in journal(more)} == {0, 1, 2, 3}
 
     def test_a_run_of_the_vector_runner_goes_on_hosts(self, tmp_path: Path) -> None:
         make(tmp_path, "dqn", "Runner.num_iterations = 1", schedule="vector").run_experiment()
         hosts = make(tmp_path, "dqn")
         hosts.run_experiment()
-        assert hosts.frames >= 300
+        assert hosts.counts.frames >= 300
 
     def test_another_number_of_environments_is_another_experiment(self, tmp_path: Path) -> None:
         make(tmp_path, "dqn", "Runner.num_iterations = 1").run_experiment()
@@ -134,7 +134,9 @@ class TestFree:
         lines = journal(run)
         assert run.agent.updates > 5
         assert all(line["learnt"] for line in lines)
-        assert run.frames >= sum(line["decisions"] for line in lines) - 2 * 4  # under a delay a few are not applied
+        assert (
+            run.counts.frames >= sum(line["decisions"] for line in lines) - 2 * 4
+        )  # under a delay a few are not applied
 
     def test_blocks_that_are_too_old_are_dropped_and_counted(self, tmp_path: Path) -> None:
         run = make(tmp_path, "dqn", *self.FREE, "Hosts.max_version_lag = 3", "Runner.training_steps = 400")
@@ -142,14 +144,14 @@ class TestFree:
         lines = journal(run)
         dropped = [line for line in lines if not line["learnt"] and line["decisions"]]
         assert 0 < len(dropped) < len(lines) / 2
-        assert run.dropped == len(dropped)
+        assert run.play.worlds.dropped == len(dropped)
         assert all(line["updates"] - line["version"] <= 3 + 6 for line in lines if line["learnt"])
         # Each frame is of one episode: one that ended, one that was cut, or one that runs.
         iterations = read_iterations(tmp_path)
         ended = sum(sum(each["train_episode_lengths"]) for each in iterations)
-        assert ended + run.cut_frames + sum(run.agent.rows.state_dict()["cut"]) == run.frames
+        assert ended + run.counts.cut_frames + sum(run.agent.rows.state_dict()["cut"]) == run.counts.frames
         frames = [int(row["frames"]) for row in csv.DictReader((tmp_path / "episodes.csv").open())]
-        assert min(frames) > 0 and max(frames) <= run.frames
+        assert min(frames) > 0 and max(frames) <= run.counts.frames
 
     def test_a_limit_that_no_block_keeps_ends_the_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(host_rounds, "_DROPPED", 2)
@@ -179,12 +181,12 @@ class Dying(LocalHosts):
 def test_a_host_that_dies_is_replaced_and_its_games_are_cut(
     tmp_path: Path, agent: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Dying(plan))
+    monkeypatch.setattr(OnHosts, "make_engine", lambda self, plan: Dying(plan))
     run = make(tmp_path, agent, "Hosts.block_length = 4", f"Hosts.mode = {mode!r}")
     run.run_experiment()
-    assert run.restarts == 1
+    assert run.play.worlds.replaced == 1
     assert run.agent.updates > 3
-    assert run.cut_frames > 0
+    assert run.counts.cut_frames > 0
     assert {line["incarnation"] for line in journal(run) if line["host"] == 1} == {0, 1}
 
 
@@ -197,7 +199,7 @@ def test_a_host_that_dies_again_and_again_ends_the_run(tmp_path: Path, monkeypat
                 self.kill(1, "was ended by the test")
             return super().collect(timeout)
 
-    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: AlwaysDying(plan))
+    monkeypatch.setattr(OnHosts, "make_engine", lambda self, plan: AlwaysDying(plan))
     with pytest.raises(HostsFailed, match="host 1 was ended by the test, 3 times without a block between"):
         make(tmp_path, "dqn").run_experiment()
 
@@ -214,10 +216,10 @@ def test_a_host_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: py
                 return []
             return super().collect(timeout)
 
-    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Silent(plan))
+    monkeypatch.setattr(OnHosts, "make_engine", lambda self, plan: Silent(plan))
     run = make(tmp_path, "dqn", "Hosts.host_timeout = 0.5", "Hosts.engine = 'processes'")
     run.run_experiment()
-    assert run.restarts == 1
+    assert run.play.worlds.replaced == 1
 
 
 @pytest.mark.parametrize(
@@ -232,15 +234,15 @@ def test_a_host_in_this_process_is_not_late_after_a_long_evaluation(
     monkeypatch.setattr(host_rounds, "time", clock)
     monkeypatch.setattr(hosted, "time", clock)
     run = make(tmp_path, "dqn", *bindings)
-    train = run._train
+    train = run.play.train
 
-    def train_later(length: Any) -> Any:
+    def train_later(length: Any, carried: Any) -> Any:
         now[0] += 1_000.0
-        return train(length)
+        return train(length, carried)
 
-    run._train = train_later
+    run.play.train = train_later
     run.run_experiment()
-    assert now[0] > run.host_timeout and run.restarts == 0
+    assert now[0] > run.play.worlds.settings.host_timeout and run.play.worlds.replaced == 0
 
 
 @pytest.mark.usefixtures("fork_server")
@@ -258,13 +260,13 @@ def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: 
             pids.extend(self.pids.values())
             return found
 
-    def make_engine(self: Hosts, plan: Plan) -> ProcessHosts:
+    def make_engine(self: Any, plan: Plan) -> ProcessHosts:
         return Killed(plan)
 
-    monkeypatch.setattr(Hosts, "_make_engine", make_engine)
+    monkeypatch.setattr(OnHosts, "make_engine", make_engine)
     run = make(tmp_path, "vtrace", "Hosts.block_length = 4", "Runner.num_iterations = 1")
     run.run_experiment()
-    assert len(lost) == run.restarts == 1
+    assert len(lost) == run.play.worlds.replaced == 1
     assert "was ended by SIGKILL" in lost[0].why
     lines = journal(run)
     assert {line["incarnation"] for line in lines if line["host"] == 1} == {0, 1}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment.hosts import Hosts
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.play.hosts.engine import HostPlan
+from async_wrappers.agents.play.hosts.hosts import OnHosts
 from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.hosts.processes import ProcessHosts
 from async_wrappers.agents.play.play import Phase
@@ -71,7 +71,7 @@ def test_what_is_of_the_learner_works_as_in_the_vector_run(tmp_path: Path, bindi
 def test_hosts_run_freely(tmp_path: Path, agent: str, halves: bool) -> None:
     free = make(tmp_path, agent, HERE, "Hosts.mode = 'free'", f"VectorRunner.double_buffered = {halves}")
     free.run_experiment()
-    assert free.frames >= 300
+    assert free.counts.frames >= 300
     assert free.agent.updates > 3
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, agent: 
     make(tmp_path / "parts", agent, HERE, EXACT, "Runner.num_iterations = 1").run_experiment()
     parts = make(tmp_path / "parts", agent, HERE, EXACT)
     parts.run_experiment()
-    assert parts.cut_frames > 0
+    assert parts.counts.cut_frames > 0
     assert_identical(state(parts), state(whole))
 
 
@@ -90,7 +90,7 @@ def test_a_run_goes_on_where_hosts_infer_and_the_other_way_round(tmp_path: Path)
     for number, bindings in enumerate([(HERE,), ("Hosts.block_length = 4",), (HERE, "Hosts.num_hosts = 4")], 1):
         run = make(tmp_path, "dqn", *bindings, f"Runner.num_iterations = {number}")
         run.run_experiment()
-        assert run.frames >= 150 * number
+        assert run.counts.frames >= 150 * number
 
 
 @pytest.mark.usefixtures("fork_server")
@@ -108,15 +108,15 @@ def test_a_killed_process_is_back_and_none_is_left(tmp_path: Path, monkeypatch: 
             if self.orders == 40:
                 os.kill(self.pids[1], signal.SIGKILL)
 
-    def make_engine(self: Hosts, plan: HostPlan) -> ProcessHosts:
+    def make_engine(self: Any, plan: HostPlan) -> ProcessHosts:
         return Killed(plan)
 
-    monkeypatch.setattr(Hosts, "_make_engine", make_engine)
+    monkeypatch.setattr(OnHosts, "make_engine", make_engine)
     run = make(tmp_path, "vtrace", HERE)
     run.run_experiment()
-    assert run.restarts == 1
+    assert run.play.worlds.replaced == 1
     assert run.agent.updates > 3
-    assert "hosts replaced" in run.table()
+    assert "hosts replaced" in run.play.table()
     assert not [pid for pid in set(pids) if os.path.exists(f"/proc/{pid}")]
 
 
@@ -134,15 +134,15 @@ def test_a_host_that_dies_is_replaced_and_its_games_are_cut(
             if self.orders == 40:
                 self.kill(1, "was ended by the test")
 
-    monkeypatch.setattr(Hosts, "_make_engine", lambda self, plan: Dying(plan))
+    monkeypatch.setattr(OnHosts, "make_engine", lambda self, plan: Dying(plan))
     run = make(tmp_path, agent, HERE)
     run.run_experiment()
-    assert run.restarts == 1
+    assert run.play.worlds.replaced == 1
     assert run.agent.updates > 3
     # Those of the two lost games are counted as cut, and no return is theirs.
     ended = sum(sum(line["train_episode_lengths"]) for line in read_iterations(tmp_path))
     rows = run.agent.rows.state_dict()
-    assert run.cut_frames > 0 and ended + run.cut_frames + sum(rows["cut"]) == run.frames
+    assert run.counts.cut_frames > 0 and ended + run.counts.cut_frames + sum(rows["cut"]) == run.counts.frames
 
 
 @pytest.mark.filterwarnings("ignore:host 1 was ended")
@@ -159,16 +159,17 @@ def test_an_episode_of_an_evaluation_that_is_lost_counts_for_nothing_and_another
     ended = ["Runner.evaluation_steps = 1", "Runner.evaluation_episodes = 8", "Runner.num_iterations = 1"]
     run = make(tmp_path, "dqn", HERE, "VectorRunner.evaluation_envs = 4", *ended)
     made: list[HostedEnvs] = []
-    make_envs = run._make_envs
+    environments = run.play.environments
+    make_envs = environments.make
 
     def on_hosts(phase: Phase, count: int, **other: Any) -> Any:
         if phase != Phase.EVAL:
             return make_envs(phase, count, **other)
-        make_single = run._of_envs(phase)["make_env"]
+        make_single = environments.arguments(phase)["make_env"]
         made.append(HostedEnvs(Dying, partial(LocalEnvs, make_single), count, 2))
         return made[0]
 
-    run._make_envs = on_hosts
+    environments.make = on_hosts
     run.run_experiment()
     [line] = read_iterations(tmp_path)
     assert made[0].lost_episodes == 2

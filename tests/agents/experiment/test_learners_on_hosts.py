@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment.hosts import Hosts
-from async_wrappers.agents.experiment.learners import LearnerFailed, check_sign, sign_directory
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import Lost
+from async_wrappers.agents.play.hosts.hosts import OnHosts
 from async_wrappers.agents.play.hosts.local import LocalHosts
+from async_wrappers.agents.play.many.learners import LearnerFailed, check_sign, sign_directory
+from async_wrappers.agents.play.play import DifferentExperiment
 from tests.worlds import host_runs
 from tests.worlds.host_runs import AGENTS
 from tests.worlds.learners_in_threads import learners_in_threads
@@ -36,7 +36,7 @@ def make(base_dir: Path, agent: str, *bindings: str, schedule: str = "hosts") ->
 
 def state(run: Any) -> dict[str, Any]:
     """All that a run is, with what the other learner wrote into the last checkpoint."""
-    return {**host_runs.state(run), "shares": run._shares}
+    return {**host_runs.state(run), "shares": run.play.others.states}
 
 
 def journals(run: Any) -> list[list[dict[str, Any]]]:
@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, agent: 
     make(tmp_path / "parts", agent, *several, "Runner.num_iterations = 1").run_experiment()
     parts = make(tmp_path / "parts", agent, *several, "Runner.num_iterations = 3")
     parts.run_experiment()
-    assert whole.agent.updates > 3 and parts.cut_frames > 0
+    assert whole.agent.updates > 3 and parts.counts.cut_frames > 0
     assert_identical(state(parts), state(whole))
     assert [{line["host"] for line in each} for each in journals(parts)] == [{0, 1}, {2, 3}]
     assert {line["incarnation"] for each in journals(parts) for line in each} == {0, 1}
@@ -115,7 +115,7 @@ def test_a_run_goes_on_with_another_number_of_hosts_and_not_of_learners(tmp_path
     make(tmp_path, "vtrace", BLOCKS, "Hosts.num_hosts = 4", "Runner.num_iterations = 1").run_experiment()
     more = make(tmp_path, "vtrace", BLOCKS, "Hosts.num_hosts = 2")
     more.run_experiment()
-    assert more.frames >= 300
+    assert more.counts.frames >= 300
     # Host 1 was the first learner's, and is the second one's.
     assert {line["incarnation"] for line in journals(more)[1] if line["host"] == 1} == {1}
     with pytest.raises(DifferentExperiment, match="learners: 2 there, None here"):
@@ -132,21 +132,21 @@ def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_di
     stopped = make(tmp_path, agent, blocks)
 
     def due() -> bool:
-        stopped._ending.asked = stopped.agent.updates >= 3
+        stopped.ending.asked = stopped.agent.updates >= 3
         return False
 
-    stopped._is_due = due
+    stopped.saved.is_late = due
     with pytest.raises(KeyboardInterrupt):
         stopped.run_experiment()
     resumed = make(tmp_path, agent, blocks)
     assert resumed.resume() and resumed.agent.updates == stopped.agent.updates >= 3
-    assert resumed.frames == stopped.frames > 0
+    assert resumed.counts.frames == stopped.counts.frames > 0
     resumed.run_experiment()
-    assert resumed.frames >= 300
+    assert resumed.counts.frames >= 300
     # Each frame is of one episode: one that ended, one that was cut, or one that runs.
     ended = sum(sum(line["train_episode_lengths"]) for line in read_iterations(tmp_path))
-    rows = [resumed.agent.rows.state_dict(), *(share["rows"] for share in resumed._shares)]
-    assert ended + resumed.cut_frames + sum(sum(each["cut"]) for each in rows) == resumed.frames
+    rows = [resumed.agent.rows.state_dict(), *(share["rows"] for share in resumed.play.others.states)]
+    assert ended + resumed.counts.cut_frames + sum(sum(each["cut"]) for each in rows) == resumed.counts.frames
     assert all(line["learnt"] for each in journals(resumed) for line in each)
 
 
@@ -156,7 +156,7 @@ def test_hosts_of_several_learners_run_freely(tmp_path: Path, agent: str) -> Non
     run = make(tmp_path, agent, BLOCKS, "Hosts.mode = 'free'", "Hosts.num_hosts = 4")
     run.run_experiment()
     lines = journals(run)
-    assert run.agent.updates > 3 and run.frames >= 300
+    assert run.agent.updates > 3 and run.counts.frames >= 300
     assert all(line["learnt"] for each in lines for line in each)
     assert [len({line["host"] for line in each}) for each in lines] == [2, 2]
 
@@ -178,10 +178,10 @@ class Dying(LocalHosts):
 def test_a_host_of_any_learner_that_dies_is_replaced(
     tmp_path: Path, agent: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hosts, "_engine_maker", Dying)
+    monkeypatch.setattr(OnHosts, "engine_maker", Dying)
     run = make(tmp_path, agent, BLOCKS, f"Hosts.mode = {mode!r}", "Hosts.num_hosts = 4")
     run.run_experiment()
-    assert run.restarts == 2 and run.cut_frames > 0 and run.agent.updates > 3
+    assert run.play.worlds.replaced == 2 and run.counts.cut_frames > 0 and run.agent.updates > 3
     for number, each in enumerate(journals(run)):
         incarnations = {line["host"]: line["incarnation"] for line in each}
         assert incarnations == {2 * number: 0, 2 * number + 1: 1}
@@ -210,7 +210,7 @@ def test_what_cannot_be_shared_out_is_refused(
 def test_a_directory_that_is_not_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sign = sign_directory(tmp_path)
     check_sign(tmp_path, sign)
-    monkeypatch.setattr("async_wrappers.agents.experiment.learners._GRACE", 0.1)
+    monkeypatch.setattr("async_wrappers.agents.play.many.learners._GRACE", 0.1)
     with pytest.raises(LearnerFailed, match=r"does not see the .* of the first learner: .*, so --base_dir must lie on"):
         check_sign(tmp_path, "of another run")
 
@@ -228,16 +228,16 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     whole = make(tmp_path / "whole", "vtrace", *bindings)
     whole.run_experiment()
     stopped = make(tmp_path / "parts", "vtrace", *bindings)
-    train_once, phases = stopped._train, list[Any]()
+    train_once, phases = stopped.play.train, list[Any]()
 
-    def kill_in_the_last_iteration(length: Any) -> Any:
+    def kill_in_the_last_iteration(length: Any, carried: Any) -> Any:
         phases.append(length)
         if len(phases) == 3:
             [child] = learners_that_live()
             os.kill(child.pid, signal.SIGKILL)
-        return train_once(length)
+        return train_once(length, carried)
 
-    stopped._train = kill_in_the_last_iteration
+    stopped.play.train = kill_in_the_last_iteration
     with pytest.raises(LearnerFailed, match=r"learner 1 of 2 \(process \d+\) was ended by SIGKILL, and the others .*"):
         stopped.run_experiment()
     assert not learners_that_live()

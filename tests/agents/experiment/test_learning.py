@@ -10,8 +10,8 @@ import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
 from async_wrappers.agents.experiment.evaluate import difference_interval
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.report import Row, compare_with_baselines
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.registry import create_runner
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ SOLVED = 195.0  # Gymnasium's mark for CartPole, there over 100 episodes of at m
 def trained(base_dir: Path, seed: int, *bindings: str, agent: str = "dqn") -> list[float]:
     """The returns of a run's final evaluation."""
     load_config([f"configs/{agent}/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], search_paths=[ROOT])
-    runner: Runner = create_runner(base_dir)
+    runner: Experiment = create_runner(base_dir)
     runner.run_experiment()
     row: Row = compare_with_baselines(runner)[-1]
     assert row.agent == "trained"

@@ -22,13 +22,14 @@ from gymnasium.spaces import Box
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from async_wrappers import AsyncRunner
-from async_wrappers.agents.experiment import runner as runner_module
+from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
-from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
-from async_wrappers.agents.experiment.progress import Progress
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.experiment.experiment import Experiment
+from async_wrappers.agents.experiment.progress import PhasesShown, Progress
+from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.learning.making import make_learner
-from async_wrappers.agents.play.play import Length, Phase, environment_seed
+from async_wrappers.agents.play.live import Live, shown_by_the_clock
+from async_wrappers.agents.play.play import DifferentExperiment, Length, Phase, RunStopped, environment_seed
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.live.report.report import EpisodeTiming, Measurements, TimingReport
@@ -64,7 +65,7 @@ def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir
 def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
     fps = "AsyncRunner.fps = 100"  # a phase of three seconds, in which a learner on a busy machine has its turn
     first = build(tmp_path, fps, "Runner.num_iterations = 1")
-    assert isinstance(first, LiveRunner)
+    assert isinstance(first.play, Live)
     first.run_experiment()
     before = newest(tmp_path)
     assert before["current_iteration"] == 0
@@ -237,15 +238,15 @@ def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_aga
     tmp_path: Path, call: str, n: int, done: int
 ) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner.create_async_runner_fn = lambda *parts, **terms: Interrupted(call, n)
+    runner.play.create_async_runner = lambda *parts, **terms: Interrupted(call, n)
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     bundle = newest(tmp_path)
     assert bundle["current_iteration"] == done
-    assert runner.iterations_done == done + 1
+    assert runner.saved.iterations_done == done + 1
     assert [line["iteration"] for line in bundle["logs"]] == list(range(done + 1))
     again = build(tmp_path, "Runner.num_iterations = 3")
-    again.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
+    again.play.create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
     again.run_experiment()
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
 
@@ -254,7 +255,7 @@ def test_the_replays_of_a_checkpoint_amid_an_iteration_are_its_own_and_are_tied_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("run", 3)
+    runner.play.create_async_runner = lambda *parts, **terms: Interrupted("run", 3)
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     bundle, replays = newest(tmp_path), tmp_path / "checkpoints" / "replay_0"
@@ -272,7 +273,7 @@ def test_the_replays_of_a_checkpoint_amid_an_iteration_are_its_own_and_are_tied_
 
 def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
+    runner.play.create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
 
     def pressed(line: object) -> str:
         raise KeyboardInterrupt
@@ -298,10 +299,10 @@ class Restoring(Interrupted):
         return [0, 7]
 
 
-def played(base_dir: Path, iterations: int, fake: Interrupted) -> Runner:
+def played(base_dir: Path, iterations: int, fake: Interrupted) -> Experiment:
     """A runner that has played up to so many iterations with a fake."""
     runner = build(base_dir, f"Runner.num_iterations = {iterations}")
-    runner.create_async_runner_fn = lambda *parts, **terms: fake
+    runner.play.create_async_runner = lambda *parts, **terms: fake
     runner.run_experiment()
     return runner
 
@@ -402,7 +403,10 @@ def test_another_number_of_learners_is_refused_with_both_numbers_and_the_key(tmp
         ("AsyncRunner.default_action = 5", r"^default_action must be one of .*, got 5"),
         ("AsyncRunner.pause_action = 'rest'", r"^pause_action must be one of"),
         ("AsyncRunner.pause_action = 7", r"^pause_action must be one of .*, got 7"),
-        ("LiveRunner.create_async_runner_fn = 3", r"^LiveRunner.create_async_runner_fn must .*@AsyncRunner.* got 3\n"),
+        (
+            "LiveRunner.create_async_runner_fn = 3",
+            r"^LiveRunner.create_async_runner_fn must .*@AsyncRunner.* got 3\n",
+        ),
     ],
 )
 def test_wrong_arguments_of_the_async_runner_are_refused_before_the_run(
@@ -433,7 +437,7 @@ def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
     runner = build(tmp_path, "AsyncRunner.learners = 3")
     agent = runner.trained_agent()
     before = files(tmp_path)
-    made = runner.create_async_runner_fn
+    made = runner.play.create_async_runner
     directories: list[Path] = []
 
     def noting(*parts: object, **terms: object) -> AsyncRunner:
@@ -442,7 +446,7 @@ def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
         live.put_states = lambda where, *what: (directories.append(Path(where)), put_states(where, *what))  # type: ignore[method-assign]
         return live
 
-    runner.create_async_runner_fn = noting
+    runner.play.create_async_runner = noting
     assert len(runner.evaluation(agent, 2)) == 2
     assert files(tmp_path) == before
     assert [tmp_path in (each, *each.parents) or each.exists() for each in directories] == [False]
@@ -494,9 +498,9 @@ def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
     played = Winning()
     for iterations in (1, 2):
         runner = build(tmp_path, f"Runner.num_iterations = {iterations}", "LiveRunner.standing_at = 350")
-        runner._encounters = dict.fromkeys(Phase, 1)  # as of an environment that has an order of them
+        runner.counts.encounters = dict.fromkeys(Phase, 1)  # as of an environment that has an order of them
         runner.resume()
-        runner.create_async_runner_fn = lambda *parts, **terms: played
+        runner.play.create_async_runner = lambda *parts, **terms: played
         runner.run_experiment()
     assert [asked["phase_state"] for asked in played.asked] == [1, 1, 2, 2]  # of training, of evaluation
     assert [asked["on_frame"] is None for asked in played.asked] == [False, True, False, True]
@@ -508,7 +512,7 @@ def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
     told = capsys.readouterr().out
     standing = "at 350 frames: 2 episodes, 1 wins, 1 losses, at encounter 2, return 0.5 in the running episode, "
     assert standing + "190 actions, 95 updates" in told
-    assert runner.closing_line() == (
+    assert closing_line(runner.history) == (
         "training: 4 episodes, 600 frames; 2 wins, 2 losses; at encounter 3; "
         "0.500 actions per frame, 0.500 updates per action"
     )
@@ -572,7 +576,7 @@ def test_what_cannot_be_played_live_is_refused(tmp_path: Path, bindings: tuple[s
 def test_a_turn_based_experiment_is_not_continued_live(tmp_path: Path) -> None:
     runner = build(tmp_path)
     bundle = {
-        "identity": runner._identity(),
+        "identity": runner.identity(),
         "current_iteration": 0,
         "agent": {},
         "episodes": {},
@@ -609,10 +613,10 @@ def test_an_interrupt_while_the_parts_are_being_started_does_not_start_them_agai
 
     if after:
         runner = build(tmp_path, "Runner.num_iterations = 1")
-        runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
+        runner.play.create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
         runner.run_experiment()
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner.create_async_runner_fn = make
+    runner.play.create_async_runner = make
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     assert len(made) == 1
@@ -674,7 +678,7 @@ class Ageing(Interrupted):
 
 def test_both_ages_and_how_far_off_the_policy_was_are_in_a_runs_metrics_and_in_tensorboard(tmp_path: Path) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 1")
-    runner.create_async_runner_fn = lambda *parts, **terms: Ageing()
+    runner.play.create_async_runner = lambda *parts, **terms: Ageing()
     runner.run_experiment()
     (line,) = newest(tmp_path)["logs"]
     expected = {"delay_frames": 3.0, "lag_updates": 3.5, "rho": 2.0, "kl": 0.25}
@@ -693,13 +697,13 @@ def test_both_ages_and_how_far_off_the_policy_was_are_in_a_runs_metrics_and_in_t
 
 def test_a_run_that_the_game_ends_leaves_a_checkpoint_and_the_reason_and_goes_on(tmp_path: Path) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner.create_async_runner_fn = lambda *parts, **terms: Ageing(stops_at=3)
+    runner.play.create_async_runner = lambda *parts, **terms: Ageing(stops_at=3)
     with pytest.raises(RunStopped, match=r"^the train phase ended after 300 frames: no action for 9 frames"):
         runner.run_experiment()
     assert newest(tmp_path)["current_iteration"] == 0
     assert json.loads((tmp_path / "timing" / "train.1.json").read_text())["stopped"].startswith("no action")
     again = build(tmp_path, "Runner.num_iterations = 3")
-    again.create_async_runner_fn = lambda *parts, **terms: Ageing()
+    again.play.create_async_runner = lambda *parts, **terms: Ageing()
     again.run_experiment()
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
 
@@ -710,18 +714,17 @@ def test_the_rate_of_a_progress_line_is_that_of_play(
     """Starting up and warm-up, here 22 seconds before a phase of 450 frames at 50 frames/s, are no time of play."""
     runner: Any = build(tmp_path)
     now = [0.0]
-    runner._progress = Progress(0, 1, clock=lambda: now[0], every=30.0)
-    runner._played, runner._play_seconds = dict.fromkeys(Phase, (0, 0)), 0.0
-    runner._lengths = {Phase.TRAIN: Length(450, None)}
+    progress = Progress(0, 1, clock=lambda: now[0], every=30.0)
+    runner.shown = PhasesShown(progress)
     started: list[bool] = []
-    runner._live = SimpleNamespace(pace=50.0, is_open=False, start=lambda: started.append(True))
+    runner.play.live = SimpleNamespace(pace=50.0, is_open=False, start=lambda: started.append(True))
     told: list[Any] = []
-    monkeypatch.setattr(runner._progress, "while_waiting", lambda after: told.append(after) or nullcontext())
-    with runner._progress.iteration(0, 450):
-        runner._while_waiting(Phase.TRAIN, Length(450, None))
+    monkeypatch.setattr(progress, "while_waiting", lambda after: told.append(after) or nullcontext())
+    with runner.shown.iteration(0, {Phase.TRAIN: Length(450, None)}):
+        shown_by_the_clock(runner, runner.play.live, Phase.TRAIN, Length(450, None), 0.0)
         assert started == [True]
         for seconds, frames in [(31.0, 450), (8.0, 400)]:
             now[0] += 31.0
             share, done, taken = told[0](seconds)
-            runner._progress.update(share, done, seconds=taken)
+            progress.update(share, done, seconds=taken)
             assert f": {frames} of 450 frames, 50 frames/s" in capsys.readouterr().err

@@ -17,8 +17,8 @@ import pytest
 from async_wrappers import posix
 from async_wrappers.agents.experiment import lock as lock_module
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
-from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import experiment
 from tests.worlds.lock_holder import holder
 from tests.worlds.scripted_agent import ScriptedAgent
 
@@ -149,7 +149,7 @@ def test_a_holder_on_another_machine_is_named_with_it(tmp_path: Path, monkeypatc
 
 def test_a_runner_in_python_is_alone_in_its_directory(tmp_path: Path) -> None:
     gin.clear_config()
-    runner = Runner(tmp_path, DriftingEnv, lambda environment, seed: ScriptedAgent(), num_iterations=1)
+    runner = experiment(tmp_path, DriftingEnv, lambda environment, seed: ScriptedAgent(), num_iterations=1)
     with holder(tmp_path), pytest.raises(DirectoryInUse):
         runner.run_experiment()
     assert {path.name for path in tmp_path.iterdir()} == {"lock"}

@@ -14,12 +14,13 @@ from async_wrappers import AsyncRunner, RealtimeDelay, load_recording
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations, recorded_delay
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, Recorder, transitions
 from async_wrappers.agents.demonstrations.players import Script, make_player
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.pretraining import Pretraining, record_agent
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.play import DifferentExperiment
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.live.recording.convert import to_minari
@@ -54,11 +55,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     return record(tmp_path_factory.mktemp("shown") / "shown.pkl")
 
 
-def pretrained(base_dir: Path, shown: str, **arguments: Any) -> Runner:
+def pretrained(base_dir: Path, shown: str, **arguments: Any) -> Experiment:
     return make_runner(base_dir, pretrain_dataset=shown, pretrain_updates=UPDATES, **arguments)
 
 
-def learner(runner: Runner) -> Any:
+def learner(runner: Experiment) -> Any:
     assert isinstance(runner.agent, TurnBasedAgent)
     return runner.agent.learner
 

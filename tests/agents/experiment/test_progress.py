@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.agents.experiment import runner as runner_module
+from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment.progress import Progress, duration
-from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.agents import make_dqn
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import experiment
 
 
 class Clock:
@@ -108,7 +108,7 @@ def test_a_run_has_lines_during_a_long_episode(tmp_path: Path, monkeypatch: pyte
             return super().step(action)
 
     each = {"num_iterations": 1, "training_steps": 10, "evaluation_steps": 10}
-    Runner(tmp_path, partial(Slow, lengths=[10]), make_dqn, **each).run_experiment()
+    experiment(tmp_path, partial(Slow, lengths=[10]), make_dqn, **each).run_experiment()
     assert f"iteration 0 (1 of 1): {frames} of 20 frames" in shown.getvalue()
     assert "progress" not in {thread.name for thread in threading.enumerate()}
 
@@ -130,12 +130,13 @@ def test_a_run_says_what_share_of_an_iteration_is_done(
     told = list[float]()
     monkeypatch.setattr(Progress, "update", lambda self, share, *_: told.append(share))
     make_environment = partial(DriftingEnv, lengths=[10])
-    Runner(tmp_path, make_environment, make_dqn, num_iterations=1, **lengths).run_experiment()
+    experiment(tmp_path, make_environment, make_dqn, num_iterations=1, **lengths).run_experiment()
     assert told == pytest.approx(shares)
 
 
 def test_each_iteration_has_a_line_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Runner(tmp_path, DriftingEnv, make_dqn, num_iterations=3, training_steps=20, evaluation_steps=0).run_experiment()
+    short = {"num_iterations": 3, "training_steps": 20, "evaluation_steps": 0}
+    experiment(tmp_path, DriftingEnv, make_dqn, **short).run_experiment()
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition("; ")[2].split(",")[0] for line in lines] == [f"{n} of 3 done" for n in (1, 2, 3)]
     assert re.search(r"frames/s; 2 of 3 done, about \d+ s left$", lines[1])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import (
     EPISODES,
     EpisodeRow,
@@ -18,7 +19,6 @@ from async_wrappers.agents.experiment.metrics import (
     read_iterations,
 )
 from async_wrappers.agents.experiment.report import compare_with_baselines, training_facts, write_report
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.timing import PARTS, PartTimes
 from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin, make_runner, run
@@ -98,7 +98,7 @@ class TestRuns:
         assert [row.episode for row in trained] == list(range(len(trained)))
         assert [row.iteration for row in rows] == sorted(row.iteration for row in rows)
         assert rows[-1].updates == runner.agent.updates > 0
-        assert 0 < rows[0].seconds <= rows[-1].seconds <= runner.seconds
+        assert 0 < rows[0].seconds <= rows[-1].seconds <= runner.clock.seconds
         ends = {row.iteration: row.updates for row in rows}
         played = [line["train_updates"] for line in read_iterations(tmp_path)]
         assert list(ends.values()) == np.cumsum(played).tolist()
@@ -122,7 +122,7 @@ class TestRuns:
         assert {row.iteration for row in rows} == {2} and min(row.episode for row in rows) > 0
         assert played > 0
 
-    def vector(self, base_dir: Path, iterations: int, *bindings: str) -> Runner:
+    def vector(self, base_dir: Path, iterations: int, *bindings: str) -> Experiment:
         small = (
             f"Runner.num_iterations = {iterations}",
             "Runner.training_steps = 200",
@@ -137,7 +137,7 @@ class TestRuns:
             "DQNAgent.summary_writing_frequency = 2",
         )
         load_gin("configs/apex/cartpole.gin", bindings=[*small, *bindings])
-        runner: Runner = create_runner(base_dir)
+        runner: Experiment = create_runner(base_dir)
         runner.run_experiment()
         return runner
 
@@ -177,8 +177,8 @@ class TestReport:
         returns = [score for score, _ in of_iterations(tmp_path, "train")]
         assert trained["agent"] == "trained" and trained["best_score"] == max(returns)
         assert trained["best_mean_of_100"] is None and len(returns) < 100
-        assert 0 < trained["seconds"] <= runner.seconds
-        runner._history = [{"train_episode_returns": [float(number) for number in range(30, 0, -1)] * 5}]
+        assert 0 < trained["seconds"] <= runner.clock.seconds
+        runner.history = [{"train_episode_returns": [float(number) for number in range(30, 0, -1)] * 5}]
         best = max(np.mean((list(range(30, 0, -1)) * 5)[at : at + 100]) for at in range(51))
         assert training_facts(runner)["best_mean_of_100"] == pytest.approx(best)
 
@@ -190,12 +190,12 @@ class TestReport:
         assert (row["agent"], row["scores"], row["best_score"]) == ("training", returns[-100:], max(returns))
 
     def test_wall_time_goes_on_where_a_run_does(self, tmp_path: Path) -> None:
-        first = run(tmp_path, num_iterations=1).seconds
-        assert make_runner(tmp_path)._seconds_before == 0.0
+        first = run(tmp_path, num_iterations=1).clock.seconds
+        assert make_runner(tmp_path).clock.before == 0.0
         runner = make_runner(tmp_path)
         runner.resume()
-        assert runner.seconds > 0 and runner._seconds_before <= first
-        assert runner._seconds_before > 0
+        assert runner.clock.seconds > 0 and runner.clock.before <= first
+        assert runner.clock.before > 0
 
 
 class TestTimes:
@@ -209,11 +209,11 @@ class TestTimes:
 
     def test_the_parts_of_a_run_are_no_longer_than_its_training(self, tmp_path: Path) -> None:
         runner = run(tmp_path)
-        assert {"Act", "Step", "Store", "Sample", "Loss", "Backward", "Optimizer"} <= runner._times.keys()
-        assert 0 < sum(runner._times.values()) <= runner._training_seconds
-        lines = runner.closing_table().splitlines()
+        assert {"Act", "Step", "Store", "Sample", "Loss", "Backward", "Optimizer"} <= runner.times.parts.keys()
+        assert 0 < sum(runner.times.parts.values()) <= runner.times.seconds
+        lines = runner.times.table(runner.play.summary()).splitlines()
         assert [line.partition("  ")[0] for line in lines] == [
-            *(f"time of {words}" for name, words in PARTS.items() if name in runner._times),
+            *(f"time of {words}" for name, words in PARTS.items() if name in runner.times.parts),
             "learning rate",
             "norm of the last gradient",
             "what can be drawn from replays",
@@ -224,5 +224,14 @@ class TestTimes:
 
     def test_those_of_many_environments_too(self, tmp_path: Path) -> None:
         runner = TestRuns().vector(tmp_path, 1)
-        assert {"Act", "Step", "Store", "Sample", "Loss", "Backward", "Optimizer", "Priorities"} <= runner._times.keys()
-        assert 0 < sum(runner._times.values()) <= runner._training_seconds
+        assert {
+            "Act",
+            "Step",
+            "Store",
+            "Sample",
+            "Loss",
+            "Backward",
+            "Optimizer",
+            "Priorities",
+        } <= runner.times.parts.keys()
+        assert 0 < sum(runner.times.parts.values()) <= runner.times.seconds

@@ -14,6 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import Metrics
 from async_wrappers.agents.experiment.report import (
     Row,
@@ -22,19 +23,19 @@ from async_wrappers.agents.experiment.report import (
     evaluation_facts,
     table,
 )
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.wrappers.delay import RealtimeDelay
 from tests.worlds.agents import make_dqn as make_agent
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import experiment
 from tests.worlds.lives_env import LivesEnv
 
 ROWS = [Row("random", [1.0, 1.0], 5000.4), Row("no-op", [-2.0] * 4, 12.0), Row("trained", [10.5], 999.6)]
 
 
-def run(base_dir: Path, make_environment: Callable[[], Any], **arguments: Any) -> Runner:
-    runner = Runner(
+def run(base_dir: Path, make_environment: Callable[[], Any], **arguments: Any) -> Experiment:
+    runner = experiment(
         base_dir,
         make_environment,
         make_agent,
@@ -115,7 +116,7 @@ class TestComparison:
         assert first == second
 
     def test_a_run_that_has_not_begun_has_no_trained_agent_to_compare(self, tmp_path: Path) -> None:
-        runner = Runner(tmp_path, DriftingEnv, make_agent, num_iterations=0, report_episodes=1)
+        runner = experiment(tmp_path, DriftingEnv, make_agent, num_iterations=0, report_episodes=1)
         with pytest.raises(ValueError, match="holds no good checkpoint"):
             compare_with_baselines(runner)
 
@@ -168,7 +169,7 @@ class TestLearningCurve:
         monkeypatch.setattr(Axes, "set_title", lambda axes, title, **how: titles.append(title))
         make = partial(make_agent, epsilon_warmup=0)
         lengths = {"num_iterations": 1, "training_steps": 20, "evaluation_steps": 0}
-        Runner(tmp_path, make_environment, make, seed=3, **lengths).run_experiment()
+        experiment(tmp_path, make_environment, make, seed=3, **lengths).run_experiment()
         draw_learning_curve(tmp_path)
         (tmp_path / "metrics" / "run.json").unlink()
         draw_learning_curve(tmp_path)

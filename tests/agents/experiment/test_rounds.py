@@ -18,18 +18,16 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.experiment.learners import Group, LearnerFailed, open_meeting_place
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.rounds import Share, Trained
-from async_wrappers.agents.experiment.runner import DifferentExperiment
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.many.learners import Group, LearnerFailed, open_meeting_place
+from async_wrappers.agents.play.many.rounds import Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Phase
+from async_wrappers.agents.play.play import DifferentExperiment, Phase
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.spec import Spec
 from async_wrappers.batched.vector_envs import VectorEnvs
@@ -187,20 +185,20 @@ BINDINGS = (
 )
 
 
-def make(base_dir: Path, *bindings: str, learners: int = 2) -> VectorRunner:
+def make(base_dir: Path, *bindings: str, learners: int = 2) -> Any:
     several = f"VectorRunner.learners = {learners}"
     load_gin("configs/vtrace/cartpole_no_velocity.gin", bindings=[*BINDINGS, several, *bindings])
-    runner: VectorRunner = create_runner(base_dir)
+    runner: Any = create_runner(base_dir)
     return runner
 
 
-def state(runner: VectorRunner) -> dict[str, Any]:
+def state(runner: Any) -> dict[str, Any]:
     learner = runner.agent.learner
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
     return {
         "learner": learner.state_dict(),
         "queue": learner.replay.state_dict(),
-        "shares": runner._shares,
+        "shares": runner.play.others.states,
         "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
     }
 
@@ -210,21 +208,22 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     whole = make(tmp_path / "whole")
     whole.run_experiment()
     assert len(list((tmp_path / "whole" / "checkpoints" / "replay_1").glob("index_*"))) == 2
-    assert whole.agent.updates > 10 and whole._shares[0]["rows"]["frames"][0] > 40
-    assert whole.frames == sum(sum(each) for each in ([*whole.agent.rows.frames], whole._shares[0]["rows"]["frames"]))
+    assert whole.agent.updates > 10 and whole.play.others.states[0]["rows"]["frames"][0] > 40
+    frames = [*whole.agent.rows.frames], whole.play.others.states[0]["rows"]["frames"]
+    assert whole.counts.frames == sum(map(sum, frames))
 
     stopped = make(tmp_path / "parts")
-    train_once, phases, killed = stopped._train, [], []
+    train_once, phases, killed = stopped.play.train, [], []
 
-    def kill_in_the_last_iteration(length: Any) -> Any:
+    def kill_in_the_last_iteration(length: Any, carried: Any) -> Any:
         phases.append(length)
         if len(phases) == 4:
             [child] = learners_that_live()
             killed.append(child.name)
             os.kill(child.pid, signal.SIGKILL)
-        return train_once(length)
+        return train_once(length, carried)
 
-    stopped._train = kill_in_the_last_iteration  # type: ignore[method-assign]
+    stopped.play.train = kill_in_the_last_iteration  # type: ignore[method-assign]
     with pytest.raises(LearnerFailed) as caught:
         stopped.run_experiment()
     assert "learner 1 of 2 (process " in str(caught.value) and "was ended by SIGKILL" in str(caught.value)
@@ -246,32 +245,32 @@ def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_di
     stopped = make(tmp_path, "Runner.exact_resume = False")
 
     def due() -> bool:
-        updates, written = stopped.agent.updates, stopped._amid_count
-        stopped._ending.asked = written == 1 and updates >= 6
+        updates, written = stopped.agent.updates, stopped.saved.amid_count
+        stopped.ending.asked = written == 1 and updates >= 6
         return updates >= 3 * (written + 1)
 
-    stopped._is_due = due  # type: ignore[method-assign]
+    stopped.saved.is_late = due  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         stopped.run_experiment()
-    assert stopped._amid_count == 2 and not learners_that_live()
+    assert stopped.saved.amid_count == 2 and not learners_that_live()
     replays, found = (list((tmp_path / "checkpoints").glob(each)) for each in ("replay_1/index_*", "ckpt.*"))
     assert len(replays) == len(found)
     resumed = make(tmp_path, "Runner.exact_resume = False")
-    assert resumed.resume() and resumed.start_iteration == stopped.iterations_done
-    assert (resumed.frames, resumed.agent.updates) == (stopped.frames, stopped.agent.updates)
-    assert resumed.cut_frames == sum(sum(each["cut"]) for each in rows_of(stopped)) > 0
+    assert resumed.resume() and resumed.start_iteration == stopped.saved.iterations_done
+    assert (resumed.counts.frames, resumed.agent.updates) == (stopped.counts.frames, stopped.agent.updates)
+    assert resumed.counts.cut_frames == sum(sum(each["cut"]) for each in rows_of(stopped)) > 0
     resumed.run_experiment()
     lines = read_iterations(tmp_path)
     running = sum(sum(each["cut"]) for each in rows_of(resumed))
     ended = sum(sum(line["train_episode_lengths"]) for line in lines)
-    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == resumed.frames >= 480
+    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == resumed.counts.frames >= 480
     assert sum(line["train_updates"] for line in lines) == resumed.agent.updates > 10
-    assert sum(len(line["train_episode_returns"]) for line in lines) == resumed.episodes[Phase.TRAIN]
+    assert sum(len(line["train_episode_returns"]) for line in lines) == resumed.counts.episodes[Phase.TRAIN]
     assert not learners_that_live()
 
 
-def rows_of(runner: VectorRunner) -> list[dict[str, Any]]:
-    return [runner.agent.rows.state_dict(), *(share["rows"] for share in runner._shares)]
+def rows_of(runner: Any) -> list[dict[str, Any]]:
+    return [runner.agent.rows.state_dict(), *(share["rows"] for share in runner.play.others.states)]
 
 
 def learners_that_live() -> list[Any]:

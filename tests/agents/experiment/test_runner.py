@@ -27,14 +27,14 @@ from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpoi
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.play.play import Phase, environment_seed
+from async_wrappers.agents.play.play import DifferentExperiment, Phase, environment_seed
+from async_wrappers.agents.play.runner import TrainRunner
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
-from async_wrappers.agents.registry import create_runner
+from async_wrappers.agents.registry import SCHEDULES, create_runner
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.envs import ClipReward, create_atari_environment
 from async_wrappers.files import OtherFormat
@@ -134,7 +134,7 @@ class TestPhases:
         gin.bind_parameter("Runner.create_environment_fn", DriftingEnv)
         gin.bind_parameter("Runner.create_agent_fn", RandomAgent)
         runner = create_runner(tmp_path, "continuous_train")
-        assert isinstance(runner, TrainRunner)
+        assert TrainRunner in SCHEDULES["continuous_train"].records
         runner.run_experiment()
         assert len(read_iterations(tmp_path)) == 2
         assert not any(name.startswith("eval") for name in read_iterations(tmp_path)[0])
@@ -283,16 +283,16 @@ class TestResuming:
 
         def due() -> bool:
             asked.append(None)
-            stopped._ending.asked = len(asked) == at
-            return stopped._ending.asked
+            stopped.ending.asked = len(asked) == at
+            return stopped.ending.asked
 
-        stopped._is_due = due  # type: ignore[method-assign]
+        stopped.saved.is_late = due  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped._amid_count == 1 and stopped.frames > 0
+        assert stopped.saved.amid_count == 1 and stopped.counts.frames > 0
         resumed = make_runner(tmp_path)
-        assert resumed.resume() and resumed.start_iteration == stopped.iterations_done
-        assert resumed.frames == stopped.frames and resumed.agent.updates == stopped.agent.updates
+        assert resumed.resume() and resumed.start_iteration == stopped.saved.iterations_done
+        assert resumed.counts.frames == stopped.counts.frames and resumed.agent.updates == stopped.agent.updates
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
@@ -300,7 +300,7 @@ class TestResuming:
         self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
     ) -> None:
         runner = run(tmp_path, checkpoint_minutes=1e-6)
-        assert runner._amid_count > 2 * ITERATIONS
+        assert runner.saved.amid_count > 2 * ITERATIONS
         assert_identical(state(runner), uninterrupted[0])
         assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt*")) == ["ckpt.0", "ckpt.1", "ckpt.2"]
 
@@ -322,7 +322,7 @@ class TestResuming:
                 stopped.run_experiment()
         finally:
             signal.signal(signal.SIGINT, before)
-        assert stopped._amid_count == 1
+        assert stopped.saved.amid_count == 1
         resumed = make_runner(tmp_path)
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
@@ -366,11 +366,11 @@ class TestResuming:
                 stopped.run_experiment()
         finally:
             signal.signal(number, before)
-        assert stopped.cut_frames == stopped.frames >= 20 and stopped.unsaved == ""
+        assert stopped.counts.cut_frames == stopped.counts.frames >= 20 and stopped.saved.unsaved == ""
         short = partial(DriftingEnv, lengths=[9])
         resumed = make_runner(tmp_path, training_episodes=2, create_environment_fn=short)
         assert resumed.resume() and resumed.start_iteration == 0
-        assert resumed.frames == resumed.agent._frames() == stopped.frames
+        assert resumed.counts.frames == resumed.agent._frames() == stopped.counts.frames
         resumed.run_experiment()
         assert lives(resumed)[0].seed == lives(stopped)[0].seed == environment_seed(0, Phase.TRAIN, 0)
 
@@ -387,18 +387,18 @@ class TestResuming:
 
         def asked(action: Any) -> Any:
             if next(steps) == at:
-                stopped._ending.asked = True
-                stopped._running.cut()
+                stopped.ending.asked = True
+                stopped.play.cut()
             return step(action)
 
         core.step = asked  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped._amid_count == 1
+        assert stopped.saved.amid_count == 1
         lived = [len(life.actions) for life in lives(stopped)]
         resumed = make_runner(tmp_path, **short)
         assert resumed.resume()
-        assert resumed.frames == stopped.frames and resumed.episodes == stopped.episodes
+        assert resumed.counts.frames == stopped.counts.frames and resumed.counts.episodes == stopped.counts.episodes
         assert resumed.agent.updates == stopped.agent.updates
         assert len(resumed.agent.learner.replay) == len(stopped.agent.learner.replay)
         resumed.run_experiment()
@@ -408,8 +408,8 @@ class TestResuming:
         lines = read_iterations(tmp_path)
         lengths = [length for line in lines for length in line["train_episode_lengths"]]
         cut = lines[-1].get("cut_frames", 0)
-        assert lines[-1]["frames"] == resumed.frames == resumed.agent._frames() == sum(lengths) + cut
-        assert set(lengths) == {20} and cut == resumed.cut_frames < 20 + delays[0] + delays[1] + 1
+        assert lines[-1]["frames"] == resumed.counts.frames == resumed.agent._frames() == sum(lengths) + cut
+        assert set(lengths) == {20} and cut == resumed.counts.cut_frames < 20 + delays[0] + delays[1] + 1
         in_training = len(lived) <= 3  # 3 episodes of training, 2 of evaluation
         assert (cut > 0) == (lived[-1] < 20 and in_training)
         assert [len(line["eval_episode_lengths"]) for line in lines] == [2, 2]
@@ -441,8 +441,8 @@ class TestResuming:
                 stopped.run_experiment()
         finally:
             signal.signal(signal.SIGINT, before)
-        assert stopped._amid_count == stopped.cut_frames == 0
-        assert stopped.unsaved == "no checkpoint was written, so that the run begins anew"
+        assert stopped.saved.amid_count == stopped.counts.cut_frames == 0
+        assert stopped.saved.unsaved == "no checkpoint was written, so that the run begins anew"
         with pytest.raises(ValueError, match=r"\(none was completed: the first iteration has not ended\): train there"):
             newest_bundle(tmp_path)
         resumed = make_runner(tmp_path)
@@ -498,7 +498,7 @@ class TestResuming:
         resumed = run(tmp_path / "stopped", num_iterations=2, **small)
         assert_identical(state(resumed), state(straight))
         assert state(straight)["learner"]["updates"] > 5
-        assert straight._identity()["environment"] == "ALE/Boxing-v5"
+        assert straight.identity()["environment"] == "ALE/Boxing-v5"
 
 
 quick_dqn = partial(  # one whose actions show what it has learnt
@@ -931,7 +931,7 @@ class TestTrainedAgent:
         for _ in range(2):
             runner = make_runner(uninterrupted[1])
             for _ in range(2):
-                results.append(evaluate(runner.trained_agent(), runner.environment, 4, runner.seed, 15))
+                results.append(evaluate(runner.trained_agent(), runner.environment, 4, runner.settings.seed, 15))
         assert results == [results[0]] * 4
 
     def test_it_has_the_newest_good_checkpoints_weights(
@@ -981,7 +981,7 @@ def test_epsilon_and_the_loss_follow_training_frames(tmp_path: Path) -> None:
     assert asked == sorted(asked)
     assert (
         asked[-1]
-        < runner.frames
+        < runner.counts.frames
         == read_iterations(tmp_path)[-1]["frames"]
         == sum(sum(line["train_episode_lengths"]) for line in read_iterations(tmp_path))
     )

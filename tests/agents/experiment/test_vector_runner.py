@@ -16,14 +16,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import draw_learning_curve
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.load import load_agent
+from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Phase, environment_seed
+from async_wrappers.agents.play.play import DifferentExperiment, Phase, environment_seed
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.duels_env import Duels
@@ -53,20 +54,20 @@ def make(base_dir: Path, schedule: str, *bindings: str, agent: str = "dqn") -> A
     return create_runner(base_dir)
 
 
-def make_vector(base_dir: Path, *bindings: str, agent: str = "dqn") -> VectorRunner:
+def make_vector(base_dir: Path, *bindings: str, agent: str = "dqn") -> Any:
     runner = make(base_dir, "vector", *bindings, agent=agent)
-    assert isinstance(runner, VectorRunner)
+    assert isinstance(runner.play, Many)
     return runner
 
 
-def learnt(runner: Runner) -> dict[str, Any]:
+def learnt(runner: Experiment) -> dict[str, Any]:
     """The learner and the replay."""
     agent: Any = runner.agent
     assert isinstance(agent, TurnBasedAgent | VectorAgent)
     return {"learner": agent.learner.state_dict(), "replay": agent.learner.replay.state_dict()}
 
 
-def state(runner: VectorRunner) -> dict[str, Any]:
+def state(runner: Any) -> dict[str, Any]:
     """All that a run is where a checkpoint is written."""
     agent = runner.agent
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
@@ -74,8 +75,8 @@ def state(runner: VectorRunner) -> dict[str, Any]:
         **learnt(runner),
         "rows": agent.rows.state_dict(),
         "decisions": agent._decisions,
-        "frames": runner.frames,
-        "evaluated": runner._evaluated.tolist(),
+        "frames": runner.counts.frames,
+        "evaluated": runner.play.evaluated.tolist(),
         "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
     }
 
@@ -168,16 +169,16 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Se
         raise Stopped
 
     stopped = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 4", *bindings)
-    run_phase, phases = stopped._run_phase, []
+    train, phases = stopped.play.train, []
 
-    def run_some_phases(*arguments: Any) -> Any:
+    def train_three_times(*arguments: Any) -> Any:
         phases.append(arguments)
-        return stop() if len(phases) == 7 else run_phase(*arguments)  # in the fourth iteration, two after a checkpoint
+        return stop() if len(phases) == 4 else train(*arguments)  # in the fourth iteration, two after a checkpoint
 
-    stopped._run_phase = run_some_phases  # type: ignore[method-assign]
+    stopped.play.train = train_three_times  # type: ignore[method-assign]
     with pytest.raises(Stopped):
         stopped.run_experiment()
-    assert stopped.iterations_done == 2
+    assert stopped.saved.iterations_done == 2
     resumed = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 4", *bindings)
     assert resumed.resume() and resumed.start_iteration == 2
     resumed.run_experiment()
@@ -194,19 +195,19 @@ def test_checkpoints_change_nothing_of_a_run(tmp_path: Path, of: str) -> None:
     bindings = RUNS[of]
     often = make_vector(tmp_path / "often", *OFTEN, *bindings)
     asked = itertools.count()
-    often._is_due = lambda: next(asked) % 4 == 3  # type: ignore[method-assign]
+    often.saved.is_late = lambda: next(asked) % 4 == 3  # type: ignore[method-assign]
     often.run_experiment()
-    assert often._amid_count >= 4
+    assert often.saved.amid_count >= 4
     seldom = make_vector(tmp_path / "seldom", *OFTEN, *bindings, "VectorRunner.checkpoint_every = 4")
     seldom.run_experiment()
     assert_identical(state(often), state(seldom))
-    assert often.cut_frames == 0 and often.agent.updates > 15
+    assert often.counts.cut_frames == 0 and often.agent.updates > 15
     names = sorted(path.name for path in (tmp_path / "often" / "checkpoints").glob("ckpt.*"))
     assert names == [f"ckpt.{number}" for number in range(4)]
     assert len(list((tmp_path / "often" / "checkpoints" / "replay").glob("index_*"))) == 4
 
 
-def counts(runner: VectorRunner) -> dict[str, Any]:
+def counts(runner: Any) -> dict[str, Any]:
     """What the lines say of all training, beside what the run counts by itself."""
     lines = read_iterations(runner.base_dir)
     assert [line["iteration"] for line in lines] == list(range(len(lines)))
@@ -228,26 +229,26 @@ def test_a_run_that_is_stopped_amid_an_iteration_counts_nothing_twice(tmp_path: 
 
     def due() -> bool:
         asked.append(None)
-        stopped._ending.asked = len(asked) == at
-        return stopped._ending.asked
+        stopped.ending.asked = len(asked) == at
+        return stopped.ending.asked
 
-    stopped._is_due = due  # type: ignore[method-assign]
+    stopped.saved.is_late = due  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         stopped.run_experiment()
-    done = stopped.iterations_done
+    done = stopped.saved.iterations_done
     resumed = make_vector(tmp_path, *OFTEN, *bindings)
     assert resumed.resume() and resumed.start_iteration == done
-    assert resumed.frames == stopped.agent.rows.frames_of_all and resumed.agent.updates == stopped.agent.updates
+    assert resumed.counts.frames == stopped.agent.rows.frames_of_all and resumed.agent.updates == stopped.agent.updates
     cut = sum(stopped.agent.rows.state_dict()["cut"])
-    assert resumed.cut_frames == cut
+    assert resumed.counts.cut_frames == cut
     resumed.run_experiment()
     assert [line["cut_frames"] for line in read_iterations(tmp_path)][-1] == cut
-    found, frames = counts(resumed), resumed.frames
+    found, frames = counts(resumed), resumed.counts.frames
     assert found["ended, cut and running"] == found["frames"] == frames
-    assert 360 <= frames < 360 + 4 * resumed.num_envs
-    assert found["updates"] == resumed.agent.updates and found["episodes"] == resumed.episodes[Phase.TRAIN]
+    assert 360 <= frames < 360 + 4 * resumed.agent.num_envs
+    assert found["updates"] == resumed.agent.updates and found["episodes"] == resumed.counts.episodes[Phase.TRAIN]
     assert found["actions"] <= frames
-    assert resumed.iterations_done == 4
+    assert resumed.saved.iterations_done == 4
 
 
 @pytest.mark.parametrize("of", ["32", "halves, overlapping", "delayed", "a vector"])
@@ -263,7 +264,7 @@ def test_a_run_that_goes_on_in_its_process_is_the_one_that_goes_on_from_its_chec
     assert there.resume() and there.start_iteration == 2
     there.run_experiment()
     assert_identical(state(here), state(there))
-    assert here.cut_frames == there.cut_frames > 0
+    assert here.counts.cut_frames == there.counts.cut_frames > 0
     found = counts(here)
     assert found["ended, cut and running"] == found["frames"]
 
@@ -288,10 +289,10 @@ def test_a_signal_leaves_a_checkpoint_of_what_was_played(tmp_path: Path, number:
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         signal.signal(number, before)
-    assert run.iterations_done == 0
+    assert run.saved.iterations_done == 0
     resumed = make_vector(tmp_path, *terms)
     assert resumed.resume() and resumed.start_iteration == 0
-    assert 196 <= resumed.frames <= 208 and resumed.agent.updates == run.agent.updates > 5
+    assert 196 <= resumed.counts.frames <= 208 and resumed.agent.updates == run.agent.updates > 5
 
 
 @pytest.mark.parametrize(
@@ -315,13 +316,13 @@ def test_wrong_terms_of_checkpoints_are_refused(tmp_path: Path, bindings: Sequen
 
 def test_a_checkpoint_is_written_after_so_many_minutes(tmp_path: Path) -> None:
     run = make_vector(tmp_path / "seldom", *OFTEN, "Runner.checkpoint_minutes = 2")
-    run._saved_at = time.monotonic() - 115
-    assert not run._is_due()
-    run._saved_at -= 6
-    assert run._is_due()
+    run.saved.saved_at = time.monotonic() - 115
+    assert not run.due()
+    run.saved.saved_at -= 6
+    assert run.due()
     often = make_vector(tmp_path / "often", *OFTEN, "Runner.checkpoint_minutes = 1e-6", "Runner.num_iterations = 1")
     often.run_experiment()
-    assert often._amid_count >= 3
+    assert often.saved.amid_count >= 3
 
 
 @pytest.mark.parametrize("num_envs", [2, 5])
@@ -364,7 +365,7 @@ def test_each_environment_plays_its_share_of_an_evaluation(tmp_path: Path) -> No
         "Runner.num_iterations = 2",
     )
     runner.run_experiment()
-    assert runner._evaluated.tolist() == [6, 4, 4]
+    assert runner.play.evaluated.tolist() == [6, 4, 4]
     assert [len(line["eval_episode_returns"]) for line in read_iterations(tmp_path)] == [7, 7]
 
 
@@ -390,13 +391,12 @@ def test_the_checkpoint_cuts_and_the_lines_say_so(tmp_path: Path, capsys: pytest
     assert rates["LearntPerLived"] == pytest.approx(8 * lines[-1]["train_updates"] / 80)
     assert rates["PolicyLag"] == 0 and 0.3 < rates["ReplayFill"] < 0.5
     assert f"{lines[-1]['cut_frames'] / 240:.2%}" in capsys.readouterr().out
-    assert runner._progress is not None
     assert re.fullmatch(
         r"(last return \S+, )?act [\d,.]+/s, add [\d,.]+/s, sample [\d,.]+/s, learn [\d,.]+/s, ratio [\d.]+, lag 0\.0, "
         r"replay \d+%",
-        runner._progress._last,
+        runner.shown.progress._last,
     )
-    assert runner.closing_line().startswith(
+    assert closing_line(runner.history).startswith(
         f"training: {sum(len(line['train_episode_returns']) for line in lines)} episodes, 240 "
     )
 

@@ -14,8 +14,8 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import compare_with_baselines, table
 from async_wrappers.agents.networks.q_network import count_parameters
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.agents.teaching.runner import RunnerWithTeacher
 from async_wrappers.agents.teaching.student import ReincarnatedAgent
+from async_wrappers.agents.teaching.teaching import Reincarnation
 from tests.worlds.atari_games import games_loaded_once
 from tests.worlds.experiments import load_gin
 from tests.worlds.teachers import MODULES
@@ -90,7 +90,7 @@ def test_a_file_runs_a_hundred_frames_and_to_its_closing_table(
         small.append("ReloadedDQNAgent.reload_optimizer = False")
     load_gin(f"configs/reincarnation/{name}.gin", bindings=small)
     runner = create_runner(tmp_path)
-    assert isinstance(runner, RunnerWithTeacher)
+    assert isinstance(runner.teaching, Reincarnation)
     runner.run_experiment()
     lines = read_iterations(tmp_path)
     assert [line["phase"] for line in lines] == ["collect"] * bool(collects) + ["offline"] * min(offline, 1) + [

@@ -20,18 +20,18 @@ from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment
+from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
-from async_wrappers.agents.play.play import Length
+from async_wrappers.agents.play.play import DifferentExperiment, Length
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.agents.teaching import runner as runner_module
-from async_wrappers.agents.teaching.runner import RunnerWithTeacher, train_teacher
+from async_wrappers.agents.teaching import teaching as runner_module
 from async_wrappers.agents.teaching.student import VIEW
 from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher, TeacherView
+from async_wrappers.agents.teaching.teaching import Reincarnation, train_teacher
 from async_wrappers.agents.trained.agent_file import shipped_agents
 from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv
@@ -55,7 +55,7 @@ def all_of(runner: Any) -> dict[str, Any]:
         **state(runner),
         "teaching": vars(runner.agent.teaching),
         "teachers": None if replay is None else replay.state_dict(),
-        "scores": runner.scores,
+        "scores": runner.teaching.scores,
     }
 
 
@@ -159,17 +159,17 @@ def test_a_student_learns_from_an_agent_that_ships(tmp_path: Path, kind: str) ->
     )
     load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin", bindings=[*QUICK, *bindings])
     runner = create_runner(tmp_path / "student")
-    assert isinstance(runner, RunnerWithTeacher)
+    assert isinstance(runner.teaching, Reincarnation)
     runner.run_experiment()
     assert [line["phase"] for line in runner.history] == ["collect", "offline", "online"]
-    assert runner.teacher is not None and runner.teacher.identity()["agent"] == "DQNAgent"
+    assert runner.teaching.teacher is not None and runner.teaching.teacher.identity()["agent"] == "DQNAgent"
     teacher, _ = load_agent("cartpole")
     weights: Any = teacher
     shown = np.zeros((1, 1, 4), np.float32)
-    np.testing.assert_array_equal(runner.teacher.values(shown), weights.policy.q_values(shown).numpy())
+    np.testing.assert_array_equal(runner.teaching.teacher.values(shown), weights.policy.q_values(shown).numpy())
     again = create_runner(tmp_path / "student")
     assert again.resume()
-    assert state(again)["frames"] == runner.frames
+    assert state(again)["frames"] == runner.counts.frames
 
 
 def test_an_agent_that_ships_has_neither_replay_nor_target(tmp_path: Path) -> None:
@@ -220,10 +220,10 @@ def test_a_student_learns_from_the_policy_of_an_agent_that_ships(tmp_path: Path)
     )
     load_gin("configs/minatar/dqn.gin", bindings=[*QUICK, *bindings])
     runner = create_runner(tmp_path)
-    assert isinstance(runner, RunnerWithTeacher)
+    assert isinstance(runner.teaching, Reincarnation)
     runner.run_experiment()
     assert [line["phase"] for line in runner.history] == ["collect", "offline", "online", "online"]
-    assert runner.teacher is not None and runner.teacher.identity()["agent"] == "VTraceAgent"
+    assert runner.teaching.teacher is not None and runner.teaching.teacher.identity()["agent"] == "VTraceAgent"
 
 
 # What the teacher sees.
@@ -323,8 +323,8 @@ def test_a_teacher_with_wrappers_of_its_own_still_plays_in_its_own_environment()
 
 def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> None:
     runner = students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 2")
-    assert isinstance(runner, RunnerWithTeacher)
-    assert runner.num_iterations == 5 and runner.one_more == "Runner.num_iterations = 3"
+    assert isinstance(runner.teaching, Reincarnation)
+    assert runner.num_iterations == 5 and runner.teaching.one_more == "Runner.num_iterations = 3"
     runner.run_experiment()
     lines = read_iterations(tmp_path)
     assert [line["phase"] for line in lines] == ["collect", "offline", "offline", "online", "online"]
@@ -332,7 +332,7 @@ def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> No
     assert all(line["train_updates"] > 0 for line in lines[3:])
     assert lines[0]["frames"] == lines[1]["frames"] == lines[2]["frames"] < lines[3]["frames"]
     assert "eval_average_return" not in lines[0]
-    scores = runner.scores
+    scores = runner.teaching.scores
     for line in lines[1:]:
         expected = (line["eval_average_return"] - scores["random"]) / max(scores["teacher"] - scores["random"], 1e-8)
         assert line["eval_normalized_score"] == pytest.approx(expected)
@@ -412,13 +412,13 @@ def test_a_run_that_is_asked_to_end_amid_offline_updates_ends_as_an_uninterrupte
     whole = students_runner(tmp_path / "whole", teacher_dir, *bindings)
     whole.run_experiment()
     stopped = students_runner(tmp_path / "stopped", teacher_dir, *bindings)
-    learn = stopped.student.learn_offline
+    learn = stopped.teaching.student.learn_offline
 
     def asked() -> None:
         learn()
-        stopped._ending.asked = stopped.agent.updates == updates
+        stopped.ending.asked = stopped.agent.updates == updates
 
-    stopped.student.learn_offline = asked
+    stopped.teaching.student.learn_offline = asked
     with pytest.raises(KeyboardInterrupt):
         stopped.run_experiment()
     resumed = students_runner(tmp_path / "stopped", teacher_dir, *bindings)
@@ -443,9 +443,10 @@ def test_a_finished_students_run_is_a_teacher(teacher_dir: Path, tmp_path: Path)
 def test_normalised_scores_are_0_for_random_play_and_1_for_the_teacher(teacher_dir: Path, tmp_path: Path) -> None:
     runner = students_runner(tmp_path, teacher_dir)
     with pytest.raises(ValueError, match="must be asked for when the teacher has played"):
-        runner.normalized_score(1.0)
-    runner.scores = {"teacher": 110.0, "random": 10.0, "returns": [110.0]}
-    assert [runner.normalized_score(score) for score in (10.0, 60.0, 110.0, -90.0)] == pytest.approx([0, 0.5, 1, -1])
+        runner.teaching.normalized_score(1.0)
+    runner.teaching.scores = {"teacher": 110.0, "random": 10.0, "returns": [110.0]}
+    scores = [runner.teaching.normalized_score(score) for score in (10.0, 60.0, 110.0, -90.0)]
+    assert scores == pytest.approx([0, 0.5, 1, -1])
 
 
 def test_random_play_is_measured_but_for_games_of_atari(teacher_dir: Path) -> None:
@@ -477,7 +478,7 @@ def test_an_offline_iteration_is_told_by_its_updates(
     bindings = ("RunnerWithTeacher.teacher_steps = 0", "Runner.num_iterations = 0")
     runner = students_runner(tmp_path, teacher_dir, *bindings)
     runner.run_experiment()
-    assert runner.closing_line() == "training: 0 episodes, 0 frames; 12 offline updates"
+    assert closing_line(runner.history) == "training: 0 episodes, 0 frames; 12 offline updates"
     assert "iteration 0: 6 offline updates; eval return" in capsys.readouterr().out
     assert not {"train_actions_per_frame", "train_updates_per_action"} & read_iterations(tmp_path)[0].keys()
 
@@ -550,7 +551,7 @@ def test_a_teacher_that_is_not_evaluated_has_the_score_that_is_bound(
         assert line["teacher_return"] == 12
         assert line["eval_normalized_score"] == pytest.approx((line["eval_average_return"] - 2) / 10)
     resumed = students_runner(tmp_path, teacher_dir, *bindings)
-    assert resumed.resume() and resumed.normalized_score(7.0) == 0.5
+    assert resumed.resume() and resumed.teaching.normalized_score(7.0) == 0.5
 
 
 def test_a_student_whose_lambda_follows_no_score_needs_none(
@@ -568,14 +569,14 @@ def test_a_student_whose_lambda_follows_no_score_needs_none(
 def test_a_random_teacher_teaches_for_tests(tmp_path: Path) -> None:
     runner = students_runner(tmp_path, Path("None"), "RunnerWithTeacher.teacher_checkpoint_dir = None", RANDOM)
     runner.run_experiment()
-    teacher = runner.teacher
+    teacher = runner.teaching.teacher
     assert teacher.source.startswith("the random teacher of seed ")
     weights = teacher.identity()["weights"]
     assert teacher.spec.stack_size == runner.agent.spec.stack_size
     assert len(read_iterations(tmp_path)) == 5 and runner.agent.updates > 12
     again = students_runner(tmp_path, Path("None"), "RunnerWithTeacher.teacher_checkpoint_dir = None", RANDOM)
     assert again.resume()
-    assert again.teacher.identity()["weights"] == weights
+    assert again.teaching.teacher.identity()["weights"] == weights
 
 
 def test_a_run_without_a_teacher_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 import async_wrappers
 from async_wrappers.agents.config.config import ConfigError, save_config
 from async_wrappers.agents.config.gin_text import code_in, strangers
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.learning.diverged import check_loaded
 from async_wrappers.agents.load import load_agent, play_episode
@@ -65,15 +65,15 @@ AGENTS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def trained(base_dir: Path, name: str) -> Runner:
+def trained(base_dir: Path, name: str) -> Experiment:
     """A short run, and its runner as `train.py export` makes it."""
     config, bindings = AGENTS[name]
     load_gin(config, bindings=[*SHORT, *bindings])
-    first: Runner = create_runner(base_dir)
+    first: Experiment = create_runner(base_dir)
     save_config(base_dir)
     first.run_experiment()
     load_gin(config, bindings=[*SHORT, *bindings, IN_TURN])
-    runner: Runner = create_runner(base_dir)
+    runner: Experiment = create_runner(base_dir)
     return runner
 
 
@@ -180,9 +180,9 @@ def test_any_state_of_tensors_arrays_and_plain_data_comes_back(tmp_path: Path) -
 
 
 def test_a_run_begins_with_the_weights_of_a_file(file: Path, tmp_path: Path) -> None:
-    def begun(*bindings: str) -> Runner:
+    def begun(*bindings: str) -> Experiment:
         load_gin(AGENTS["dqn"][0], bindings=[*SHORT, f"Runner.initial_checkpoint = {str(file)!r}", *bindings])
-        runner: Runner = create_runner(tmp_path / "new")
+        runner: Experiment = create_runner(tmp_path / "new")
         runner.resume()
         return runner
 

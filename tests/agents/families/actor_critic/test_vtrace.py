@@ -17,8 +17,6 @@ import torch
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment
-from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.families.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning.diverged import DivergedError
@@ -28,6 +26,7 @@ from async_wrappers.agents.networks.sequence_network import LSTMCore, create_act
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import DifferentExperiment
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
@@ -385,7 +384,7 @@ def make(base_dir: Path, *bindings: str, name: str = "cartpole_no_velocity") -> 
     return create_runner(base_dir)
 
 
-def state(runner: VectorRunner) -> dict[str, Any]:
+def state(runner: Any) -> dict[str, Any]:
     agent = runner.agent
     learner: Learner = agent.learner
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.config.config import ConfigError
-from async_wrappers.agents.experiment.learners import LearnerFailed
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.many.learners import LearnerFailed
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.ray_cluster import python_path
@@ -98,22 +98,25 @@ class TestSeveralLearners:
         on_cluster = make(tmp_path / "ray", agent, *self.BINDINGS, *self.ON_RAY, "Runner.num_iterations = 1")
         on_cluster.run_experiment()
         assert local.agent.updates > 3
-        assert_identical({**state(on_cluster), "shares": on_cluster._shares}, {**state(local), "shares": local._shares})
+        assert_identical(
+            {**state(on_cluster), "shares": on_cluster.play.others.states},
+            {**state(local), "shares": local.play.others.states},
+        )
 
     def test_a_learner_that_is_killed_ends_the_run_which_goes_on(self, tmp_path: Path) -> None:
         whole = make(tmp_path / "whole", "vtrace", *self.BINDINGS)
         whole.run_experiment()
         stopped = make(tmp_path / "parts", "vtrace", *self.BINDINGS, *self.ON_RAY)
-        train_once, phases = stopped._train, []
+        train_once, phases = stopped.play.train, []
 
-        def kill_in_the_second_iteration(length: object) -> object:
+        def kill_in_the_second_iteration(length: object, carried: object) -> object:
             phases.append(length)
             if len(phases) == 2:
-                (learner,) = stopped._others._others
+                (learner,) = stopped.play.others.running._others
                 os.kill(int(learner.place.split()[1]), signal.SIGKILL)
-            return train_once(length)
+            return train_once(length, carried)
 
-        stopped._train = kill_in_the_second_iteration
+        stopped.play.train = kill_in_the_second_iteration
         with pytest.raises(
             LearnerFailed, match=r"learner 1 of 2 \(process \d+ on .*\) has died \(.*\), and the others cannot go on"
         ):

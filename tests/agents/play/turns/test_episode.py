@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.experiment.live import note_standing
+from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.experiment.words import closing_line, facts
+from async_wrappers.agents.play.live import note_standing
 from async_wrappers.agents.play.play import Episode, Phase, Played, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, play_episode
@@ -25,7 +25,7 @@ from async_wrappers.envs import ClipReward
 from async_wrappers.live.loop.loop import episode_seed
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.duels_env import FRAMES, Duels, won_by
-from tests.worlds.experiments import make_dqn
+from tests.worlds.experiments import experiment, make_dqn
 from tests.worlds.scripted_agent import ScriptedAgent
 
 TRUNCATED, TERMINATED, BOTH = (False, True), (True, False), (True, True)
@@ -158,8 +158,8 @@ def under_delay() -> gym.Env[Any, Any]:
     return RealtimeDelay(Duels(), delay=1, noops=1)  # decisions take effect on frames 1 and 3 of 0 to 3
 
 
-def make_runner(base_dir: Path, iterations: int, **arguments: Any) -> Runner:
-    return Runner(
+def make_runner(base_dir: Path, iterations: int, **arguments: Any) -> Experiment:
+    return experiment(
         base_dir,
         **{
             "create_environment_fn": under_delay,
@@ -259,7 +259,7 @@ class TestSimulatedRuns:
             for iteration, line in enumerate(lines):
                 passed = outcomes(phase, 0, (iteration + 1) * episodes).count(True)
                 assert line[f"{phase.name.lower()}_encounter"] == 1 + passed
-        assert runner.closing_line().split("; ")[2] == f"at encounter {lines[-1]['train_encounter']}"
+        assert closing_line(runner.history).split("; ")[2] == f"at encounter {lines[-1]['train_encounter']}"
 
     def test_a_run_that_is_continued_goes_on_with_its_encounter(self, tmp_path: Path) -> None:
         make_runner(tmp_path / "whole", 3).run_experiment()
@@ -288,7 +288,7 @@ class TestSimulatedRuns:
         runner.run_experiment()
         [line] = read_iterations(tmp_path)
         assert not {"train_wins", "train_losses", "train_encounter"} & line.keys()
-        assert "encounter" not in runner.closing_line()
+        assert "encounter" not in closing_line(runner.history)
 
 
 class TestTheRunner:

@@ -392,7 +392,7 @@ def test_a_student_of_dopamines_teacher_collects_and_learns(tmp_path: Path) -> N
     file = "configs/reincarnation/qdagger_dqn_cartpole.gin"
     runner = students_runner(tmp_path, file, "RunnerWithTeacher.teacher_steps = 40")
     runner.run_experiment()
-    assert isinstance(runner.teacher, DopamineTeacher)
+    assert isinstance(runner.teaching.teacher, DopamineTeacher)
     assert runner.agent.updates >= 20
     gin.clear_config()
     again = students_runner(tmp_path, file, "RunnerWithTeacher.teacher_steps = 40")
@@ -434,8 +434,8 @@ def test_a_student_learns_offline_from_dopamines_replay(tmp_path: Path) -> None:
     assert len(replay) == 40
     stored = replay.transitions(replay.valid_slots(), 1)
     np.testing.assert_allclose(stored["observation"][:, 0], columns["$store$_observation"][:40, :, 0])
-    expected = runner.teacher.values(columns["$store$_observation"][:40].reshape(40, 1, 4))
-    labels = [label for each in runner.teacher.demonstrations() for _, label in each.transitions()]
+    expected = runner.teaching.teacher.values(columns["$store$_observation"][:40].reshape(40, 1, 4))
+    labels = [label for each in runner.teaching.teacher.demonstrations() for _, label in each.transitions()]
     np.testing.assert_allclose(labels, expected, rtol=1e-5)
 
 
@@ -475,7 +475,7 @@ def test_the_debug_command_of_reincarnating_rl_has_a_counterpart(tmp_path: Path,
     load_gin("configs/reincarnation/qdagger_rainbow.gin", bindings=bindings)
     runner: Any = create_runner(tmp_path / "qdagger_rainbow")
     runner.run_experiment()
-    assert isinstance(runner.teacher, DopamineTeacher) and runner.agent.updates > 4
+    assert isinstance(runner.teaching.teacher, DopamineTeacher) and runner.agent.updates > 4
 
 
 def test_fine_tuning_begins_with_dopamines_weights_and_moments(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_fine_tuning_begins_with_dopamines_weights_and_moments(tmp_path: Path) -
     )
     runner = students_runner(tmp_path, "configs/reincarnation/reloaded_dqn_cartpole.gin", *shared, *plain)
     runner.resume()
-    teacher = runner.teacher
+    teacher = runner.teaching.teacher
     assert teacher.optimizer_name == "Adam"
     stacks = np.random.default_rng(0).normal(size=(5, 1, 4)).astype(np.float32)
     values = runner.agent.learner.network(torch.from_numpy(stacks)).detach().numpy()

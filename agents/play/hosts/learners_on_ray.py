@@ -16,9 +16,9 @@ from typing import Any
 import ray
 from ray import exceptions
 
-from async_wrappers.agents.experiment.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
 from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.agents.play.hosts.on_ray import NodeVersions, compare_versions, in_short, node_versions
+from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
 
 __all__ = ["LearnersOnRay"]
 

@@ -36,11 +36,11 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from async_wrappers.agents.experiment.learners import Group
-from async_wrappers.agents.experiment.rounds import Due, LearnerShare, Save, Show, Trained, counted
 from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.play.many.actor import Ended
+from async_wrappers.agents.play.many.learners import Group
+from async_wrappers.agents.play.many.rounds import Due, LearnerShare, Save, Show, Trained, counted
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.timing import Meters
 from async_wrappers.files import naming

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,23 @@ from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
-from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.teaching import TaughtRun
 from async_wrappers.agents.experiment.words import lengths_in_words
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
-from async_wrappers.agents.settings import choice, factory, flag, must, number, runner, text, whole
+from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.student import ReincarnatedAgent, TeachingPhase, seed_of
 from async_wrappers.agents.teaching.teacher import Teacher, TeacherView, check_own_replay
 
-__all__ = ["RunnerWithTeacher", "train_teacher"]
+__all__ = ["Reincarnation", "RunnerWithTeacher", "train_teacher"]
 
 _IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
 _PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
 
 
-@runner
-class RunnerWithTeacher(Runner):
-    """The iterations of `Runner` for a student; all other parameters are bound as ``Runner``'s.
+@part
+class RunnerWithTeacher:
+    """The iterations of a student: its teacher, and what it learns from it before it plays.
 
     1. If `teacher_steps` is not 0, an iteration in which the teacher plays, greedily, in the student's environment. Its
        transitions are the teacher's replay; otherwise that is the replay of the teacher's own run.
@@ -86,50 +86,66 @@ class RunnerWithTeacher(Runner):
         False, "Take a teacher that has learnt nothing, in the place of `teacher_checkpoint_dir`: for tests."
     )
 
-    def set_up(self) -> None:
-        """See `Runner`."""
-        super().set_up()
+
+class Reincarnation:
+    """A teacher's part in an experiment; see `async_wrappers.agents.experiment.teaching.Teaching`.
+
+    Args:
+        settings: The teacher's, and of the student's iterations.
+        run: The experiment.
+
+    Attributes:
+        iterations: Those of collecting, the offline and the online ones.
+        one_more: The binding that continues a finished run for one iteration.
+        teacher: Once it is loaded.
+        scores: Of the teacher and of random play, once they are known.
+    """
+
+    def __init__(self, settings: RunnerWithTeacher, run: TaughtRun) -> None:
+        """See the class."""
+        self._settings, self._run = settings, run
+        agent, evaluation = run.play.agent, run.lengths[Phase.EVAL]
         must(
-            isinstance(self.agent, ReincarnatedAgent),
+            isinstance(agent, ReincarnatedAgent),
             "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
-            f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}",
+            f"create_agent.agent_name = 'qdagger_dqn', got {agent.identity()['agent']}",
         )
         must(
-            bool(self._lengths[Phase.EVAL].frames or self._lengths[Phase.EVAL].episodes),
+            bool(evaluation.frames or evaluation.episodes),
             "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
             "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0",
         )
         must(
-            self.pretrain_dataset is None,
+            run.settings.pretrain_dataset is None,
             "Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'",
         )
         self._check_teacher()
-        offline = self.num_pretraining_iterations if self.num_pretraining_steps else 0
+        offline = settings.num_pretraining_iterations if settings.num_pretraining_steps else 0
         self._check_phases(offline)
-        self._kinds = [TeachingPhase.COLLECT] * bool(self.teacher_steps) + [TeachingPhase.OFFLINE] * offline
-        self._kinds += [TeachingPhase.ONLINE] * self.num_iterations
-        self.num_iterations = len(self._kinds)
+        self._kinds = [TeachingPhase.COLLECT] * bool(settings.teacher_steps) + [TeachingPhase.OFFLINE] * offline
+        self._kinds += [TeachingPhase.ONLINE] * run.settings.num_iterations
         self._kind = TeachingPhase.ONLINE
-        self.scores: dict[str, Any] | None = None  # scores of the teacher and of random play, once they are known
+        self.iterations, self.one_more = len(self._kinds), f"Runner.num_iterations = {run.settings.num_iterations + 1}"
+        self.scores: dict[str, Any] | None = None
         self.teacher: Teacher | None = None
 
     def _check_teacher(self) -> None:
         """Refuse a score of the teacher's, or a teacher, that is not the one of the other settings."""
-        score = self.teacher_score
+        settings, score = self._settings, self._settings.teacher_score
         must(
-            score is None or not self.evaluate_teacher,
+            score is None or not settings.evaluate_teacher,
             f"RunnerWithTeacher.teacher_score must be None where the teacher is evaluated, got {score}: bind "
             "RunnerWithTeacher.evaluate_teacher = False",
         )
         must(
-            self.evaluate_teacher or score is not None or not self.student.student.follows_score,
+            settings.evaluate_teacher or score is not None or not self.student.student.follows_score,
             "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is False "
             f"with agent {self.student.spec.name!r}, whose lambda follows the normalised score, got None",
         )
         must(
-            not self.random_teacher or self.teacher_checkpoint_dir is self.teacher_gin_file is None,
+            not settings.random_teacher or settings.teacher_checkpoint_dir is settings.teacher_gin_file is None,
             "RunnerWithTeacher.random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name a "
-            f"teacher, got {self.teacher_checkpoint_dir!r} and {self.teacher_gin_file!r}",
+            f"teacher, got {settings.teacher_checkpoint_dir!r} and {settings.teacher_gin_file!r}",
         )
 
     def _check_phases(self, offline: int) -> None:
@@ -138,13 +154,13 @@ class RunnerWithTeacher(Runner):
         Args:
             offline: How many iterations learn from the teacher's replay alone.
         """
-        spec = self.student.student
-        spec.check_phases(teacher_steps=self.teacher_steps, offline=offline)
+        spec, steps = self.student.student, self._settings.teacher_steps
+        spec.check_phases(teacher_steps=steps, offline=offline)
         learns = bool(offline or self._rehearses)
         must(
-            not self.teacher_steps or learns,
+            not steps or learns,
             "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline updates, "
-            f"and no teacher_data_ratio), got {self.teacher_steps}",
+            f"and no teacher_data_ratio), got {steps}",
         )
         must(
             spec.teacher_replay_scheme == "uniform" or learns,
@@ -155,75 +171,81 @@ class RunnerWithTeacher(Runner):
     @property
     def student(self) -> ReincarnatedAgent:
         """The agent."""
-        assert isinstance(self.agent, ReincarnatedAgent)
-        return self.agent
-
-    def resume(self) -> bool:
-        """Load the teacher, and continue from the newest good checkpoint, or begin; see `Runner.resume`.
-
-        Raises:
-            ValueError: The teacher cannot be loaded, plays another game, or has no replay where one is needed.
-        """
-        if self.teacher is None:
-            self.teacher = self._load_teacher()
-            self.environment = TeacherView.within(self.environment, self.teacher)
-            needed = TeachingPhase.OFFLINE in self._kinds or self._rehearses
-            self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self.label_at)
-            if self.label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
-                delay.report_effect = True
-        if super().resume():
-            return True
-        spec = self.student.student
-        takes_over = self.student.teacher_replay is not None and TeachingPhase.COLLECT not in self._kinds
-        if takes_over or spec.reloads_replay:
-            check_own_replay(self.environment, self.teacher)
-        if takes_over and not self.student.take_over(self.teacher.demonstrations()):
-            raise ValueError(f"{self.teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
-        spec.reload(self.student, self.teacher)
-        return False
-
-    def _load_teacher(self) -> Teacher:
-        if self.random_teacher:
-            seed = seed_of(self.seed, 3)  # not the student's, whose first weights would be the same
-            return Teacher.of_first_weights(self.create_environment_fn(), self.student.spec.stack_size, seed)
-        if self.teacher_checkpoint_dir is None:
-            raise ValueError(
-                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
-                "got None"
-            )
-        path = Path(self.teacher_checkpoint_dir)
-        if self.teacher_gin_file is not None:
-            train_teacher(path, self.teacher_gin_file)
-        if is_dopamine(path):
-            return self.dopamine_teacher_fn(path, self.create_environment_fn(), self.teacher_checkpoint_number)
-        return Teacher.of_run(path, self.teacher_checkpoint_number)
+        agent = self._run.play.agent
+        assert isinstance(agent, ReincarnatedAgent)
+        return agent
 
     @property
     def _rehearses(self) -> bool:
         return bool(self.student.student.teacher_data_ratio)
 
-    def _run_iteration(self, iteration: int) -> None:
+    def prepare(self) -> None:
+        """Load the teacher, and show it what it needs.
+
+        Raises:
+            ValueError: It cannot be loaded, or plays another game.
+        """
+        if self.teacher is not None:
+            return
+        run, label_at = self._run, self._settings.label_at
+        self.teacher = self._load_teacher()
+        run.environment = TeacherView.within(run.environment, self.teacher)
+        needed = TeachingPhase.OFFLINE in self._kinds or self._rehearses
+        self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=label_at)
+        if label_at == "effect" and (delay := delay_layer(run.environment)) is not None:
+            delay.report_effect = True
+
+    def begin_run(self) -> None:
+        """Give the student the teacher's replay and weights, as far as its method takes them.
+
+        Raises:
+            ValueError: The teacher has no replay, and one is needed.
+        """
+        spec, teacher = self.student.student, self.teacher
+        assert teacher is not None
+        takes_over = self.student.teacher_replay is not None and TeachingPhase.COLLECT not in self._kinds
+        if takes_over or spec.reloads_replay:
+            check_own_replay(self._run.environment, teacher)
+        if takes_over and not self.student.take_over(teacher.demonstrations()):
+            raise ValueError(f"{teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
+        spec.reload(self.student, teacher)
+
+    def _load_teacher(self) -> Teacher:
+        settings, create_environment = self._settings, self._run.settings.create_environment_fn
+        if settings.random_teacher:
+            seed = seed_of(self._run.settings.seed, 3)  # not the student's, whose first weights would be the same
+            return Teacher.of_first_weights(create_environment(), self.student.spec.stack_size, seed)
+        if settings.teacher_checkpoint_dir is None:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
+                "got None"
+            )
+        path = Path(settings.teacher_checkpoint_dir)
+        if settings.teacher_gin_file is not None:
+            train_teacher(path, settings.teacher_gin_file)
+        if is_dopamine(path):
+            return settings.dopamine_teacher_fn(path, create_environment(), settings.teacher_checkpoint_number)
+        return Teacher.of_run(path, settings.teacher_checkpoint_number)
+
+    def begin(self, iteration: int) -> Mapping[Phase, Length]:
+        """Begin an iteration; before the first one the teacher and random play are measured."""
         self._kind = self._kinds[iteration]
-        later = self._kinds[iteration:]
-        needed = self._rehearses or TeachingPhase.OFFLINE in later
+        needed = self._rehearses or TeachingPhase.OFFLINE in self._kinds[iteration:]
         self.student.begin_phase(self._kind, last=not needed)
         if self.scores is None:
             self._measure()
-        lengths = self._lengths
         if self._kind is TeachingPhase.COLLECT:  # the student has learnt nothing yet
-            self._lengths = {Phase.TRAIN: Length(self.teacher_steps, None)}
-        try:
-            super()._run_iteration(iteration)
-        finally:
-            self._lengths = lengths
+            return {Phase.TRAIN: Length(self._settings.teacher_steps, None)}
+        return self._run.lengths
 
     def _measure(self) -> None:
         """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
         assert self.teacher is not None
-        measured = self.seed, self._lengths[Phase.EVAL], self.max_steps_per_episode
-        if not self.evaluate_teacher:
-            self.scores = {"teacher": self.teacher_score, "random": None, "returns": []}
-            if self.teacher_score is not None:
+        run, known = self._run, self._settings.teacher_score
+        measured = run.settings.seed, run.lengths[Phase.EVAL], run.settings.max_steps_per_episode
+        if not self._settings.evaluate_teacher:
+            self.scores = {"teacher": known, "random": None, "returns": []}
+            if known is not None:
                 self.scores["random"] = self.teacher.random_score(*measured)
             return
         scores = self.teacher.score(*measured)
@@ -237,8 +259,8 @@ class RunnerWithTeacher(Runner):
                 "the teacher's score %(teacher)g is no better than that of random play, %(random)g", self.scores
             )
         print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self.scores), flush=True)
-        self._metrics.scalar("Eval/Teacher/AverageReturns", self.scores["teacher"], self.frames)
-        self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self.frames)
+        run.metrics.scalar("Eval/Teacher/AverageReturns", self.scores["teacher"], run.counts.frames)
+        run.metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), run.counts.frames)
 
     def normalized_score(self, score: float) -> float:
         """Return (score - random) / (teacher - random); a teacher no better than random play counts as passed at once.
@@ -251,69 +273,66 @@ class RunnerWithTeacher(Runner):
         random, teacher = self.scores["random"], self.scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
 
-    def _run_phase(self, phase: Phase, length: Length) -> Played:
-        if phase != Phase.TRAIN or self._kind is not TeachingPhase.OFFLINE:
-            return super()._run_phase(phase, length)
-        carried, steps = self._carried(phase), self.num_pretraining_steps
-        updates, first = carried.get("updates", self.agent.updates), carried.get("offline", 0)
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """Play a training phase, or make the updates of an offline one."""
+        if self._kind is not TeachingPhase.OFFLINE:
+            return self._run.play.train(length, carried)
+        run, agent, steps = self._run, self.student, self._settings.num_pretraining_steps
+        updates, first = carried.get("updates", agent.updates), carried.get("offline", 0)
         for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
-            if self._is_due():
-                self._save_amid({"phase": phase.name, "updates": updates, "offline": done})
-            self.student.learn_offline()
-            if self._progress is not None:
-                self._progress.update((done + 1) / steps, 0, f"{done + 1:,} of {steps:,} offline updates")
-        return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
+            if run.due():
+                run.save({"updates": updates, "offline": done})
+            agent.learn_offline()
+            run.shown.share((done + 1) / steps, f"{done + 1:,} of {steps:,} offline updates")
+        made, encounter = agent.updates - updates, encounter_of(run.environment)
+        return Played([], 0, made, encounter, frames=0, times=agent.times.take())
 
-    def _summarize(
-        self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
-    ) -> None:
-        super()._summarize(phase, played, seconds, line, scalars)
-        line["phase"] = self._kind.value
+    def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return the kind of iteration and the teacher's weight, which follows an evaluation's normalised score."""
+        told: dict[str, Any] = {"phase": self._kind.value}
+        weight = self.student.teaching.weight
         if phase != Phase.EVAL:
-            line["teacher_weight"] = self.student.teaching.weight
-            return
+            return {**told, "teacher_weight": weight}, {}
         assert self.scores is not None
-        normalized = 0.0
+        normalized, scalars = 0.0, {}
         if self.scores["teacher"] is not None:
             normalized = self.normalized_score(line["eval_average_return"])
-            line |= {"eval_normalized_score": normalized, "teacher_return": self.scores["teacher"]}
+            told |= {"eval_normalized_score": normalized, "teacher_return": self.scores["teacher"]}
             scalars["Eval/Normalized_Score"] = normalized
-        scalars["Train/distill_loss_decay"] = self.student.teaching.weight
         self.student.record_score(normalized)
+        return told, {**scalars, "Train/distill_loss_decay": weight}
+
+    def state(self) -> dict[str, Any]:
+        """See `Teaching`."""
+        return {"scores": self.scores}
+
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """See `Teaching`."""
+        self.scores = bundle["scores"]
+
+    def identity(self) -> dict[str, Any]:
+        """See `Teaching`."""
+        facts: dict[str, Any] = {
+            "label_at": self._settings.label_at,
+            "collect": self._settings.teacher_steps,
+            "offline": self._kinds.count(TeachingPhase.OFFLINE),
+            "updates": self._settings.num_pretraining_steps,
+        }
+        teacher = {} if self.teacher is None else self.teacher.identity()
+        return {"reincarnation": {**facts, "teacher": teacher}}
 
     def facts(self) -> dict[str, str]:
-        """Return a description of the run, in words; each kind of iteration is listed apart."""
-        evaluation = lengths_in_words({Phase.EVAL: self._lengths[Phase.EVAL]})
+        """Return the iterations; each kind is listed apart."""
+        lengths, settings = self._run.lengths, self._settings
+        evaluation = lengths_in_words({Phase.EVAL: lengths[Phase.EVAL]})
         each = {
-            TeachingPhase.COLLECT: f"{self.teacher_steps:,} frames that the teacher plays",
-            TeachingPhase.OFFLINE: f"{self.num_pretraining_steps:,} offline updates and {evaluation}",
-            TeachingPhase.ONLINE: lengths_in_words(self._lengths),
+            TeachingPhase.COLLECT: f"{settings.teacher_steps:,} frames that the teacher plays",
+            TeachingPhase.OFFLINE: f"{settings.num_pretraining_steps:,} offline updates and {evaluation}",
+            TeachingPhase.ONLINE: lengths_in_words(lengths),
         }
         counted = [(self._kinds.count(kind), length) for kind, length in each.items() if kind in self._kinds]
         words = ", then ".join(f"{count} of {length}" for count, length in counted)
-        return {**super().facts(), "iterations": f"{self.num_iterations}: {words}" if words else "0"}
-
-    def _bundle(self, agent: Any, done: int) -> dict[str, Any]:
-        return {**super()._bundle(agent, done), "scores": self.scores}
-
-    def _take_counts(self, bundle: Any) -> None:
-        super()._take_counts(bundle)
-        self.scores = bundle["scores"]
-
-    def _identity(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {
-            "label_at": self.label_at,
-            "collect": self.teacher_steps,
-            "offline": self._kinds.count(TeachingPhase.OFFLINE),
-            "updates": self.num_pretraining_steps,
-        }
-        teacher = {} if self.teacher is None else self.teacher.identity()
-        return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}
-
-    @property
-    def one_more(self) -> str:
-        """The binding that continues a finished run for one iteration."""
-        return f"Runner.num_iterations = {self._kinds.count(TeachingPhase.ONLINE) + 1}"
+        return {"iterations": f"{self.iterations}: {words}" if words else "0"}
 
 
 def train_teacher(base_dir: Path, gin_file: str) -> None:
@@ -338,7 +357,7 @@ def train_teacher(base_dir: Path, gin_file: str) -> None:
 def _train(base_dir: Path, gin_file: str) -> None:
     # What the student's own configuration has imported already may be imported by its teacher's too.
     with other_run(base_dir, gin_file, own_bindings=_IMPORTS) as runner:
-        if runner.iterations_done < runner.num_iterations:
+        if runner.saved.iterations_done < runner.num_iterations:
             print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)
             save_config(base_dir)
             runner.run_experiment()

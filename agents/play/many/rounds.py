@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from async_wrappers.agents.experiment.learners import Group
 from async_wrappers.agents.play.many.actor import Ended, ShownRows
+from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.timing import Meters
 

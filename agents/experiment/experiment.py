@@ -1,0 +1,479 @@
+"""An experiment: iterations of a training and an evaluation phase, with checkpoints, metrics and progress.
+
+It owns what steps the environments (`async_wrappers.agents.play.run.Play`) and what a teacher adds to it
+(`async_wrappers.agents.experiment.teaching.Teaching`)::
+
+    Experiment    resume, iterations, phases, checkpoints, metrics, progress, closing
+      Teaching    how many iterations there are, how long their phases are, what a training phase is
+      Play        a phase: episodes, transitions, updates; state, facts and statistics of its own
+
+Castro et al., "Dopamine: a research framework for deep reinforcement learning", 2018; the phases follow Machado et al.,
+"Revisiting the Arcade Learning Environment", 2018, section 4.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from absl import logging
+
+from async_wrappers.agents.experiment.checkpoint import (
+    compute_of,
+    difference_of,
+    load_optimizer,
+    load_policy,
+    newest_bundle,
+)
+from async_wrappers.agents.experiment.ending import Ending
+from async_wrappers.agents.experiment.evaluate import evaluate
+from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics, write_facts
+from async_wrappers.agents.experiment.pretraining import Pretraining
+from async_wrappers.agents.experiment.progress import PhasesShown, Progress, WallClock
+from async_wrappers.agents.experiment.saving import Saving
+from async_wrappers.agents.experiment.teaching import NoTeaching, TaughtRun, Teaching
+from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.experiment.words import (
+    TimesOfTraining,
+    iteration_line,
+    lengths_in_words,
+    run_in_words,
+    statistics_of,
+)
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import (
+    Counts,
+    DifferentExperiment,
+    Episode,
+    Length,
+    Phase,
+    RunStopped,
+    encounter_of,
+)
+from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.turns.turns import Turns
+from async_wrappers.agents.replay.segments import DamagedReplay
+from async_wrappers.agents.settings import must
+from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
+
+__all__ = ["Experiment", "Progressed"]
+
+
+@dataclass
+class Progressed:
+    """How far an iteration is.
+
+    A checkpoint during it holds all but its number and times, so that a resumed run plays, learns and counts nothing
+    twice.
+
+    Attributes:
+        number: Of the iteration.
+        line: Its statistics so far.
+        scalars: Likewise.
+        done: The names of the phases that are over.
+        carried: The results of the phase in which the checkpoint was written, and its name and seconds; None where it
+            was written between two phases.
+        phase: The name of the running phase.
+        began: When it began, by ``time.perf_counter()``.
+    """
+
+    number: int
+    line: dict[str, Any]
+    scalars: dict[str, float] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    carried: Mapping[str, Any] | None = None
+    phase: str = ""
+    began: float = 0.0
+
+    def begin(self, phase: str) -> Mapping[str, Any]:
+        """Begin a phase, and return what is carried into it; empty where it begins anew."""
+        carried = self.carried if self.carried is not None and self.carried.get("phase") == phase else {}
+        self.phase, self.began = phase, time.perf_counter() - carried.get("seconds", 0.0)
+        return carried
+
+    def over(self) -> None:
+        """End the running phase."""
+        self.done, self.carried = [*self.done, self.phase], None
+
+    def plain(self, carried: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what a checkpoint holds, with the running phase's results."""
+        if carried is not None:
+            carried = {"phase": self.phase, **carried, "seconds": time.perf_counter() - self.began}
+        return {"line": self.line, "scalars": self.scalars, "done": self.done, "carried": carried}
+
+
+class Experiment:
+    """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
+
+    Args:
+        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
+        settings: Of every run.
+        play: Makes the way of playing.
+        teaching: Makes a teacher's part.
+        evaluates: Whether there are evaluation phases, where `settings` have them.
+
+    Attributes:
+        base_dir: As given.
+        settings: As given.
+        environment: The one that is played in turn, and whose spaces and layers are read.
+        lengths: Of the phases, but for iterations that a teacher makes longer or shorter.
+        counts: What was played so far.
+        play: Who steps the environments.
+        teaching: The teacher's part.
+        num_iterations: In all, those already done included.
+        start_iteration: The running iteration, or the next one.
+        writes: Whether the running iteration ends with a checkpoint.
+        history: The statistics of the iterations that are done.
+        ending: Whether it was asked to end.
+        saved: When checkpoints are written, and under which numbers.
+        clock: Wall time.
+        times: Of the parts of training, in this process.
+        table: Of episodes; while it runs, like `metrics` and `shown`.
+    """
+
+    table: EpisodeTable
+    metrics: Metrics
+    shown: PhasesShown
+
+    def __init__(
+        self,
+        base_dir: str | Path,
+        settings: Runner,
+        play: Callable[[Run], Play] = Turns,
+        teaching: Callable[[TaughtRun], Teaching] = NoTeaching,
+        evaluates: bool = True,
+    ) -> None:
+        """See the class."""
+        must(
+            settings.initial_checkpoint is not None or not settings.initial_optimizer,
+            "Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True",
+        )
+        torch.set_num_threads(settings.threads)
+        self.base_dir, self.settings, self.lengths = Path(base_dir), settings, settings.lengths(evaluates)
+        self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)
+        self.environment = settings.create_environment_fn()
+        kind = type(self.environment).__name__
+        must(
+            hasattr(self.environment, "observation_space"),
+            f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
+        )
+        self.counts = Counts(dict.fromkeys(Phase, encounter_of(self.environment)))
+        self.clock, self.times, self.ending = WallClock(), TimesOfTraining(), Ending()
+        self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
+        self.play: Play = play(self)
+        dataset = settings.pretrain_dataset
+        self._pretraining = None if dataset is None else Pretraining(dataset, settings.pretrain_updates)
+        self.teaching: Teaching = teaching(self)
+        self.num_iterations = self.teaching.iterations
+        self._lost = 0  # transitions lost with damaged replay files, not yet in an iteration's line
+        self._progressed: Progressed | None = None  # of the running iteration
+        self._amid: Progressed | None = None  # of the iteration at which a resumed run begins
+        self._loading: Iterator[int] | None = None  # earlier checkpoints that are left, once the run was resumed
+        self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
+
+    @property
+    def agent(self) -> Any:
+        """The agent that is trained."""
+        return self.play.agent
+
+    # Where it begins.
+
+    def resume(self) -> bool:
+        """Continue from the newest good checkpoint, or begin.
+
+        A checkpoint of which only old segments of the replay are damaged is good where no whole one is left: the run
+        then continues without their transitions, and warns.
+
+        A run begins with the initial checkpoint's weights, if one is named, and with the demonstrations in its replay.
+
+        Returns:
+            Whether there was a checkpoint to continue from.
+
+        Raises:
+            DifferentExperiment: The checkpoints are of another agent, network or seed; nothing has been changed.
+            OtherFormat: The checkpoints are of another version, with another format.
+            NoCheckpointLoads: There are checkpoints, and none loads; nothing has been changed.
+            ValueError: The initial checkpoint, the demonstrations or the teacher cannot be used.
+            gymnasium.error.DependencyNotInstalled: Demonstrations need Minari, and it is missing.
+        """
+        self.teaching.prepare()
+        self.play.check_here()
+        self._refused = {}
+        self._loading = self._loaded()
+        if next(self._loading, None) is not None:
+            return True
+        self.saved.checkpointer.check_beginning(self._refused)
+        if (named := self.settings.initial_checkpoint) is not None:
+            path = agent_path(named)
+            if not os.path.exists(path):
+                places = "a run's directory or one of its checkpoints, "
+                raise ValueError(no_such_agent("Runner.initial_checkpoint", named, places))
+            initial = newest_bundle(path)
+            load_policy(self.agent, *initial)
+            if self.settings.initial_optimizer:
+                load_optimizer(self.agent, *initial)
+        if self._pretraining is not None:
+            self._pretraining.load(self.agent, self.settings.create_environment_fn, self.settings.seed)
+        self.teaching.begin_run()
+        return False
+
+    def _loaded(self) -> Iterator[int]:
+        """Load the good checkpoints, newest first; yield the number of each when it is loaded."""
+        checkpointer, refused = self.saved.checkpointer, self._refused
+        whole = ((number, bundle, False) for number, bundle in checkpointer.load_each(refused, continues=True))
+        # Those that lack a part of their replay are tried after the whole ones.
+        damaged: list[tuple[int, dict[str, Any], bool]] = []
+        for number, bundle, partial in chain(whole, damaged):
+            self.play.check_kind(bundle)
+            if difference := difference_of(bundle.get("identity", {}), self.identity()):
+                raise DifferentExperiment(
+                    f"base_dir {self.base_dir} holds checkpoints of another experiment ({difference}): "
+                    "choose another base_dir, or run with the configuration in its config.gin"
+                )
+            before, self.counts = self.counts, _counts_of(bundle, self.counts)
+            replay = self.saved.replay_number = bundle.get("replay", bundle.get("replays", number))
+            try:
+                lost = self.play.load_state(self.saved.directory, replay, bundle, partial)
+            except DifferentExperiment:
+                raise
+            except (OSError, ValueError) as error:
+                if isinstance(error, DamagedReplay) and not partial:
+                    damaged.append((number, bundle, True))
+                checkpointer.refuse(number, error, refused)
+                self.counts = before
+                continue
+            self._take(bundle)
+            if partial:
+                self.warn_of_lost(number, lost)
+            if max(refused, default=number) > number:
+                logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
+            yield number
+
+    def _take(self, bundle: Mapping[str, Any]) -> None:
+        self._lost, self.history = bundle["lost_transitions"], bundle["logs"]
+        self.clock.before = bundle.get("seconds", 0.0)
+        self.start_iteration = bundle["current_iteration"] + 1
+        amid = bundle.get("amid")
+        self._amid = None if amid is None else Progressed(self.start_iteration, **amid)
+        self.saved.load(bundle)
+        self.teaching.load_state(bundle)
+
+    def go_back(self, number: int, error: Exception) -> None:
+        """Refuse the checkpoint that was loaded, and load the one before it; see `Run`."""
+        self.saved.checkpointer.refuse(number, error, self._refused)
+        if self._loading is None or next(self._loading, None) is None:
+            self.saved.checkpointer.check_beginning(self._refused)
+
+    def warn_of_lost(self, number: int, lost: int) -> None:
+        """Report, now and in the next iteration's line, how many transitions the replay has lost."""
+        self._lost += lost
+        logging.warning(
+            "checkpoint %d is used though files of its replay are damaged: %d transitions are lost, and from here on "
+            "the run differs from an undisturbed one",
+            number,
+            lost,
+        )
+
+    # Iterations.
+
+    def run_experiment(self) -> None:
+        """Run the iterations that are still to do; each ends with a checkpoint."""
+        with alone_in(self.base_dir, nested=True):
+            if self._loading is None:
+                self.resume()
+            write_facts(self.base_dir, self.facts())
+            if self._pretraining is not None and self._pretraining.pending:
+                self._pretraining.run(self.agent, self.base_dir)
+                self.write(-1, -1)  # before iteration 0
+            self.clock.begin()
+            with self.play.begin():  # which may go back to an earlier checkpoint
+                kept = {phase.name.lower(): count for phase, count in self.counts.episodes.items()}
+                with (
+                    closing(Metrics(self.base_dir, self.history)) as self.metrics,
+                    closing(EpisodeTable(self.base_dir, kept)) as self.table,
+                ):
+                    self.agent.set_report(self.metrics.scalar)
+                    self.shown = PhasesShown(Progress(self.start_iteration, self.num_iterations))
+                    try:
+                        for iteration in range(self.start_iteration, self.num_iterations):
+                            self._run_iteration(iteration)
+                            self.start_iteration = iteration + 1
+                    except KeyboardInterrupt:
+                        self.saved.note_interrupt()
+                        raise
+        if table := self.play.table():
+            print(table, flush=True)
+
+    def _run_iteration(self, iteration: int) -> None:
+        play = self.play
+        self.writes = (iteration + 1) % play.checkpoint_every == 0 or iteration == self.num_iterations - 1
+        lengths = self.teaching.begin(iteration)
+        try:
+            with self.ending.deferred(play.cut) if play.saves_amid else nullcontext():
+                self._run_phases(iteration, lengths)
+        except (KeyboardInterrupt, RunStopped):
+            if play.keeps_interrupted and self.saved.whole < iteration:
+                self.write(iteration, iteration - 1)  # the iteration will be repeated
+            raise
+
+    def _run_phases(self, iteration: int, lengths: Mapping[Phase, Length]) -> None:
+        now, self._amid = self._amid or Progressed(iteration, {"iteration": iteration}), None
+        self._progressed = now
+        with self.shown.iteration(iteration, lengths):
+            for phase, length in lengths.items():
+                if not (length.frames or length.episodes) or phase.name in now.done:
+                    continue
+                run = self.teaching.train if phase == Phase.TRAIN else self.play.evaluate
+                played = run(length, now.begin(phase.name))
+                self.counts.encounters[phase] = played.encounter
+                seconds = time.perf_counter() - now.began
+                for line, scalars in (
+                    statistics_of(phase, played, seconds),
+                    self.play.statistics(phase, played, seconds),
+                ):
+                    now.line.update(line)
+                    now.scalars.update(scalars)
+                line, scalars = self.teaching.statistics(phase, now.line)
+                now.line.update(line)
+                now.scalars.update(scalars)
+                if phase == Phase.TRAIN:
+                    self.times.add(seconds, played.times)
+                now.over()
+                if self.due():
+                    self.save(None)
+        now.line["frames"] = self.counts.frames
+        if self.counts.cut_frames:
+            now.line["cut_frames"] = self.counts.cut_frames
+        if self._lost:
+            now.line["lost_transitions"] = self._lost
+        self.metrics.iteration(now.line, now.scalars)
+        self._lost = 0
+        self.history = self.metrics.history
+        if self.writes:
+            self.write(iteration, iteration)
+        print(f"{iteration_line(now.line)}; {self.shown.done()}", flush=True)
+
+    # Checkpoints.
+
+    def due(self, harmless: bool = True) -> int:
+        """Return the number of the replays of a checkpoint that is due now; 0 for none. See `Run`."""
+        return self.saved.next_replay if self.ending.asked or (harmless and self.saved.is_late()) else 0
+
+    def save(self, carried: Mapping[str, Any] | None) -> None:
+        """Write a checkpoint during an iteration; see `Run`."""
+        assert self._progressed is not None
+        self.ending.wait_no_more()
+        self.write(self._progressed.number, self._progressed.number - 1, self._progressed.plain(carried))
+        if self.ending.asked:
+            raise KeyboardInterrupt
+
+    def write(self, iteration: int, done: int, amid: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint, and forget the oldest ones.
+
+        Args:
+            iteration: Its number.
+            done: The last iteration that is done.
+            amid: The progress in iteration `done` + 1, if that is to be continued.
+        """
+        counts, is_amid = self.counts, done < iteration
+        number = self.saved.begin(iteration, is_amid)
+        state = self.play.state(self.saved.directory, number)
+        bundle = {
+            "identity": self.identity(),
+            **state,
+            "current_iteration": done,
+            "episodes": {phase.name: count for phase, count in counts.episodes.items()},
+            "encounters": {phase.name: number for phase, number in counts.encounters.items()},
+            "frames": counts.frames,
+            **({"cut_frames": counts.cut_frames} if counts.cut_frames else {}),
+            "seconds": self.clock.seconds,
+            "lost_transitions": self._lost,
+            "logs": [line for line in self.history if line["iteration"] <= done],
+            **self.teaching.state(),
+            **({} if amid is None else {"amid": amid, "replay": number}),
+        }
+        self.play.forget(self.saved.directory, self.saved.write(iteration, bundle, is_amid))
+        self.saved.whole = self.saved.whole if is_amid else iteration
+
+    def identity(self) -> dict[str, Any]:
+        """Return plain facts that two runs must share to continue one another."""
+        spec = self.environment.unwrapped.spec
+        pretraining = {} if self._pretraining is None else {"pretraining": self._pretraining.identity()}
+        return {
+            **self.play.identity(),
+            "environment": None if spec is None else spec.id,
+            "seed": self.settings.seed,
+            **pretraining,
+            **self.teaching.identity(),
+        }
+
+    # What it is, and what became of it.
+
+    def facts(self) -> dict[str, str]:
+        """Return the run's facts, in words: environment, agent, delay, device, seed and iterations."""
+        iterations = f"{self.num_iterations}, each of {lengths_in_words(self.lengths)}"
+        facts = {**run_in_words(self.settings, self.environment, self.agent), "iterations": iterations}
+        return {**facts, **self.play.facts(), **self.teaching.facts()}
+
+    def trained_agent(self, checkpoint: Path | None = None) -> Agent:
+        """Return a new agent with the weights of a checkpoint, as if it had never played.
+
+        Its evaluation is the same at any time and on any machine.
+
+        Args:
+            checkpoint: The checkpoint; None for the newest good one of this run.
+
+        Raises:
+            DifferentExperiment: The checkpoint is of another way of playing, and this one cannot do with its weights.
+            ValueError: There is no good checkpoint.
+        """
+        path, bundle = newest_bundle(checkpoint or self.base_dir)
+        self.play.check_kind(bundle, continues=False)
+        agent = self.play.new_agent()
+        load_policy(agent, path, bundle)
+        if (compute := compute_of(agent)) is not None:
+            compute.keep_precision(bundle["agent"].get("learner", {}))
+        return agent
+
+    def check_recordable(self) -> None:
+        """Refuse to record videos where none can be recorded.
+
+        Raises:
+            ValueError: No video can be recorded; the message gives the reason.
+        """
+        must(not self.play.unrecordable, self.play.unrecordable)
+        check_recordable(self.environment)
+
+    def evaluation(self, agent: Agent, episodes: int, videos: Path | None = None) -> Sequence[Episode]:
+        """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone.
+
+        Args:
+            agent: Plays.
+            episodes: How many.
+            videos: A directory for a video of each; None records none. See `recorded`.
+
+        Raises:
+            ValueError: Videos are asked for, and cannot be recorded.
+        """
+        if videos is not None:
+            self.check_recordable()
+        if (played := self.play.final(episodes, lambda: newest_bundle(self.base_dir)[1])) is not None:
+            return played
+        with recorded(self.environment, videos) if videos else nullcontext(self.environment) as environment:
+            return evaluate(agent, environment, episodes, self.settings.seed, self.settings.max_steps_per_episode)
+
+
+def _counts_of(bundle: Mapping[str, Any], before: Counts) -> Counts:
+    """Return a checkpoint's counts."""
+    episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
+    encounters = {Phase[name]: number for name, number in bundle.get("encounters", {}).items()}
+    return Counts(before.encounters | encounters, episodes, bundle["frames"], bundle.get("cut_frames", 0))

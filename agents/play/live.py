@@ -1,0 +1,519 @@
+"""Training and evaluation against a real clock, played by workers and learners in parallel."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+from absl import logging
+
+from async_wrappers.agents.acting.effect import report_effect
+from async_wrappers.agents.config.portable import portable
+from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.learning.making import maker_of_learners
+from async_wrappers.agents.play.play import (
+    DifferentExperiment,
+    Episode,
+    EpisodeRow,
+    Length,
+    Phase,
+    Played,
+    RunStopped,
+)
+from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.settings import factory, must, part, whole, with_gin_values
+from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.timing import PARTS, SUMMED_UP
+
+__all__ = ["Live", "LiveRunner", "note_standing", "shown_by_the_clock"]
+
+TIMING = "timing"
+_SCHEDULE = "create_runner.schedule = 'realtime'"
+_OF_THE_AGENT = "leave it out, since the agent that Runner.create_agent_fn makes has its own"
+_SAID_ELSEWHERE = {  # parameters of the runner that a live run sets itself
+    "make_env": "bind Runner.create_environment_fn",
+    "make_policy": _OF_THE_AGENT,
+    "make_learner": _OF_THE_AGENT,
+    "seed": "bind Runner.seed",
+    "extras": _OF_THE_AGENT,
+    "features": _OF_THE_AGENT,
+    "stack_size": "bind the agent's own, such as DQNAgent.stack_size",
+}
+
+
+@part
+class LiveRunner:
+    """A run that is live: the environment does not wait while the agent's workers think and learn.
+
+    Its other parameters are bound as ``Runner``'s. Each phase leaves its timing report in ``base_dir/timing``. Refused
+    with a ValueError are an agent that does not learn, or whose `epsilon_warmup` is not set and matters, and an
+    environment that delays on its own.
+    """
+
+    create_async_runner_fn: Callable[..., Any] = factory(
+        gin.REQUIRED,
+        "Plays: ``@AsyncRunner``, whose workers, frames per second and so on gin binds.",
+        "@AsyncRunner (without brackets)",
+    )
+    standing_at: int | None = whole(
+        None,
+        "Training frame at which a line says how the run stands, as the published runner does at 20,000. It is kept in "
+        "the timing report of its phase.",
+        0,
+        "frames",
+        none="no such line",
+    )
+
+
+class Live:
+    """Plays live, in parallel; see `async_wrappers.agents.play.run.Play`.
+
+    Args:
+        settings: Of live runs.
+        run: The experiment.
+
+    Attributes:
+        agent: Of the run, as identity and state of one learner; the workers have agents of their own.
+        create_async_runner: Makes what plays.
+        live: What plays, while the run goes on.
+        cut: Nothing ends an episode sooner.
+        unrecordable: Why there are no videos.
+    """
+
+    saves_amid, checkpoint_every, cut = False, 1, None
+    unrecordable = (
+        "no video can be made where create_runner.schedule = 'realtime', for writing it would hold up the game: "
+        "evaluate in turn, with --gin_bindings \"create_runner.schedule = 'continuous_train'\""
+    )
+
+    def __init__(self, settings: LiveRunner, run: Run) -> None:
+        """See the class."""
+        self._settings, self._run, self.create_async_runner = settings, run, settings.create_async_runner_fn
+        self.agent: Any = self.new_agent()
+        spec: Any = getattr(self.agent, "spec", None)
+        if getattr(spec, "needs_effect", False):
+            report_effect(run.environment, spec.name)
+        self.agent.keep_diverged_in(run.base_dir)
+        if run.settings.overlap:
+            self.agent.overlap_learning()
+        for refused, sentence in _of_turns(self.agent, run):
+            must(not refused, sentence)
+        if not isinstance(spec, Spec):
+            raise ValueError(f"{_SCHEDULE} needs an agent that is made of a Spec, got {self.agent!r}")
+        for refused, sentence in _of_agents(spec, self.create_async_runner):
+            must(not refused, sentence)
+        self._spec: Spec = spec if spec.stack_size == 1 else spec.of_stacks()
+        self._spec.check_warmup()
+        with closing(self._make_async_runner()) as live:  # wrong arguments are refused here, not in the run
+            self._learner_count = live.learners
+            self._delay = f"real, {live.workers} workers" + (f" at {live.pace:g} frames/s" if live.pace else "")
+            if hasattr(live, "refuse"):  # a runner of the user's may have none
+                live.refuse(run.environment)
+            self.live: Any = live
+        for refused, sentence in _of_several_learners(spec, self.agent.learner):
+            must(self._learner_count == 1 or not refused, f"{sentence}, got {self._learner_count}")
+        self._learners: list[dict[str, Any]] = []  # their state in a checkpoint, this run's or the initial one
+        self._replays: int | None = None  # the number of the replays that belong to it; None where a run begins
+        self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
+        self._play_seconds = 0.0  # of the iteration's finished phases, without starting up and warm-up
+
+    def new_agent(self) -> Any:
+        """Return a new agent for the spaces of a live policy, which chunks and a committed prefix change."""
+        environment, settings = self._run.environment, self._run.settings
+        made: Any = with_gin_values(self.create_async_runner)
+        spaces = getattr(getattr(made, "function", made), "policy_spaces", None)
+        if spaces is None:
+            return settings.create_agent_fn(environment, seed=settings.seed)
+        seen: gym.Env[Any, Any] = gym.Wrapper(environment)
+        bound = getattr(made, "bindings", {})
+        for name, instead in _SAID_ELSEWHERE.items():
+            must(
+                name not in bound or (name, bound[name]) == ("stack_size", 1),  # which a saved config has
+                f"AsyncRunner.{name} must not be bound where {_SCHEDULE}, got {bound.get(name)!r}: {instead}",
+            )
+        seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **bound)
+        return settings.create_agent_fn(seen, seed=settings.seed)
+
+    def _make_async_runner(self, **terms: Any) -> Any:
+        make_env = portable(self._run.settings.create_environment_fn)
+        return self.create_async_runner(
+            make_env,
+            self._spec.make_policy,
+            make_learner=maker_of_learners(self._spec),
+            seed=self._run.settings.seed,
+            extras=self._spec.extras,
+            features=self._spec.features,
+            **({"stack_size": self._spec.stack_size} if self._spec.whole_stacks else {}),
+            **({"report_effect": True} if self._spec.needs_effect else {}),
+            **({"learns_from": "drawn"} if self._spec.learns_from == "drawn" else {}),
+            **terms,
+        )
+
+    def check_here(self) -> None:
+        """Refuse realtime scheduling that this process may not do."""
+        if hasattr(self.live, "refuse_realtime"):
+            try:
+                self.live.refuse_realtime()
+            except PermissionError as error:
+                raise ValueError(str(error)) from None
+
+    @property
+    def keeps_interrupted(self) -> bool:
+        """Whether the parts run; while they are being started there is nothing to keep."""
+        return bool(self.live.is_open)
+
+    def begin(self) -> AbstractContextManager[Any]:
+        """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it.
+
+        Where a run goes on, that checkpoint may be an earlier one than the one loaded first.
+        """
+        self.live = live = self._make_async_runner()
+        if self._run.settings.initial_checkpoint is not None and not self._learners:
+            self._learners = [self.agent.learner.state_dict()] * self._learner_count
+        if self._learners:
+            live.__enter__()
+            try:
+                live.start()  # a failure here does not mean a bad checkpoint
+                if self._replays is None:
+                    _load_states(live, self._learners)
+                else:
+                    self.restore()
+            except BaseException:
+                live.close()
+                raise
+        return live  # type: ignore[no-any-return]
+
+    def restore(self) -> None:
+        """Restore the learners from the loaded checkpoint, or from an earlier one if that fails."""
+        live, directory = self.live, self._run.saved.directory
+        while True:
+            number = self._replays
+            assert number is not None
+            try:
+                live.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
+                try:
+                    lost = live.restore(directory, number)
+                except (OSError, ValueError) as error:
+                    self._run.go_back(number, error)
+                    continue
+            finally:
+                live.drop_states(directory, number)  # they are in the checkpoint
+            if any(lost):
+                self._run.warn_of_lost(number, sum(lost))
+            return
+
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """See `Play`."""
+        self._play_seconds = 0.0
+        return self._play_phase(Phase.TRAIN, length)
+
+    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """See `Play`."""
+        return self._play_phase(Phase.EVAL, length)
+
+    def _play_phase(self, phase: Phase, length: Length) -> Played:
+        run, counts, standing_at = self._run, self._run.counts, self._settings.standing_at
+        began = run.clock.seconds
+        notes_standing = standing_at is not None and phase == Phase.TRAIN
+        # Where the environment plays in a process of its own, it reports nothing until the phase is over.
+        with shown_by_the_clock(run, self.live, phase, length, self._play_seconds):
+            report = self.live.run(
+                frames=length.frames if length.episodes is None else None,
+                episodes=length.episodes,
+                whole_episodes=True,
+                max_episode_frames=run.settings.max_steps_per_episode,
+                eval_mode=phase != Phase.TRAIN,
+                phase=int(phase),
+                first_episode=counts.episodes[phase],
+                frames_before=counts.frames,
+                phase_state=counts.encounters[phase],
+                on_frame=partial(note_standing, standing_at) if notes_standing else None,
+            )
+        if report.stopped is not None:
+            _note(run, report, phase, run.clock.seconds - began)  # its timing has the details
+        _check_whole(report, phase)
+        episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
+        _write_rows(run, phase, report.episodes, began)
+        counts.episodes[phase] += len(episodes)
+        if phase == Phase.TRAIN:
+            counts.frames += sum(episode.frames for episode in episodes)
+        times = _note(run, report, phase, run.clock.seconds - began)
+        self._play_seconds += report.frames["total"] / report.fps if report.fps > 0 else 0.0
+        if phase == Phase.TRAIN:
+            self._summed_up = {name: report.scalars[name] for name in SUMMED_UP if name in report.scalars}
+        frames = sum(episode.frames for episode in episodes)
+        run.shown.tell(phase, len(episodes), frames, seconds=self._play_seconds)
+        for _, standing in report.notes:
+            print(_standing_line(run.history, standing), flush=True)
+        fresh, ages = report.frames["fresh"], _ages(report)
+        return Played(episodes, fresh, report.updates, report.phase_state, timing=ages, times=times)
+
+    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+        """See `Play`; the scalars of a phase are those of its timing report, which are written already."""
+        return {}, {}
+
+    def summary(self) -> Mapping[str, float]:
+        """See `Play`."""
+        return self._summed_up
+
+    def table(self) -> str:
+        """See `Play`."""
+        return ""
+
+    def state(self, directory: Path, number: int) -> dict[str, Any]:
+        """See `Play`."""
+        try:
+            self.live.save(directory, number)
+            learners = self.live.take_states(directory, number)
+        finally:
+            self.live.drop_states(directory, number)
+        return {"agent": {"learner": learners[0]}, "learners": learners, "replays": number}
+
+    def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
+        """See `Play`; the learners of a turn-based experiment cannot be restored in a live run."""
+        if "learners" not in bundle:
+            raise DifferentExperiment(
+                f"base_dir {self._run.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
+            )
+
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Take the learners' states, and see that their replays are there, but for old segments; see `restore`."""
+        if (there := len(bundle["learners"])) != self._learner_count:
+            raise DifferentExperiment(
+                f"AsyncRunner.learners must be {there}, as many as base_dir {self._run.base_dir} was saved with, got "
+                f"{self._learner_count}: bind AsyncRunner.learners = {there}, or choose another base_dir"
+            )
+        for learner in range(there):
+            # where `AsyncRunner.save` lets a learner keep its replay
+            self.agent.learner.check_replay(directory / f"replay_{learner}", number)
+        self._learners, self._replays = bundle["learners"], number
+        if (compute := getattr(self._spec, "compute", None)) is not None:
+            compute.keep_precision(self._learners[0])  # workers are sent the spec
+        return 0
+
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """See `Play`."""
+        self.live.forget(directory, keep)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Play`."""
+        identity: dict[str, Any] = self.agent.identity()
+        return identity
+
+    def facts(self) -> dict[str, str]:
+        """See `Play`."""
+        return {"delay": self._delay}
+
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> list[Episode]:
+        """Play evaluation episodes live.
+
+        Raises:
+            RunStopped: The game ended them before their time.
+        """
+        learner = newest()["learners"][0]  # their weights are equal when they are saved
+        with self._make_async_runner(learners=1) as live:
+            _load_states(live, [learner])
+            report = live.run(
+                episodes=episodes,
+                eval_mode=True,
+                phase=Phase.FINAL,
+                max_episode_frames=self._run.settings.max_steps_per_episode,
+                phase_state=self._run.counts.encounters[Phase.FINAL],
+            )
+        _check_whole(report, Phase.FINAL)
+        return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
+
+
+def _of_turns(agent: Any, run: Run) -> Iterable[tuple[Any, str]]:
+    """Yield settings, agents and environments that only turn-based play can use."""
+    each = run.settings
+    yield not agent.learns, f"{_SCHEDULE} needs an agent that learns, got {agent!r}"
+    spec: Any = getattr(agent, "spec", None)
+    if hasattr(spec, "check_alone"):
+        spec.check_alone()
+    yield (
+        each.report_episodes,
+        f"Runner.report_episodes must be 0 where {_SCHEDULE}, got {each.report_episodes}: its table is of "
+        "turn-based play; bind Runner.evaluation_episodes instead",
+    )
+    yield (
+        each.pretrain_dataset is not None,
+        f"Runner.pretrain_dataset must be None where {_SCHEDULE}, got {each.pretrain_dataset!r}: demonstrations "
+        "are learnt from in simulation alone",
+    )
+    yield (
+        delay_layer(run.environment) is not None,
+        "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave it "
+        f"out of the wrappers where {_SCHEDULE}",
+    )
+    name, off = ("exact_resume", False) if each.exact_resume else ("checkpoint_minutes", None)
+    yield (
+        each.exact_resume or each.checkpoint_minutes is not None,
+        f"Runner.{name} must be {off} where {_SCHEDULE}, got {getattr(each, name)}: no live iteration is played "
+        "again alike, and one that is interrupted leaves a checkpoint of what was learnt",
+    )
+
+
+def _of_agents(spec: Spec, create_async_runner: Callable[..., Any]) -> Iterable[tuple[Any, str]]:
+    """Yield what agents may not have, and effects that the runner cannot report."""
+    yield (
+        spec.num_updates_per_train_step != 1,
+        f"num_updates_per_train_step must be 1 where {_SCHEDULE}, whose learners update whenever they can, got "
+        f"{spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition",
+    )
+    if not spec.needs_effect:
+        return
+    yield (
+        spec.stack_size != 1,
+        f"stack_size must be 1 with agent {spec.name!r} and critic_at='effect' where {_SCHEDULE}, got "
+        f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind critic_at = 'start'",
+    )
+    taken = inspect.signature(create_async_runner).parameters.values()
+    yield (
+        not any(each.name == "report_effect" or each.kind is each.VAR_KEYWORD for each in taken),
+        f"critic_at must be 'start' with agent {spec.name!r} where LiveRunner.create_async_runner_fn takes no "
+        f"report_effect, got 'effect' and {create_async_runner!r}: take @AsyncRunner",
+    )
+
+
+def _of_several_learners(spec: Spec, learner: Any) -> Iterable[tuple[Any, str]]:
+    """Yield agents of which one learns alone, with sentences that lack the number of learners."""
+    sentence = f"AsyncRunner.learners must be 1 with agent {spec.name!r}"
+    missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(learner, name)]
+    yield missing, f"{sentence}, whose learner has no {', '.join(missing)}"
+    yield getattr(spec, "several_steps", False), f"{sentence}, whose update has several gradient steps"
+    partly = isinstance(learner, Learner) and learner.acting is not learner.network
+    yield partly, f"{sentence}, which publishes a part of its weights"
+
+
+def shown_by_the_clock(
+    run: Run, live: Any, phase: Phase, length: Length, before: float
+) -> AbstractContextManager[None]:
+    """Show how far a phase is by the clock: the environment does not wait, so its frames follow from the time.
+
+    Args:
+        run: Shows it.
+        live: Plays.
+        phase: Which.
+        length: Its own.
+        before: Seconds of play of the iteration's finished phases.
+    """
+    pace = getattr(live, "pace", None)
+    if pace is None:
+        return nullcontext()
+    if not live.is_open:
+        live.start()  # no frame is played before
+
+    def more(seconds: float) -> tuple[int, float]:
+        frames = round(seconds * pace)
+        frames = min(frames, length.frames) if length.episodes is None else frames
+        return frames, before + frames / pace
+
+    return run.shown.waiting(phase, more)
+
+
+def _write_rows(run: Run, phase: Phase, episodes: Sequence[Any], began: float) -> None:
+    """Write a phase's episodes into the table; each has ended where the next one begins."""
+    counts = run.counts
+    ends = [began + episode.began / 1e9 for episode in episodes[1:]] + [run.clock.seconds]
+    rows, frames = [], counts.frames
+    for number, (episode, end) in enumerate(zip(episodes, ends, strict=True), counts.episodes[phase]):
+        frames += episode.frames if phase == Phase.TRAIN else 0
+        row = (phase.name.lower(), number, run.start_iteration, episode.score, episode.frames, frames, None, end)
+        rows.append(EpisodeRow(*row, episode.won))
+    run.table.add(rows)
+
+
+def _standing_line(history: Sequence[Mapping[str, Any]], standing: Mapping[str, Any]) -> str:
+    """Return a line on the run's progress, earlier iterations included."""
+
+    def of_all(name: str) -> int:
+        return int(standing[name]) + sum(int(line.get(f"train_{name}", 0)) for line in history)
+
+    episodes = standing["episodes"] + sum(len(line["train_episode_lengths"]) for line in history)
+    outcome = f"{of_all('wins')} wins, {of_all('losses')} losses, "
+    place = "" if standing["encounter"] is None else f"at encounter {standing['encounter']}, "
+    return (
+        f"at {standing['frame']} frames: {episodes} episodes, {outcome if place else ''}{place}return "
+        f"{standing['score']:g} in the running episode, {of_all('actions')} actions, {of_all('updates')} updates"
+    )
+
+
+def _note(run: Run, report: Any, phase: Phase, seconds: float) -> dict[str, float]:
+    """Keep the phase's timing report, and its main numbers as scalars; return the times of training's parts."""
+    frames_of_all = run.counts.frames
+    name = phase.name.lower()
+    directory = run.base_dir / TIMING
+    directory.mkdir(parents=True, exist_ok=True)
+    report.to_json(directory / f"{name}.{run.start_iteration}.json")
+    facts, tag = report.to_dict(), f"{name.capitalize()}Timing"
+    frames = facts["frames"]
+    scalars = {
+        "FreshShare": frames["fresh"] / max(frames["total"], 1),
+        "DelayFrames": facts["delay_frames"]["mean"],
+        "LatencyMs": facts["latency_ms"]["mean"],
+        "LatenessMsP99": facts["lateness_ms"]["p99"],
+        "MissedDeadlines": frames["missed_deadlines"],
+        "FramesPerSecond": facts["fps"],
+        "UpdatesPerFrame": facts["updates_per_frame"],
+        "TooOld": frames["too_old"],
+        **facts["off_policy"],
+    }
+    if facts["lag_updates"] is not None:
+        scalars["LagUpdates"] = facts["lag_updates"]["mean"]
+    for scalar, value in scalars.items():
+        run.metrics.scalar(f"{tag}/{scalar}", value, frames_of_all)
+    for scalar, value in report.scalars.items():
+        run.metrics.scalar(scalar, value, frames_of_all)
+    logging.info("%s phase, %.1f s:\n%s", name, seconds, report)
+    return {part: report.scalars[f"Time/{part}"] for part in PARTS if f"Time/{part}" in report.scalars}
+
+
+def _load_states(runner: Any, states: Sequence[Any]) -> None:
+    """Load a runner's learners with states, without replays."""
+    # They are written into a directory of their own: a run may be writing to base_dir, or nobody may.
+    with tempfile.TemporaryDirectory() as directory:
+        runner.put_states(directory, 0, states)
+        runner.restore(directory, 0, replays=False)
+
+
+def _check_whole(report: Any, phase: Phase) -> None:
+    """Refuse to count a phase that the game ended before its time: its last episode is incomplete."""
+    if report.stopped is not None:
+        frames = report.frames["total"]
+        raise RunStopped(f"the {phase.name.lower()} phase ended after {frames} frames: {report.stopped}")
+
+
+def _ages(report: Any) -> dict[str, float]:
+    """Return both mean ages of a phase's actions, and its off-policy metrics if the learner reports them."""
+    ages = {"delay_frames": report.delay_frames["mean"]}
+    if report.lag_updates is not None:
+        ages["lag_updates"] = report.lag_updates["mean"]
+    known = {name: value for name, value in ages.items() if math.isfinite(value)}  # JSON has no nan
+    names = {"Rho": "rho", "EffectiveSampleSize": "effective_sample_size", "KL": "kl"}
+    return known | {names[name]: value for name, value in report.off_policy.items() if math.isfinite(value)}
+
+
+def note_standing(frame: int | None, status: Any) -> dict[str, Any] | None:
+    """Record a live run's progress as one frame begins, as the published runner does; see `AsyncRunner.run`.
+
+    Args:
+        frame: Of training, all iterations counted.
+        status: Of the phase.
+
+    Returns:
+        The counts of the phase as plain data, on that frame alone.
+    """
+    if status.frame != frame:
+        return None
+    names = ("frame", "episodes", "wins", "losses", "score", "actions", "updates")
+    return {**{name: getattr(status, name) for name in names}, "encounter": status.phase_state}

@@ -1,0 +1,314 @@
+"""The settings of many environments, and the environments that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import gin
+import gymnasium as gym
+
+from async_wrappers.agents.acting.effect import ShowEffect
+from async_wrappers.agents.config.portable import portable
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.play.many.seeds import NumberedEpisodes, Seeds
+from async_wrappers.agents.play.play import Phase, encounter_of
+from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.settings import (
+    POSITIVE_FINITE,
+    factory,
+    flag,
+    must,
+    number,
+    part,
+    setting,
+    whole,
+    with_gin_values,
+)
+from async_wrappers.agents.spec import Spec
+
+__all__ = ["Environments", "VectorRunner", "check"]
+
+
+def _by_the_agent(name: str, value: Any) -> None:
+    """Check nothing: `VectorAgent` checks it."""
+
+
+@part
+class VectorRunner:
+    """Many environments that are played at once, with one forward pass for all waiting rows.
+
+    Its other parameters are bound as ``Runner``'s. A training phase ends with the call that completes its frames or
+    episodes, not with an episode; environments keep playing from one iteration to the next. In an evaluation phase each
+    environment plays the same share of the episodes (or of the frames, in whole episodes), so that short ones are not
+    preferred. ``Runner.create_environment_fn`` makes the environment of final evaluations, and those that are played
+    unless `create_vector_fn` is given.
+
+    Refused with a ValueError are an agent that plays one environment at a time, a vector whose delay is not that of
+    ``Runner.create_environment_fn``, and numbers that cannot be shared out among `learners`.
+    """
+
+    num_envs: int = whole(16, "Environments of training, N.", 1, "environment")
+    evaluation_envs: int | None = whole(
+        None,
+        "Environments of evaluation phases.",
+        1,
+        "environment",
+        none="at most 8, and at most `num_envs`",
+    )
+    create_vector_fn: Callable[..., Any] | None = factory(
+        None,
+        "From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or ``@create_gym_vector``. "
+        "None puts environments of ``Runner.create_environment_fn`` side by side. Such episodes are seeded one by one, "
+        "those of a vector where it begins: at the start of a run and of a resumed one, and with "
+        "``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not reach into a "
+        "vector.",
+        "@create_gym_vector (without brackets)",
+    )
+    double_buffered: bool = flag(
+        False, "Play two halves in turns: one half steps while the other half's actions are computed."
+    )
+    processes: int = whole(
+        0,
+        "Spread the environments over so many processes; 0 plays them in this one. For environments that are slow and "
+        "written in Python.",
+        0,
+        "processes",
+    )
+    timeout: float | None = number(
+        60.0,
+        "Seconds for which a step or a reset of such a process is waited for: then it is ended and replaced, its "
+        "episodes are cut, and `restarts` counts it in the statistics and the closing table.",
+        POSITIVE_FINITE,
+        none="no limit",
+    )
+    checkpoint_every: int = whole(
+        1,
+        "Iterations between two checkpoints; the last iteration always writes one. See ``Runner.checkpoint_minutes`` "
+        "too.",
+        1,
+        "iteration",
+    )
+    replay_ratio: float | None = number(
+        None,
+        "Transitions learnt from per transition played, in the place of ``num_updates_per_train_step`` updates every "
+        "``update_period`` decisions of all environments together.",
+        POSITIVE_FINITE,
+        none="the agent's own rate",
+    )
+    act_devices: Sequence[str] | None = setting(
+        None,
+        'Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy\'s network, and the rows of '
+        "a call are shared among them in the order of their environments. None acts on the learner's network.",
+        _by_the_agent,
+    )
+    act_sync_period: int = whole(1, "Updates after which these copies take over the learner's weights.", 1, "update")
+    learners: int = whole(
+        1,
+        "Processes that learn together, on this machine or, with ``Hosts.engine = 'ray'``, on a cluster. Each has an "
+        "equal share of the environments, of each batch and of the replay; gradients are averaged, so that all have "
+        "the same weights. 1 learns in this process alone.",
+        1,
+        "learner",
+    )
+    create_batched_envs_fn: Callable[..., Any] | None = factory(
+        None,
+        "Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does, which None stands for, "
+        "with its arguments.",
+        "@create_batched_envs (without brackets)",
+    )
+
+
+def check(settings: VectorRunner, run: Run, shares: tuple[int, str]) -> None:
+    """Refuse settings that do not fit one another, and what is of one environment, with a ValueError.
+
+    Args:
+        settings: Of many environments.
+        run: Whose settings and environment they go with.
+        shares: Into how many equal shares the environments are divided, and the word for them.
+    """
+    each, (count, word), of_run = settings, shares, run.settings
+    refusals = [
+        (
+            each.processes and each.create_vector_fn is not None,
+            f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {each.processes}",
+        ),
+        *(
+            (
+                getattr(each, name) % count,
+                f"VectorRunner.{name} must be a multiple of the {count} {word}, got {getattr(each, name)}",
+            )
+            for name in ("num_envs", "processes")
+        ),
+        (
+            each.double_buffered and each.num_envs // count < 2,
+            f"VectorRunner.num_envs must be >= {2 * count} where double_buffered=True, 2 for each "
+            f"{word.removesuffix('s')}, got {each.num_envs}",
+        ),
+        (
+            each.act_devices is not None and each.learners > 1,
+            f"VectorRunner.act_devices must be None where learners={each.learners}, got {each.act_devices!r}",
+        ),
+        (
+            of_run.pretrain_dataset is not None,
+            f"Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
+            f"{of_run.pretrain_dataset!r}",
+        ),
+        (
+            encounter_of(run.environment) is not None,
+            "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: many "
+            "environments have no common order of them; bind 'continuous_train_and_eval'",
+        ),
+        (
+            of_run.exact_resume and of_run.checkpoint_minutes is not None,
+            "Runner.checkpoint_minutes must be None where Runner.exact_resume=True and create_runner.schedule = "
+            f"'vector', got {of_run.checkpoint_minutes}: games that the clock cuts are cut alike in no other run",
+        ),
+        (
+            of_run.overlap and each.learners > 1,
+            f"Runner.overlap must be False where VectorRunner.learners={each.learners}, got True",
+        ),
+    ]
+    for refused, sentence in refusals:
+        must(not refused, sentence)
+
+
+class Environments:
+    """Makes the environments of a run's phases.
+
+    Args:
+        settings: Of many environments.
+        run: The experiment.
+        spec: The agent's.
+        shares: Into how many equal shares those of training are divided.
+
+    Attributes:
+        evaluating: Environments of an evaluation phase.
+
+    Raises:
+        ValueError: The agent reads the effects of actions, and a vector does not report them; or the vector's delay is
+            not that of the run's environment.
+    """
+
+    def __init__(self, settings: VectorRunner, run: Run, spec: Spec, shares: int) -> None:
+        """See the class."""
+        self._settings, self._run, self._spec, self._shares = settings, run, spec, shares
+        create_vector = settings.create_vector_fn
+        must(
+            not spec.needs_effect or create_vector is None,
+            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and critic_at='effect', as a vector "
+            f"does not report the frames on which actions land, got {create_vector!r}: bind "
+            "Runner.create_environment_fn alone, or critic_at = 'start'",
+        )
+        if create_vector is not None:
+            self._check_delay(create_vector)
+        # Agents do not import environments: their factory is found by its name in gin.
+        self._create = settings.create_batched_envs_fn or gin.get_configurable("create_batched_envs")
+        wanted, length = settings.evaluation_envs, run.lengths[Phase.EVAL]
+        most = min(8, settings.num_envs) if wanted is None else wanted
+        self.evaluating = min(most, length.episodes) if length.episodes else most
+
+    def _check_delay(self, create_vector: Callable[..., Any]) -> None:
+        """Refuse a vector whose delay differs from that of the environment of final evaluations."""
+        here = delay_in_words(self._run.environment)
+        vector = create_vector(num_envs=1)
+        if not isinstance(vector, gym.vector.VectorEnv):
+            return  # it is refused where it is played
+        with _closed(vector):
+            if isinstance(vector.unwrapped, gym.vector.AsyncVectorEnv):
+                return  # of environments in other processes
+            layers = [vector, *getattr(vector.unwrapped, "envs", ())]
+            there = next((words for words in map(delay_in_words, layers) if words != "none"), "none")
+        if here != there:
+            raise ValueError(
+                "VectorRunner.create_vector_fn must make environments with the delay of Runner.create_environment_fn, "
+                f"which final evaluations play, {here}, got {there}: bind RealtimeDelay and VectorRealtimeDelay alike"
+            )
+
+    def make(self, phase: Phase, count: int, **other: Any) -> Any:
+        """Make a number of them for a phase, with other arguments than the settings'."""
+        return self.checked(phase, self._create(num_envs=count, **{**self.arguments(phase), **other}))
+
+    def checked(self, phase: Phase, envs: Any) -> Any:
+        """Return environments whose spaces are those of single ones; others are closed and refused."""
+        here = self._run.environment.observation_space, self._run.environment.action_space
+        if self._critic_of(phase) is not None:
+            here = ShowEffect.space(here[0]), here[1]
+        for name, ours, theirs in zip(
+            ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
+        ):
+            if ours != theirs:
+                envs.close()
+                raise ValueError(
+                    f"VectorRunner.create_vector_fn must make environments with the {name} space of "
+                    f"Runner.create_environment_fn, {ours}, got {theirs}"
+                )
+        return envs
+
+    def portable(self) -> Callable[..., Any]:
+        """Return what makes the environments of training from ``num_envs=`` in another process."""
+        return partial(with_gin_values(self._create), **self.arguments(Phase.TRAIN, portable_too=True))
+
+    def all_seeds(self) -> list[Seeds]:
+        """Return the seeds of each share of training."""
+        return [self.seeds(number) for number in range(self._shares)]
+
+    def seeds(self, share: int) -> Seeds:
+        """Return the seeds of a share of training."""
+        first = share * self._settings.num_envs // self._shares
+        return self.seeds_of(Phase.TRAIN, self._settings.num_envs, first)
+
+    def seeds_of(self, phase: Phase, count: int, first: int = 0) -> Seeds:
+        """Return the seeds of a phase with `count` environments, from the environment `first` on."""
+        return Seeds(self._run.settings.seed, phase, self._settings.create_vector_fn is not None, first, count)
+
+    def arguments(self, phase: Phase, portable_too: bool = False) -> dict[str, Any]:
+        """Return what they are made with: a factory of one, on demand one that works in another process too."""
+        each, of_run = self._settings, self._run.settings
+        create_environment, create_vector = of_run.create_environment_fn, each.create_vector_fn
+        if each.processes or portable_too:
+            create_environment = portable(create_environment)
+        if create_vector is not None and portable_too:
+            create_vector = with_gin_values(create_vector)
+        trains = phase == Phase.TRAIN
+        seeded = of_run.seed, phase, each.num_envs if trains else self.evaluating, of_run.max_steps_per_episode
+        return {
+            "make_env": _Numbered(create_environment, self._critic_of(phase), *seeded),
+            "create_vector_fn": create_vector,
+            "double_buffered": each.double_buffered and trains,
+            "processes": each.processes // self._shares if trains else each.processes,
+            **({"timeout": each.timeout} if each.processes else {}),
+        }
+
+    def _critic_of(self, phase: Phase) -> str | None:
+        """Return the name of the agent whose critic reads the effects of a phase; None where none does."""
+        return self._spec.name if self._spec.needs_effect and phase == Phase.TRAIN else None
+
+
+class _Numbered:
+    """Makes an environment whose episodes are seeded by their numbers; it pickles.
+
+    Args:
+        make_env: Makes the environment.
+        critic: The name of the agent whose critic reads the effects; None shows none.
+        *arguments: Of `NumberedEpisodes`.
+    """
+
+    def __init__(self, make_env: Callable[[], Any], critic: str | None, *arguments: Any) -> None:
+        self._make_env, self._critic, self.arguments = make_env, critic, arguments
+
+    def __call__(self) -> NumberedEpisodes:
+        environment = self._make_env()
+        if self._critic is not None:
+            environment = ShowEffect(environment, self._critic)
+        return NumberedEpisodes(environment, *self.arguments)
+
+
+@contextmanager
+def _closed(envs: Any) -> Iterator[Any]:
+    try:
+        yield envs
+    finally:
+        envs.close()

@@ -1,0 +1,516 @@
+"""Training on many environments at once, played by `VectorAgent`.
+
+The episodes of N environments end at different moments, and the state of an environment is never saved. So games
+continue across a checkpoint, while a resumed run begins an episode in each environment. The episodes that ran are then
+*cut*: they do not count as returns, and the run differs from an uninterrupted one. With ``Runner.exact_resume`` all are
+cut, truncated and bootstrapped, where a checkpoint is written, in an uninterrupted run too; both then continue alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import cloudpickle
+import numpy as np
+
+from async_wrappers.agents.config.portable import own_modules
+from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.many.actor import Ended, Rows
+from async_wrappers.agents.play.many.environments import Environments, VectorRunner, check
+from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, OtherLearners
+from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share, SoFar, Trained
+from async_wrappers.agents.play.many.seeds import Seeds
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import (
+    DifferentExperiment,
+    Episode,
+    EpisodeRow,
+    Length,
+    Phase,
+    Played,
+    checksum,
+    environment_in_words,
+)
+from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.settings import must
+from async_wrappers.agents.spaces.schema import each_array
+from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
+
+__all__ = ["Here", "Many", "Others", "Worlds"]
+
+
+class Worlds(Protocol):
+    """Where the environments of training are played.
+
+    Attributes:
+        shares: Into how many equal shares the environments are divided, and the word for them.
+        restarts: Processes of this process's environments that died or were late, and were replaced.
+    """
+
+    shares: tuple[int, str]
+
+    @property
+    def restarts(self) -> int:
+        """See the class."""
+
+    def check(self, agent: VectorAgent) -> None:
+        """Refuse what cannot be played there with a ValueError."""
+
+    def open(self, stack: ExitStack, many: Many) -> LearnerShare:
+        """Return what plays and learns in this process, and let `stack` close it."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the entries of a checkpoint."""
+
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """Take what `state` returned from a checkpoint's content."""
+
+    def facts(self) -> dict[str, str]:
+        """Return facts in words."""
+
+    def note(self, trained: Sequence[Trained]) -> None:
+        """Take in the results of all learners at the end of a phase."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Return what is added to a training phase's statistics."""
+
+    def table(self, seconds: float) -> list[str]:
+        """Return the lines of the closing table on them, after so many seconds of training."""
+
+
+class Here:
+    """Environments in this process, or in processes of its machine; see `Worlds`."""
+
+    def __init__(self, settings: VectorRunner, run: Run) -> None:
+        """See the class."""
+        self.shares = settings.learners, "learners"
+        self._envs: Any = None
+
+    def check(self, agent: VectorAgent) -> None:
+        """See `Worlds`."""
+
+    def open(self, stack: ExitStack, many: Many) -> LearnerShare:
+        """See `Worlds`."""
+        environments, group = many.environments, None
+        if many.others.number:
+            make = partial(_make_share, many.make_agent, environments.portable(), environments.all_seeds())
+            group = many.others.start(stack, make)
+        self._envs = stack.enter_context(closing(environments.make(Phase.TRAIN, many.agent.num_envs)))
+        return Share(many.agent, self._envs, environments.seeds(0), group)
+
+    def state(self) -> dict[str, Any]:
+        """See `Worlds`."""
+        return {}
+
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """See `Worlds`."""
+
+    def facts(self) -> dict[str, str]:
+        """See `Worlds`."""
+        return {}
+
+    def note(self, trained: Sequence[Trained]) -> None:
+        """See `Worlds`."""
+
+    @property
+    def restarts(self) -> int:
+        """See `Worlds`."""
+        return int(getattr(self._envs, "restarts", 0))
+
+    def statistics(self) -> dict[str, Any]:
+        """See `Worlds`."""
+        return {}
+
+    def table(self, seconds: float) -> list[str]:
+        """See `Worlds`."""
+        return []
+
+
+class Others:
+    """The learners but the first, of which there may be none.
+
+    Args:
+        agent: The first learner's.
+        learners: How many there are together.
+        run: The experiment.
+
+    Attributes:
+        number: How many they are.
+        running: They, once they run.
+        states: Of the checkpoint that was loaded or written last.
+    """
+
+    def __init__(self, agent: VectorAgent, learners: int, run: Run) -> None:
+        """See the class."""
+        self._agent, self._learners, self._run = agent, learners, run
+        self.number = learners - 1
+        self.running: OtherLearners | None = None
+        self.states: list[dict[str, Any]] = []
+        self._gathered = False  # whether they are of the checkpoint that is being written
+
+    @property
+    def directory(self) -> Path:
+        """The directory of checkpoints, as other learners find it too."""
+        return self._run.saved.directory.absolute()
+
+    def start(
+        self, stack: ExitStack, make_share: Callable[[Group], LearnerShare], elsewhere: LearnersElsewhere | None = None
+    ) -> Group | None:
+        """Start them, and restore them from the checkpoint that the first one has loaded, if any.
+
+        Args:
+            stack: Closes them.
+            make_share: Makes the share of one, in its process.
+            elsewhere: Where they run; None for this machine.
+
+        Returns:
+            All learners together.
+        """
+        threads = self._run.settings.threads
+        others = OtherLearners(make_share, self._learners, own_modules(), threads, elsewhere)
+        self.running = stack.enter_context(closing(others))
+        learner, number = cloudpickle.dumps(self._agent.learner.state_dict()), self._run.saved.replay_number
+        states: list[Any] = [*self.states] or [None] * (self._learners - 1)
+        others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
+        if lost := sum(others.answers()):
+            self._run.warn_of_lost(number, lost)
+        return others.group
+
+    def tell(self, what: str, *arguments: Any) -> None:
+        """Give all a command."""
+        if self.running is not None:
+            self.running.tell(what, *arguments)
+
+    def answers(self) -> list[Any]:
+        """Return the answer of each."""
+        return [] if self.running is None else self.running.answers()
+
+    def gather(self) -> list[Trained]:
+        """Receive their states for the checkpoint that is due, and return their results so far."""
+        answers = self.answers()
+        self.states, self._gathered = [state for state, _ in answers], True
+        return [trained for _, trained in answers]
+
+    def state(self, number: int) -> dict[str, Any]:
+        """Return the entry of a checkpoint, for which all have written their replays; empty where there are none."""
+        if self.running is None:
+            return {}
+        if not self._gathered:
+            self.running.tell("save", self.directory, number)
+            self.states = self.running.answers()
+        self._gathered = False
+        return {"shares": self.states}
+
+
+class Many:
+    """Plays many environments at once with one agent; see `async_wrappers.agents.play.run.Play`.
+
+    Args:
+        settings: Of the environments and learners.
+        run: The experiment.
+        worlds: Makes what plays the environments of training.
+
+    Attributes:
+        agent: Plays and learns.
+        make_agent: Makes that of another learner, from ``number=``.
+        environments: What makes the environments.
+        worlds: What plays those of training.
+        others: The learners but the first.
+    """
+
+    keeps_interrupted, unrecordable = False, ""
+
+    def __init__(self, settings: VectorRunner, run: Run, worlds: Callable[[VectorRunner, Run], Worlds] = Here) -> None:
+        """See the class."""
+        self._settings, self._run, self.worlds = settings, run, worlds(settings, run)
+        self.checkpoint_every, self.saves_amid = settings.checkpoint_every, not run.settings.exact_resume
+        check(settings, run, self.worlds.shares)
+        made = self.new_agent()
+        spec = getattr(made, "spec", None)
+        if not isinstance(spec, Spec):
+            kind = type(made).__name__
+            raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {kind}")
+        self.environments = Environments(settings, run, spec, self.worlds.shares[0])
+        spec.keep_diverged_in(run.base_dir)
+        learners = settings.learners
+        share = settings.num_envs // learners
+        self.make_agent = partial(VectorAgent, spec, share, settings.replay_ratio, learners=learners)
+        self.agent = agent = self.make_agent(act_devices=settings.act_devices, act_sync_period=settings.act_sync_period)
+        agent.keep_diverged_in(run.base_dir)
+        must(
+            learners == 1 or isinstance(agent.learner, Learner),
+            f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose learner is no "
+            f"async_wrappers.agents.learning.learner.Learner, got {learners}",
+        )
+        if run.settings.overlap:
+            agent.overlap_learning()
+        self.others = Others(agent, learners, run)
+        self.worlds.check(agent)
+        self.evaluated = np.zeros(self.environments.evaluating, np.int64)  # episodes of each environment
+        self._total, self._seconds = Meters(), 0.0  # of training, in this process
+
+    def cut(self) -> None:
+        """Do nothing: a checkpoint is written at the next call of the agent anyway."""
+
+    def new_agent(self) -> Agent:
+        """See `Play`."""
+        settings = self._run.settings
+        return settings.create_agent_fn(self._run.environment, seed=settings.seed)
+
+    def check_here(self) -> None:
+        """Refuse a vector that cannot be made, before anything is written."""
+        if self._settings.create_vector_fn is not None:
+            self.environments.make(Phase.TRAIN, 1, double_buffered=False).close()
+        self.agent.spec.check_chunks()
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Make the environments of training and, if there is evaluation, those of evaluation; close them at the end."""
+        length = self._run.lengths[Phase.EVAL]
+        with ExitStack() as stack:
+            self.share = self.worlds.open(stack, self)
+            if length.frames or length.episodes:
+                envs = self.environments.make(Phase.EVAL, self.environments.evaluating)
+                self._evaluation_envs = stack.enter_context(closing(envs))
+            self.agent.times.take()
+            yield
+
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """See `Play`."""
+        agent, run, others = self.agent, self._run, self.others
+        training = _Training(self, run, carried)
+        terms = training.left(length, run.writes and run.settings.exact_resume)
+        others.tell("train_along", *terms, others.directory)
+        with run.ending.at_once():  # thousands of games take minutes to seed
+            self.share.begin()
+        with others.running.watched() if others.running is not None else nullcontext():
+            trained = [self.share.train(*terms, training.show, run.due, training.save)]
+        trained += others.answers()
+        self.worlds.note(trained)
+        now = training.count(trained)
+        for name in COUNTED:
+            setattr(agent.meters, name, getattr(now, name))
+        frames = run.counts.frames - now.frames_before
+        self.show(Phase.TRAIN, training.first, now.over, frames, agent.meters)
+        updates, times = agent.updates - now.updates_before, agent.times.take()
+        return Played(_episodes(now.over), now.actions, updates, None, frames, times=times)
+
+    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """Let each environment play its share, in episodes that no other phase counts."""
+        agent, run, envs, count = self.agent, self._run, self._evaluation_envs, self.environments.evaluating
+        rows = Rows(agent.spec, count, eval_mode=True)
+        rows.episode[:] = self.evaluated - 1
+        rows.training_frames = run.counts.frames
+        over: list[list[Ended]] = [[] for _ in range(count)]
+        digests = [0] * count  # of the running episodes
+        seen: list[list[int]] = [[] for _ in range(count)]  # of those in `over`
+
+        def is_done(env_id: int) -> bool:
+            if length.episodes:
+                return len(over[env_id]) >= length.episodes // count + (env_id < length.episodes % count)
+            return sum(episode.frames for episode in over[env_id]) >= -(-length.frames // count)
+
+        seeds = self.environments.seeds_of(Phase.EVAL, count)
+        envs.begin(seeds(self.evaluated.tolist()))
+        running = {env_id for env_id in range(count) if not is_done(env_id)}
+        while running:
+            if run.ending.asked:
+                run.save(None)  # the evaluation is begun again
+            shown = envs.recv()
+            for episode in rows.note(shown):
+                digest, digests[episode.env_id] = digests[episode.env_id], 0
+                if episode.env_id in running and not episode.lost:
+                    seen[episode.env_id].append(digest)
+                    over[episode.env_id].append(episode)
+                    if is_done(episode.env_id):
+                        running.remove(episode.env_id)
+            actions = rows.decide(shown, agent.policy)
+            observations = agent.spec.without_tuples(shown.observation)
+            for row, i in enumerate(shown.env_ids.tolist()):
+                observation = each_array(lambda array, row=row: array[row], observations)
+                digests[i] = checksum(actions[row], checksum(observation, digests[i]))
+            envs.send(shown.env_ids, actions)
+        envs.cut()
+        self.evaluated += [len(each) for each in over]
+        every = [episode for each in over for episode in each]
+        first = run.counts.episodes[Phase.EVAL]
+        run.counts.episodes[Phase.EVAL] += len(every)
+        frames = sum(episode.frames for episode in every)
+        self.show(Phase.EVAL, first, every, frames)
+        agent.times.take()
+        known = [digest for each in seen for digest in each]
+        episodes = [episode._replace(digest=digest) for episode, digest in zip(_episodes(every), known, strict=True)]
+        return Played(episodes, sum(episode.actions for episode in every), 0, None, frames)
+
+    def show(self, phase: Phase, first: int, over: Sequence[Ended], frames: int, meters: Meters | None = None) -> None:
+        """Show a phase's progress, the newest return and, in training, the rates.
+
+        Args:
+            phase: Which.
+            first: The number of its first episode.
+            over: Its episodes so far; those that are not in the table yet are written there.
+            frames: Its frames so far.
+            meters: Its counts, in training.
+        """
+        run, name, now = self._run, phase.name.lower(), time.time()
+        written = max(run.table.count(name) - first, 0)
+        rows = []
+        for place, each in enumerate(over[written:], first + written):
+            # An evaluation's episodes are played on constant weights.
+            of_all, updates = run.counts.frames, self.agent.updates
+            of_all, updates = (each.training_frames, each.updates) if each.when else (of_all, updates)
+            seconds = run.clock.at(each.when or now)
+            row = (name, place, run.start_iteration, each.score, each.frames, of_all, updates, seconds, each.won)
+            rows.append(EpisodeRow(*row))
+        run.table.add(rows)
+        words = [f"last return {over[-1].score:g}"] if over else []
+        if meters is not None:
+            rates = {**meters.rates(), **self._fill()}
+            words += [rate_in_short(rate, value) for rate, value in rates.items()]
+        run.shown.tell(phase, len(over), frames, ", ".join(words))
+
+    def _fill(self) -> dict[str, float]:
+        """Return how full the replay is, if the learner has one."""
+        replay = getattr(self.agent.learner, "replay", None)
+        return {} if replay is None else {"ReplayFill": len(replay) / replay.facts()["capacity"]}
+
+    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+        """See `Play`."""
+        if phase != Phase.TRAIN:
+            return {}, {}
+        meters = self.agent.meters
+        self._seconds += seconds
+        for name in ("acted", "added", "updates", "sampled", "lag"):
+            setattr(self._total, name, getattr(self._total, name) + getattr(meters, name))
+        rates = {**meters.rates(seconds), **self._fill()}
+        times = {f"Time/{name}": each for name, each in played.times.items()}
+        scalars = {**times, **{f"Vector/{name}": value for name, value in rates.items()}}
+        restarts = {"restarts": self.worlds.restarts} if self._settings.processes else {}
+        cut_frames = self._run.counts.cut_frames
+        return {"train_rates": rates, "cut_frames": cut_frames, **restarts, **self.worlds.statistics()}, scalars
+
+    def table(self) -> str:
+        """Return the rates of all training in this process, and how much of it was cut."""
+        if not self._seconds:
+            return ""
+        rates, counts = {**self._total.rates(self._seconds), **self._fill()}, self._run.counts
+        lines = [rate_in_a_table(name, value) for name, value in rates.items()]
+        share = counts.cut_frames / max(counts.frames, 1)
+        if self._settings.processes:
+            lines.append(f"{'processes replaced':<38}{self.worlds.restarts:>12,}")
+        lines.append(f"{'frames of cut episodes':<38}{share:>12.2%}")
+        return "\n".join([*lines, *self.worlds.table(self._seconds)])
+
+    def summary(self) -> Mapping[str, float]:
+        """See `Play`."""
+        return self.agent.summary() if self.agent.updates else {}
+
+    def state(self, directory: Path, number: int) -> dict[str, Any]:
+        """See `Play`."""
+        state = self.agent.bundle_and_checkpoint(directory, number)
+        cut_frames = self._run.counts.cut_frames
+        vector = {"evaluated": self.evaluated.tolist(), "cut_frames": cut_frames, **self.others.state(number)}
+        return {"agent": state, "vector": vector, **self.worlds.state()}
+
+    def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
+        """See `Play`."""
+        if continues and "environments" not in bundle.get("identity", {}):
+            raise DifferentExperiment(
+                f"base_dir {self._run.base_dir} holds checkpoints of an experiment with one environment: choose "
+                "another base_dir"
+            )
+
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """See `Play`; episodes that ran when the checkpoint was written are not continued."""
+        lost = self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        vector, count = bundle["vector"], len(self.evaluated)
+        self.others.states = vector.get("shares", [])
+        all_rows = [each["rows"] for each in (bundle["agent"], *self.others.states)]
+        self._run.counts.cut_frames += sum(sum(rows.get("cut", ())) for rows in all_rows)
+        evaluated = vector["evaluated"]
+        # Another number of evaluation environments continues after the longest.
+        self.evaluated = np.array(evaluated if len(evaluated) == count else [max(evaluated)] * count, np.int64)
+        self.worlds.load_state(bundle)
+        return lost
+
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """See `Play`."""
+        self.agent.forget_checkpoints(directory, keep)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Play`."""
+        return self.agent.identity()
+
+    def facts(self) -> dict[str, str]:
+        """Return the environment with its number, and where it is played."""
+        settings, name = self._settings, environment_in_words(self._run.environment)
+        learners = f", {settings.learners} learners" if settings.learners > 1 else ""
+        return {"environment": f"{name}, {settings.num_envs} at once{learners}", **self.worlds.facts()}
+
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None:
+        """See `Play`."""
+
+
+class _Training:
+    """A training phase and its results, those of the checkpoint that it may continue from included.
+
+    Args:
+        many: Plays it.
+        run: The experiment.
+        carried: As in `Play.train`.
+
+    Attributes:
+        first: The number of its first episode.
+    """
+
+    def __init__(self, many: Many, run: Run, carried: Mapping[str, Any]) -> None:
+        """See the class."""
+        self._many, self._run, counts = many, run, run.counts
+        self._so_far = SoFar(**carried["so_far"]) if carried else SoFar(many.agent.updates, counts.frames)
+        self.first = counts.episodes[Phase.TRAIN] - len(self._so_far.over)
+        self._frames_done = counts.frames - self._so_far.frames_before
+        self._cut_before = counts.cut_frames
+
+    def left(self, length: Length, cuts: bool) -> tuple[int, int | None, bool]:
+        """Return the frames and episodes that are left, and whether all games are cut at the end."""
+        episodes = None if length.episodes is None else length.episodes - len(self._so_far.over)
+        return length.frames - self._frames_done, episodes, cuts
+
+    def count(self, trained: Sequence[Trained]) -> SoFar:
+        """Return the phase's results with those of all learners, and add them to the run's counts."""
+        counts, now = self._run.counts, self._so_far.and_then(trained)
+        counts.frames = sum(each.frames for each in trained)
+        counts.cut_frames = self._cut_before + sum(each.cut_frames for each in trained)
+        counts.episodes[Phase.TRAIN] = self.first + len(now.over)
+        return now
+
+    def show(self, over: Sequence[Ended], frames: int, meters: Meters) -> None:
+        """Show what the first learner has played since."""
+        self._many.show(Phase.TRAIN, self.first, [*self._so_far.over, *over], self._frames_done + frames, meters)
+
+    def save(self, number: int, trained: Trained) -> None:
+        """Write a checkpoint, whose replays have this number."""
+        now = self.count([trained, *self._many.others.gather()])
+        self._run.save({"so_far": now.plain()})
+
+
+def _make_share(
+    make_agent: Callable[..., VectorAgent],
+    make_envs: Callable[..., Any],
+    seeds: Sequence[Seeds],
+    group: Group,
+) -> Share:
+    """Make the share of a learner in its process."""
+    agent = make_agent(number=group.number)
+    return Share(agent, make_envs(num_envs=agent.num_envs), seeds[group.number], group)
+
+
+def _episodes(over: Sequence[Ended]) -> list[Episode]:
+    return [Episode(episode.score, episode.frames, episode.actions, episode.won) for episode in over]

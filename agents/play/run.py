@@ -1,0 +1,319 @@
+"""The two sides of a run: a way of playing, and what it may ask of the experiment around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import Counts, Episode, EpisodeRow, Length, Phase, Played
+from async_wrappers.agents.play.runner import Runner
+
+__all__ = ["Clock", "Play", "Run", "Shown"]
+
+
+class Play(Protocol):
+    """A way of playing: who steps the environments, and where the agent acts and learns.
+
+    It is made from a `Run`, and refuses then what it cannot play with a ValueError.
+
+    Attributes:
+        agent: It is trained; of many environments the one that plays them all.
+        saves_amid: Whether a run that is asked to end writes a checkpoint during a phase; otherwise the phase is
+            interrupted, and the iteration is played again.
+        checkpoint_every: Iterations between two checkpoints.
+        keeps_interrupted: Whether what was learnt in an iteration that is interrupted can be kept now, nonetheless.
+        cut: Ends the running episode soon, to make a moment for a checkpoint; None where there is no such way.
+        unrecordable: Why no video can be made of its evaluation; empty where one can.
+    """
+
+    @property
+    def agent(self) -> Any:
+        """See the class."""
+
+    @property
+    def saves_amid(self) -> bool:
+        """See the class."""
+
+    @property
+    def checkpoint_every(self) -> int:
+        """See the class."""
+
+    @property
+    def keeps_interrupted(self) -> bool:
+        """See the class."""
+
+    @property
+    def cut(self) -> Callable[[], None] | None:
+        """See the class."""
+
+    @property
+    def unrecordable(self) -> str:
+        """See the class."""
+
+    def check_here(self) -> None:
+        """Refuse what this process cannot play; only where it is to be played, as a run may be looked at elsewhere."""
+
+    def begin(self) -> AbstractContextManager[Any]:
+        """Start environments and learners, which end with the context."""
+
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """Play a training phase.
+
+        Args:
+            length: How long.
+            carried: What was given to `Run.save` where a resumed run was stopped during this phase; empty elsewhere.
+        """
+
+    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """Play an evaluation phase; see `train`."""
+
+    def state(self, directory: Path, number: int) -> dict[str, Any]:
+        """Return the entries of a checkpoint that are this way's, `agent` among them.
+
+        Replays are written into `directory` under `number`.
+        """
+
+    def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
+        """Refuse a checkpoint of another way of playing.
+
+        Args:
+            bundle: The checkpoint's content.
+            continues: Whether the run is to continue from it; otherwise its weights alone are needed.
+
+        Raises:
+            DifferentExperiment: It is one.
+        """
+
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Restore what `state` returned and wrote; the run's counts are the checkpoint's already.
+
+        Args:
+            directory: What `state` was given.
+            number: What `state` was given.
+            bundle: The checkpoint's content.
+            partial: Whether to do without old transitions whose files are damaged or missing.
+
+        Returns:
+            How many transitions are lost with them.
+
+        Raises:
+            OSError: A part in `directory` is missing or torn.
+            ValueError: The state does not fit.
+        """
+
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """Delete replays in `directory` under other numbers than those in `keep`."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return plain facts that two runs must share to continue one another."""
+
+    def facts(self) -> dict[str, str]:
+        """Return facts of the run in words, which replace or complete those of all runs."""
+
+    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return what this way adds to an iteration's line, and to its scalars."""
+
+    def summary(self) -> Mapping[str, float]:
+        """Return the values reported beside the scalars of updates, after the last update."""
+
+    def table(self) -> str:
+        """Return what is printed after the last iteration; empty for nothing."""
+
+    def new_agent(self) -> Agent:
+        """Return a new agent for the environment."""
+
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> Sequence[Episode] | None:
+        """Play evaluation episodes in another way than in turn; None where they are played in turn.
+
+        Args:
+            episodes: How many.
+            newest: Returns the content of the run's newest checkpoint, whose weights play.
+        """
+
+
+class Run(Protocol):
+    """What a way of playing may ask of its experiment.
+
+    Attributes:
+        base_dir: The run's directory.
+        settings: Of every run.
+        environment: The one that is played in turn, and whose spaces and layers are read.
+        lengths: Of the phases.
+        counts: What was played so far; the way of playing counts here.
+        clock: Of the whole run.
+        start_iteration: The running iteration, or the next one.
+        writes: Whether the running iteration ends with a checkpoint.
+        ending: Whether the run was asked to end.
+        saved: Where checkpoints are, and under which numbers.
+        table: Of episodes.
+        metrics: Scalars against frames of training.
+        shown: The progress.
+        history: The statistics of the iterations that are done.
+    """
+
+    @property
+    def base_dir(self) -> Path:
+        """See the class."""
+
+    settings: Runner
+    environment: gym.Env[Any, Any]
+
+    @property
+    def lengths(self) -> Mapping[Phase, Length]:
+        """See the class."""
+
+    counts: Counts
+
+    @property
+    def clock(self) -> Clock:
+        """See the class."""
+
+    @property
+    def ending(self) -> Ending:
+        """See the class."""
+
+    @property
+    def saved(self) -> Saved:
+        """See the class."""
+
+    start_iteration: int
+    writes: bool
+
+    @property
+    def table(self) -> Table:
+        """See the class."""
+
+    @property
+    def metrics(self) -> Scalars:
+        """See the class."""
+
+    @property
+    def shown(self) -> Shown:
+        """See the class."""
+
+    @property
+    def history(self) -> Sequence[Mapping[str, Any]]:
+        """See the class."""
+
+    def due(self, harmless: bool = True) -> int:
+        """Return the number of the replays of a checkpoint that is due now; 0 for none.
+
+        Args:
+            harmless: Whether a checkpoint leaves the run's results unchanged; otherwise one is due only where the run
+                was asked to end.
+        """
+
+    def save(self, carried: Mapping[str, Any] | None) -> None:
+        """Write a checkpoint during an iteration.
+
+        Args:
+            carried: The running phase's results so far, as plain data; None to begin the phase again.
+
+        Raises:
+            KeyboardInterrupt: The run was asked to end.
+        """
+
+    def warn_of_lost(self, number: int, lost: int) -> None:
+        """Report how many transitions a checkpoint's replay has lost."""
+
+    def go_back(self, number: int, error: Exception) -> None:
+        """Refuse the checkpoint that was loaded, and load the one before it.
+
+        Raises:
+            NoCheckpointLoads: There is none.
+        """
+
+
+class Clock(Protocol):
+    """Wall time of a run.
+
+    Attributes:
+        seconds: So far, pauses between two sessions left out.
+    """
+
+    @property
+    def seconds(self) -> float:
+        """See the class."""
+
+    def at(self, when: float) -> float:
+        """Return the run's seconds at a time of ``time.time()`` in this session."""
+
+
+class Ending(Protocol):
+    """Ctrl+C and SIGTERM.
+
+    Attributes:
+        asked: Whether a signal came.
+    """
+
+    asked: bool
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """Let a signal interrupt the block at once: it takes long, and nothing that it does is kept."""
+
+
+class Saved(Protocol):
+    """The checkpoints of a run.
+
+    Attributes:
+        replay_number: Of the replays of the checkpoint that was loaded or written last.
+        directory: Where they lie.
+    """
+
+    replay_number: int
+
+    @property
+    def directory(self) -> Path:
+        """See the class."""
+
+
+class Scalars(Protocol):
+    """Takes scalars."""
+
+    def scalar(self, tag: str, value: float, frames: int) -> None:
+        """Write one."""
+
+
+class Table(Protocol):
+    """Takes rows of episodes."""
+
+    def add(self, rows: Iterable[EpisodeRow]) -> None:
+        """Append rows; those whose numbers are there already are left out."""
+
+    def count(self, phase: str) -> int:
+        """Return the number of the next episode of a phase."""
+
+
+class Shown(Protocol):
+    """Shows how far the running iteration is."""
+
+    def tell(self, phase: Phase, episodes: int, frames: int, last: str = "", seconds: float | None = None) -> None:
+        """Show that a phase has had so many episodes and frames.
+
+        Args:
+            phase: Which.
+            episodes: In all.
+            frames: In all.
+            last: The newest result in words; empty keeps the previous one.
+            seconds: How long the iteration's frames took; None for as long as it has taken.
+        """
+
+    def note(self, phase: Phase, episodes: int, frames: int) -> None:
+        """Take in what `tell` shows, without showing it."""
+
+    def share(self, share: float, words: str) -> None:
+        """Show that a share of an iteration without frames is done."""
+
+    def waiting(self, phase: Phase, more: Callable[[float], tuple[int, float | None]]) -> AbstractContextManager[None]:
+        """Keep showing the progress of a phase during a block that tells nothing for long.
+
+        Args:
+            phase: Which.
+            more: Returns the phase's frames beyond those told, after so many seconds of the block, and as `tell` how
+                long the iteration's frames took.
+        """

@@ -1,0 +1,170 @@
+"""Playing in turn: one environment waits for one agent, episode after episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from async_wrappers.agents.acting.effect import report_effect
+from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import (
+    Episode,
+    EpisodeRow,
+    Length,
+    Phase,
+    Played,
+    encounter_of,
+    environment_seed,
+    go_to_encounter,
+)
+from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, Watched, play_episode
+from async_wrappers.agents.timing import PartTimes
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """Plays the run's environment with one agent in turn; see `async_wrappers.agents.play.run.Play`.
+
+    A phase has whole episodes: a number of them, or until at least a number of frames have passed. Between two of them
+    a checkpoint may be written.
+
+    Args:
+        run: The experiment.
+
+    Attributes:
+        agent: Plays and learns.
+        cut: None where a resumed run has to equal an uninterrupted one.
+    """
+
+    saves_amid, checkpoint_every, keeps_interrupted, unrecordable = True, 1, False, ""
+
+    def __init__(self, run: Run) -> None:
+        """See the class."""
+        self._run, self._running = run, Running()
+        self.cut: Callable[[], None] | None = None if run.settings.exact_resume else self._running.cut
+        self.agent: Agent = self.new_agent()
+        spec: Any = getattr(self.agent, "spec", None)
+        if getattr(spec, "needs_effect", False):
+            report_effect(run.environment, spec.name)
+        self.agent.keep_diverged_in(run.base_dir)
+        if run.settings.overlap:
+            self.agent.overlap_learning()
+        self._times: PartTimes = getattr(self.agent, "times", None) or PartTimes()
+
+    def new_agent(self) -> Agent:
+        """See `Play`."""
+        settings = self._run.settings
+        return settings.create_agent_fn(self._run.environment, seed=settings.seed)
+
+    def check_here(self) -> None:
+        """See `Play`."""
+        spec: Any = getattr(self.agent, "spec", None)
+        if hasattr(spec, "check_chunks"):
+            spec.check_chunks()
+
+    def begin(self) -> AbstractContextManager[Any]:
+        """Return a context of nothing: there are no other processes."""
+        self._times.take()
+        return nullcontext()
+
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """See `Play`."""
+        return self._play_phase(Phase.TRAIN, length, carried)
+
+    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """See `Play`."""
+        return self._play_phase(Phase.EVAL, length, carried)
+
+    def _play_phase(self, phase: Phase, length: Length, carried: Mapping[str, Any]) -> Played:
+        run, agent, counts, environment = self._run, self.agent, self._run.counts, self._run.environment
+        agent.eval_mode = phase != Phase.TRAIN
+        go_to_encounter(environment, counts.encounters[phase])
+        updates = carried.get("updates", agent.updates)
+        episodes = [Episode(*each) for each in carried.get("episodes", ())]
+        cut_frames, cut_actions = carried.get("cut", (0, 0))  # of episodes of training that were cut
+        frames = cut_frames + sum(episode.frames for episode in episodes)
+        run.shown.note(phase, len(episodes), frames)
+
+        def save() -> None:
+            plain = [[*each] for each in episodes]
+            run.save({"updates": updates, "episodes": plain, "cut": [cut_frames, cut_actions]})
+
+        with run.shown.waiting(phase, lambda _: (self._running.frames, None)):
+            while frames < length.frames if length.episodes is None else len(episodes) < length.episodes:
+                counts.encounters[phase] = encounter_of(environment)
+                if episodes and run.due():
+                    save()
+                try:
+                    episode = self._play(phase)
+                except EpisodeCut as cut:
+                    if phase == Phase.TRAIN:
+                        cut_frames, cut_actions = cut_frames + cut.frames, cut_actions + cut.actions
+                        counts.frames, counts.cut_frames = counts.frames + cut.frames, counts.cut_frames + cut.frames
+                    save()
+                    raise
+                episodes.append(episode)
+                frames += episode.frames
+                run.shown.tell(phase, len(episodes), frames, f"last return {episode.score:g}")
+        actions = cut_actions + sum(episode.actions for episode in episodes)
+        of_all = frames if cut_frames else None
+        encounter = encounter_of(environment)
+        return Played(episodes, actions, agent.updates - updates, encounter, of_all, times=self._times.take())
+
+    def _play(self, phase: Phase) -> Episode:
+        run, counts, number = self._run, self._run.counts, self._run.counts.episodes[phase]
+        seed = environment_seed(run.settings.seed, phase, number)
+        watched: Any = run.environment if phase == Phase.TRAIN else Watched(run.environment)
+        limit = run.settings.max_steps_per_episode
+        episode = play_episode(self.agent, watched, seed, limit, self._times, self._running)
+        self._running.frames = 0  # they are counted in the phase now
+        if phase != Phase.TRAIN:
+            episode = episode._replace(digest=watched.digest)
+        counts.episodes[phase] += 1
+        if phase == Phase.TRAIN:
+            counts.frames += episode.frames
+        row = (phase.name.lower(), number, run.start_iteration, episode.score, episode.frames, counts.frames)
+        run.table.add([EpisodeRow(*row, self.agent.updates, run.clock.seconds, episode.won)])
+        return episode
+
+    def state(self, directory: Path, number: int) -> dict[str, Any]:
+        """See `Play`."""
+        return {"agent": self.agent.bundle_and_checkpoint(directory, number)}
+
+    def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
+        """Refuse nothing: the identity and the state of another way do not fit."""
+
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """See `Play`."""
+        return self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """See `Play`."""
+        self.agent.forget_checkpoints(directory, keep)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Play`."""
+        return self.agent.identity()
+
+    def facts(self) -> dict[str, str]:
+        """See `Play`."""
+        return {}
+
+    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+        """See `Play`."""
+        times = played.times if phase == Phase.TRAIN else {}
+        return {}, {f"Time/{name}": each for name, each in times.items()}
+
+    def summary(self) -> Mapping[str, float]:
+        """See `Play`."""
+        return getattr(self.agent, "summary", dict[str, float])() if self.agent.updates else {}
+
+    def table(self) -> str:
+        """See `Play`."""
+        return ""
+
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None:
+        """See `Play`."""
