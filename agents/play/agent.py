@@ -13,7 +13,7 @@ Report = Callable[[str, float, int], None]
 
 
 class Agent(Protocol):
-    """The methods of an agent that `async_wrappers.agents.experiment.Runner` calls.
+    """The methods of an agent that playing in turn calls (`async_wrappers.agents.play.turns.turns.Turns`).
 
     ``realtime`` is the environment's ``info["realtime"]`` of the reset or step that returned the observation, or None
     from an environment that waits for the agent.
