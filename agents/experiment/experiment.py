@@ -50,11 +50,11 @@ from async_wrappers.agents.experiment.words import (
 )
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.play import (
-    Counts,
     DifferentExperiment,
     Episode,
     Length,
     Phase,
+    PhaseCounts,
     RunStopped,
     encounter_of,
 )
@@ -166,7 +166,7 @@ class Experiment:
             hasattr(self.environment, "observation_space"),
             f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
         )
-        self.counts = Counts(dict.fromkeys(Phase, encounter_of(self.environment)))
+        self.counts = PhaseCounts(dict.fromkeys(Phase, encounter_of(self.environment)))
         self.clock, self.times, self.ending = WallClock(), TimesOfTraining(), Ending()
         self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
         self.play: Play = play(self)
@@ -472,8 +472,8 @@ class Experiment:
             return evaluate(agent, environment, episodes, self.settings.seed, self.settings.max_steps_per_episode)
 
 
-def _counts_of(bundle: Mapping[str, Any], before: Counts) -> Counts:
+def _counts_of(bundle: Mapping[str, Any], before: PhaseCounts) -> PhaseCounts:
     """Return a checkpoint's counts."""
     episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
     encounters = {Phase[name]: number for name, number in bundle.get("encounters", {}).items()}
-    return Counts(before.encounters | encounters, episodes, bundle["frames"], bundle.get("cut_frames", 0))
+    return PhaseCounts(before.encounters | encounters, episodes, bundle["frames"], bundle.get("cut_frames", 0))

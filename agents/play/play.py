@@ -13,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 
 __all__ = [
-    "Counts",
     "DifferentExperiment",
     "Episode",
     "EpisodeRow",
     "Length",
     "Phase",
+    "PhaseCounts",
     "Played",
     "RunStopped",
     "checksum",
@@ -93,7 +93,7 @@ class RunStopped(RuntimeError):
 
 
 @dataclass
-class Counts:
+class PhaseCounts:
     """What a run has played so far. Its experiment keeps it in checkpoints; the way of playing counts.
 
     Attributes:

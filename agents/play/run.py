@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.play.play import Counts, Episode, EpisodeRow, Length, Phase, Played
+from async_wrappers.agents.play.play import Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
 from async_wrappers.agents.play.runner import Runner
 
 __all__ = ["Clock", "Play", "Run", "Shown"]
@@ -167,7 +167,7 @@ class Run(Protocol):
     def lengths(self) -> Mapping[Phase, Length]:
         """See the class."""
 
-    counts: Counts
+    counts: PhaseCounts
 
     @property
     def clock(self) -> Clock:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from async_wrappers.agents.sweep.aggregate import Aggregate
-from async_wrappers.agents.sweep.runs import IN_WORDS, Run
+from async_wrappers.agents.sweep.runs import IN_WORDS, RecordedRun
 from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
 from async_wrappers.files import write_atomically
 
@@ -97,7 +97,7 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     return figure
 
 
-def draw_runs(curves: Mapping[str, Sequence[Run]], metrics: Sequence[str], statistic: str) -> Figure:
+def draw_runs(curves: Mapping[str, Sequence[RecordedRun]], metrics: Sequence[str], statistic: str) -> Figure:
     """Draw metrics of runs against training frames, a panel per metric and a curve per name.
 
     Of one run the returns of single episodes are drawn too. Several runs of a name are a curve of the statistic, with
@@ -132,7 +132,7 @@ def draw_runs(curves: Mapping[str, Sequence[Run]], metrics: Sequence[str], stati
     return figure
 
 
-def _draw_episodes(axes: Axes, run: Run, phase: str) -> None:
+def _draw_episodes(axes: Axes, run: RecordedRun, phase: str) -> None:
     """Draw the return of each episode of a phase: of training where it ended, of evaluation where its iteration did."""
     begin = 0
     for index, line in enumerate(run.lines):

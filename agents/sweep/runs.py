@@ -16,7 +16,7 @@ from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.sweep.plan import PLAN
 from async_wrappers.agents.sweep.view import METRICS, Summary, summary
 
-__all__ = ["RETURNS", "WINS", "Run", "common_directory", "curves_of", "find_runs", "last_values", "metrics_of"]
+__all__ = ["RETURNS", "WINS", "RecordedRun", "common_directory", "curves_of", "find_runs", "last_values", "metrics_of"]
 
 RETURNS = ("train_average_return", "eval_average_return")
 WINS = ("train_win_share", "eval_win_share")
@@ -32,7 +32,7 @@ _MOST_IN_A_NAME = 3  # bindings
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A run: its directory, its facts, its bindings, and the statistics of its iterations."""
 
     directory: Path
@@ -47,13 +47,13 @@ class Run:
         return (*sorted(facts.items()), *sorted(self.bindings.items()))
 
 
-def find_runs(places: Iterable[Path]) -> list[Run]:
+def find_runs(places: Iterable[Path]) -> list[RecordedRun]:
     """Return the runs in directories: each is a run's, or holds runs at most three levels below.
 
     Raises:
         ValueError: A directory is a sweep's, or holds no run that has finished an iteration; or a file is damaged.
     """
-    found: dict[Path, Run] = {}
+    found: dict[Path, RecordedRun] = {}
     for place in places:
         if (place / PLAN).is_file():
             raise ValueError(
@@ -89,14 +89,16 @@ def _runs_below(place: Path, depth: int) -> Iterable[Path]:
             yield from _runs_below(each, depth - 1)
 
 
-def _read(directory: Path) -> Run:
+def _read(directory: Path) -> RecordedRun:
     config = directory / "config.gin"
     text = config.read_text(encoding="utf-8-sig", errors="replace") if config.is_file() else ""
     joined = text.replace("\\\n", " ")
     pairs = (line.partition(" = ") for line in joined.splitlines() if " = " in line and not line.startswith("#"))
     bindings = {key.strip(): " ".join(value.split()) for key, _, value in pairs}
     compared = {key: value for key, value in bindings.items() if key not in _NOT_COMPARED}
-    return Run(directory, read_facts(directory), compared, [_with_shares(line) for line in read_iterations(directory)])
+    return RecordedRun(
+        directory, read_facts(directory), compared, [_with_shares(line) for line in read_iterations(directory)]
+    )
 
 
 def _with_shares(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def _with_shares(line: Mapping[str, Any]) -> dict[str, Any]:
     return {**line, **shares}
 
 
-def metrics_of(runs: Sequence[Run], wanted: str | None, wins: bool) -> list[str]:
+def metrics_of(runs: Sequence[RecordedRun], wanted: str | None, wins: bool) -> list[str]:
     """Return the metrics to draw, a panel for each: the returns, the shares won, or a wanted one.
 
     Raises:
@@ -134,15 +136,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def curves_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def curves_of(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Return the runs of each curve by its name, which states its difference from the others."""
-    kinds: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    kinds: dict[tuple[Any, ...], list[RecordedRun]] = defaultdict(list)
     for run in runs:
         kinds[run.kind].append(run)
     groups = list(kinds.values())
     if len(groups) == 1:
         return {"" if len(runs) > 1 else groups[0][0].directory.name: groups[0]}
-    named: dict[str, list[Run]] = {}
+    named: dict[str, list[RecordedRun]] = {}
     for group in groups:
         name = _name(group[0], [other[0] for other in groups])
         # Two curves with equal words are named by their directories.
@@ -150,7 +152,7 @@ def curves_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return named
 
 
-def _name(run: Run, all_of: Sequence[Run]) -> str:
+def _name(run: RecordedRun, all_of: Sequence[RecordedRun]) -> str:
     """Return a run's difference from the others: words of its facts, else its bindings."""
     words = [
         f"delay {run.facts[name]}" if name == "delay" else run.facts[name].partition(",")[0]
@@ -170,7 +172,7 @@ def _name(run: Run, all_of: Sequence[Run]) -> str:
 _TOLD = ("environment", "agent", "delay")
 
 
-def last_values(runs: Sequence[Run], metric: str, statistic: str) -> Summary | None:
+def last_values(runs: Sequence[RecordedRun], metric: str, statistic: str) -> Summary | None:
     """Return the statistic of the runs' newest values of a metric; None where no run has one."""
     newest = [[line[metric] for line in run.lines if metric in line][-1:] for run in runs]
     values = [value for each in newest for value in each]
