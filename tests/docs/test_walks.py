@@ -87,5 +87,8 @@ def test_a_run_enters_each_file_of_a_walk(
     assert files <= entered(tmp_path, gin_file, bindings)
 
 
-def test_the_live_walk_names_files_that_are_there() -> None:
-    assert 10 < len(walk("Live, with a core at release")) <= 21
+@pytest.mark.parametrize(
+    ("heading", "most"), [("Live, with a core at release", 21), ("A signal to a run of two learners", 12)]
+)
+def test_a_walk_over_several_processes_names_files_that_are_there(heading: str, most: int) -> None:
+    assert 10 < len(walk(heading)) <= most
