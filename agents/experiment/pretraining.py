@@ -41,7 +41,7 @@ class Pretraining:
     """Offline updates on a dataset.
 
     Args:
-        dataset: See `async_wrappers.agents.demonstrations.read_demonstrations`.
+        dataset: See `async_wrappers.agents.demonstrations.dataset.read_demonstrations`.
         updates: How many.
 
     Attributes:

@@ -85,7 +85,7 @@ class Runner:
     threads: int = whole(1, "Intra-op threads of PyTorch in this process.", 1, "thread")
     overlap: bool = flag(
         False,
-        "Compute each update in a thread while the environment steps on (`turn_based.Overlap`): the agent acts on "
+        "Compute each update in a thread while the environment steps on (`learning_agent.Overlap`): the agent acts on "
         "weights of one update earlier, so results differ from those without, and are the same from run to run.",
     )
     exact_resume: bool = flag(

@@ -32,7 +32,7 @@ class Compute:
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
             it needs a C++ compiler. Results are the same within rounding.
         wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
-            device idle; the loss is then checked before the next batch is drawn (`agents.learner.Learner`).
+            device idle; the loss is then checked before the next batch is drawn (`agents.learning.learner.Learner`).
         automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
     """
 

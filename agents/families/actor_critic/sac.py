@@ -231,7 +231,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
     network: Callable[..., nn.Module] = factory(
         create_box_actor_critic,
-        "From (observation shape [k, *shape], `agents.box_actions.BoxActions`, `num_critics`, `num_layers`, "
+        "From (observation shape [k, *shape], `agents.spaces.box_actions.BoxActions`, `num_critics`, `num_layers`, "
         "`hidden_units`) to a `BoxActorCritic`; with `action_window` also ``action_window=K, critic_window=``, whether "
         "the critics read the window too.",
         "@create_box_actor_critic",
