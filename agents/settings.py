@@ -382,7 +382,8 @@ def _documented(kind: type, own: list[Any]) -> str:
     """Return a class's documentation with its settings, as a section of arguments."""
     entries = ["observation_space: The environment's.", "action_space: The environment's.", *map(_entry, own)]
     if bases := _named_bases(kind):
-        entries.append(f"shared: Those of {' and '.join(f'`{base.__name__}`' for base in bases)}.")
+        names = ", ".join(f"``{base.gin_name}``" for base in bases)  # type: ignore[attr-defined]
+        entries.append(f"shared: Parameters of {names}; gin binds them under this agent's name or theirs.")
     return _with_arguments(kind, entries)
 
 
@@ -391,7 +392,7 @@ def _entry(field: Any) -> str:
 
 
 def _with_arguments(kind: type, entries: list[str]) -> str:
-    lines = [textwrap.fill(entry, 112, subsequent_indent="    ") for entry in entries]
+    lines = [textwrap.fill(entry, 112, subsequent_indent="    ", break_on_hyphens=False) for entry in entries]
     described = inspect.cleandoc(kind.__doc__ or "")
     return described + ("\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ") if lines else "")
 

@@ -42,10 +42,10 @@ def linearly_decaying_epsilon(decay_period: int, frame: int, warmup_frames: int,
     epsilon + clip((1 - epsilon) (decay_period + warmup_frames - frame) / decay_period, 0, 1 - epsilon).
 
     Args:
-        decay_period: frames that the fall takes; 0 falls at once after the warm-up.
-        frame: frames played so far.
-        warmup_frames: frames before the fall begins.
-        epsilon: the value after the fall, in [0, 1].
+        decay_period: Frames that the fall takes; 0 falls at once after the warm-up.
+        frame: Frames played so far; the agent fills it in, as the other three.
+        warmup_frames: Frames before the fall begins.
+        epsilon: The value after the fall, in [0, 1].
 
     Returns:
         The probability of a random action at `frame`.
@@ -63,13 +63,27 @@ def linearly_decaying_epsilon(decay_period: int, frame: int, warmup_frames: int,
 
 @gin.configurable(module="agents")
 def identity_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
-    """`epsilon` at every frame; the arguments are those of `linearly_decaying_epsilon`."""
+    """`epsilon` at every frame.
+
+    Args:
+        decay_period: Not used.
+        frame: Not used.
+        warmup_frames: Not used.
+        epsilon: What is returned, in [0, 1]; the agent fills it in.
+    """
     return epsilon
 
 
 @gin.configurable(module="agents")
 def zero_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
-    """0 at every frame, the greedy policy; the arguments are those of `linearly_decaying_epsilon`."""
+    """0 at every frame, the greedy policy.
+
+    Args:
+        decay_period: Not used.
+        frame: Not used.
+        warmup_frames: Not used.
+        epsilon: Not used.
+    """
     return 0.0
 
 
@@ -89,14 +103,14 @@ def per_actor_epsilon(
     base ** linspace(1, last_exponent, actors)[actor]; an actor alone has `base`.
 
     Args:
-        decay_period: not used.
-        frame: not used.
-        warmup_frames: not used.
-        epsilon: not used.
-        actor: which one, from 0; the agent fills it in for the policy of each worker.
-        actors: how many there are.
-        base: the first actor's epsilon, in [0, 1].
-        last_exponent: of the last actor.
+        decay_period: Not used.
+        frame: Not used.
+        warmup_frames: Not used.
+        epsilon: Not used.
+        actor: Which one, from 0; the agent fills it in for the policy of each worker.
+        actors: How many there are; the agent fills it in.
+        base: The first actor's epsilon, in [0, 1].
+        last_exponent: Exponent of the last actor, whose epsilon is ``base ** last_exponent``.
 
     Raises:
         ValueError: `actor` is not one of `actors`, or `base` is out of range.
@@ -208,12 +222,12 @@ class EpsilonSettings:
 
     epsilon_fn: Callable[..., float] = factory(
         linearly_decaying_epsilon,
-        "From (decay period, frame, warm-up, final epsilon) to epsilon in training.",
+        "Returns epsilon in training from (decay period, frame, warm-up, final epsilon), in frames.",
         "@linearly_decaying_epsilon",
     )
     epsilon_train: float = number(0.01, "Final epsilon in training.", SHARE)
     epsilon_eval: float = number(0.001, "Epsilon in evaluation.", SHARE)
-    epsilon_decay_period: int = whole(250_000, "Over which epsilon falls.", 0, "frames")
+    epsilon_decay_period: int = whole(250_000, "Frames over which epsilon falls.", 0, "frames")
     epsilon_warmup: int | None = whole(
         None,
         "Frames before epsilon falls; None means until learning begins, ``min_replay_history * decision_interval``, "

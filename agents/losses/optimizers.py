@@ -146,7 +146,15 @@ def create_adam(
     beta2: float = 0.999,
     eps: float = 1e-8,
 ) -> torch.optim.Optimizer:
-    """Make Adam with the step size that agents of real-valued actions have; see `create_optimizer`."""
+    """Make Adam with the step size that agents of real-valued actions have; see `create_optimizer`.
+
+    Args:
+        parameters: What it updates.
+        learning_rate: Step size.
+        beta1: Decay of the gradient's mean.
+        beta2: Decay of the gradient's mean square.
+        eps: Added to the denominator, outside the root.
+    """
     made: torch.optim.Optimizer = create_optimizer(parameters, "adam", learning_rate, beta1, beta2, eps)
     return made
 

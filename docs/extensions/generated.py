@@ -90,13 +90,18 @@ def _purpose(thing: object) -> str:
 
 def parameter_rows(thing: object) -> list[str]:
     """Return the rows of the table of a class's or function's parameters."""
+    import gin
+
     documented = _arguments(inspect.getdoc(thing) or "")
+    if isinstance(thing, type) and not documented:  # Gymnasium's wrappers document their constructors
+        documented = _arguments(inspect.getdoc(thing.__init__) or "")
     rows = []
     for name, parameter in inspect.signature(inspect.unwrap(thing)).parameters.items():  # type: ignore[arg-type]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             name, default = f"**{name}", ""
         else:
-            default = "" if parameter.default is parameter.empty else f"`{_value(parameter.default)}`"
+            given = not any(parameter.default is none for none in (parameter.empty, gin.REQUIRED))
+            default = f"`{_value(parameter.default)}`" if given else ""
         meaning = documented.get(name.strip("*"), "")
         rows.append(f"| `{name}` | {default} | {meaning} |".replace("|  |", "| |"))
     return rows

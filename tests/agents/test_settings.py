@@ -12,16 +12,19 @@ import gin
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import RecordVideo, TimeLimit
 
 import async_wrappers.configurables  # noqa: F401  # registers what gin files name
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.losses.optimizers import create_adam
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.registry import AGENTS, SCHEDULES
 from async_wrappers.agents.settings import SHARE, again, agent, must, number, part, whole
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
+from docs.extensions.generated import parameter_rows
 
 SPACES = Box(-1, 1, (3,), np.float32), Discrete(2)
 
@@ -171,6 +174,17 @@ def test_every_setting_of_a_run_has_a_meaning_and_stands_in_its_signature(kind: 
     names = [*inspect.signature(kind).parameters]
     assert names == [each.name for each in attrs.fields(kind)]
     assert all(re.search(rf"^    {name}: \w.*\.", kind.__doc__, re.MULTILINE | re.DOTALL) for name in names)
+
+
+def test_a_row_of_the_page_of_gin_parameters_has_a_meaning_and_a_default_that_gin_can_write() -> None:
+    for thing in (*AGENTS.values(), Runner, create_adam, identity_epsilon, RecordVideo, TimeLimit):
+        rows = parameter_rows(thing)
+        assert not [row for row in rows if re.search(r"\|\s*\|$", row)]
+        assert not [row for row in rows if "<object" in row or re.search(r"\w- \w", row)]
+    assert any("`create_environment_fn` | | Makes" in row for row in parameter_rows(Runner))
+    assert any(
+        "Parameters of `RainbowAgent`, `C51Agent`, `DQNAgent`" in row for row in parameter_rows(AGENTS["full_rainbow"])
+    )
 
 
 def test_a_record_is_bound_by_its_name_and_refuses_by_it() -> None:
