@@ -69,7 +69,7 @@ class Policy(Protocol):
 
 
 class Memory(NamedTuple):
-    """The inputs of a decision with memory from the one applied before it, in the same episode.
+    """What a policy with memory reads of the decision that was applied before, in the same episode.
 
     Attributes:
         previous_action: The environment's action of that decision; None for an episode's first.

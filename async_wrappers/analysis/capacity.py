@@ -85,17 +85,16 @@ class Capacity:
 
     Attributes:
         latency: The model, as text.
-        fixed_ms: The latency of a batch, however small, in milliseconds: a.
-        each_ms: What each of its observations adds: c.
+        fixed_ms: The latency of a batch, however small, in milliseconds.
+        each_ms: Milliseconds that each of its observations adds.
         fps: Frames per second of an environment.
         accelerators: How many compute.
-        every: Frames from one observation that is inferred to the next.
+        every: Frames between two observations of an environment that are inferred; with 1 each one is.
         phases: "spread" or "together".
         share: The share of actions in time that was asked for.
-        most: For each playout the most environments with that share in time, by the simulation; none where not even one
-            has it.
-        closed_form: For each playout in the order of `playouts` the most environments by the closed form; None where
-            there is no closed form.
+        most: By playout: the greatest number of environments that have that share in time in the simulation; a playout
+            is missing where not even one has it.
+        closed_form: The same by the closed form, in the order of `playouts`; None where there is no closed form.
         playouts: The playouts that were tried, in frames.
         asked: For each playout the service of the number of environments that was asked for; empty without one.
         advice: Sentences.
@@ -173,15 +172,16 @@ def capacity(
     """Return how many environments can be served with how long a delay.
 
     Args:
-        latency: How long a batch of b observations takes; `measure_batches` measures it.
+        latency: How long a batch of b observations takes: a `LinearBatches`, a `MeasuredBatches` or another
+            `BatchLatency`; `measure_batches` measures one.
         fps: Frames per second of an environment.
         environments: A number of environments to forecast beside the most that are possible.
         playouts: Frames from an observation to its action: one number, or several to compare.
         accelerators: How many compute, one batch at a time each.
-        every: Frames from one observation that is inferred to the next.
+        every: Frames between two observations of an environment that are inferred; with 1 each one is.
         phases: "spread" where the environments' frames begin at different times, "together" where all begin at once.
-        most: Observations in a batch at most; None for any number.
-        price: Of an accelerator's hour; the cost of an environment is in its unit.
+        most: Greatest number of observations in a batch; None for no limit.
+        price: Price of an hour of an accelerator, in any currency; the advice gives the cost of an environment in it.
         share: The share of actions in time that is enough.
         seed: Of the simulated latencies.
 

@@ -142,18 +142,18 @@ def hosts_or_inference(
         hosts: Machines that step environments.
         cores: Of each.
         environments: Of each.
-        step: Seconds of a core for one row of the environment, all of its frames.
-        network: Seconds of a host's core for one row of the network.
+        step: Seconds of a core in which an environment steps one row, all of its frames.
+        network: Seconds of a host's core in which the network computes one row.
         batch: Seconds that an inference on the learner's accelerator takes: fixed, and for each row.
         learn: Seconds of the accelerator to learn from one row.
         bandwidth: Bits per second through the learner's link, each way.
         row_bytes: Of an observation with reward, action and so on, packed as they are sent.
         weight_bytes: Of one version of the weights.
-        versions: Versions per second that the hosts would like to have.
+        versions: Versions of the weights per second that the hosts would like to have.
         trip: Seconds of a round trip to the learner's machine, without the inference.
         handle: Seconds of the learner's core for one row that arrives.
         unroll: Rows of an unroll.
-        frames: Of the environment in a row, for the table.
+        frames: Frames of the environment in a row, for the table.
 
     Raises:
         ValueError: A number out of range.

@@ -44,11 +44,11 @@ class Decomposition:
     """The result of `decompose`. A cost is a loss of return per episode: positive where the policy does worse.
 
     Attributes:
-        delay: Age of the observation behind an action, in frames, on the rungs that have it.
-        noops: Frames between two actions, on the rungs that have them.
+        delay: Age of the observation behind an action, in frames, on ``delay_only`` and ``both``.
+        noops: Frames between two actions, on ``noops_only`` and ``both``.
         default_action: The action on the other frames.
-        scores: Return of each episode, by rung: ``no_delay``, ``delay_only``, ``noops_only``, ``both``. The same place
-            in each tuple is the same seed.
+        scores: Return of each episode, by rung, which is one of the four settings that were played: ``no_delay``,
+            ``delay_only``, ``noops_only``, ``both``. The same place in each tuple is the same seed.
         returns: Their means, by rung.
         costs: Paired differences: ``delay`` (no_delay - delay_only), ``inaction`` (no_delay - noops_only), ``both``
             (no_delay - both) and ``interaction`` (the cost of both less the sum of the two).
@@ -103,8 +103,8 @@ def decompose(
     """Play a fixed policy without delay, with the delay alone, with the noops alone and with both.
 
     Theorem 1 of arXiv 2412.14355 splits the realtime regret, which compares with the best policy, into learning,
-    inaction and delay. This measures the last two as differences of return between rungs, for one policy, which is the
-    same on each: nothing is retrained. A policy that was trained on the rung where it plays may lose less. The
+    inaction and delay. This measures the last two as differences of return between these four settings, the *rungs*,
+    for one policy: nothing is retrained. A policy that was trained on the rung where it plays may lose less. The
     theorem's terms add up; measured costs need not, and ``interaction`` is the difference.
 
     Episode n has the same environment seed on every rung, and its decisions have the same keys (episode, start), so an

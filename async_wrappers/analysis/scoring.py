@@ -289,7 +289,8 @@ def score_policy(
             ``"sequential"``: observe, think for `delay` frames, act, and observe again.
         episodes: Episodes of each game at each delay.
         seed: Of the episodes: episode n has the same environment seed in every game, at every delay.
-        default_action: On the frames without an action of the policy's, as in `RealtimeDelay`; the grid's is the no-op.
+        default_action: On the frames without an action of the policy's, as in `RealtimeDelay`; our scores are with the
+            no-op.
         wrappers: Applied to the delayed environment, the first one innermost, such as
             ``[gymnasium.wrappers.FlattenObservation]``.
         progress: Called with each game's score at each delay, when it has been played.

@@ -31,7 +31,7 @@ def timeline(
 
     Args:
         schedule: The schedule to draw, or several by title, one below the other. A new episode of each is begun.
-        frames: How many.
+        frames: How many frames are drawn.
         path: Where to save the picture too; the ending names the format.
 
     Returns:

@@ -165,7 +165,7 @@ def create_atari_vector(
     life has.
 
     Args:
-        game_name: As in `create_atari_environment`, and so are those that are not described here.
+        game_name: As in `create_atari_environment`.
         num_envs: How many games.
         frame_skip: Emulated frames of 1/60 s per step.
         sticky_actions: Repeat the last action with probability 0.25 on each emulated frame.

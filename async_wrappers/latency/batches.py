@@ -122,7 +122,8 @@ class MeasuredBatches:
     line does; below the smallest it is that of the smallest.
 
     Args:
-        latencies: By size of the batch: its latencies in seconds. Or the path of a JSON file that `to_json` wrote.
+        latencies: A mapping from the size of a batch to its latencies in seconds, or the path of a JSON file that
+            `to_json` wrote.
 
     Attributes:
         traces: By size, the smallest first: the latencies.

@@ -291,7 +291,8 @@ class Correlated(Model):
 
     Args:
         base: The distribution of a single latency: a model with quantiles, or a number of seconds.
-        correlation: Of neighbouring x, from 0 (independent) to just under 1.
+        correlation: How much a latency is like the one before, from 0 (independent) to just under 1: the correlation of
+            two x in a row.
 
     Raises:
         ValueError: `base` is no latency or has no `quantile`, or `correlation` is not in [0, 1).

@@ -154,10 +154,11 @@ class AsyncRunner:
             eval_mode: Replaces the runner's own.
             phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
             first_episode: Number of the first episode; None for the one after the last run's.
-            frames_before: Frames played before, which policies count on from; None for those of the runs before.
-            phase_state: First value of the environment's attribute ``phase_state``, plain data that it keeps from
-                episode to episode; None leaves it. The report has the last value, so that training and evaluation each
-                go on from their own.
+            frames_before: Frames played before, from which policies count on (`Decision.frame`); None for those of the
+                runs before.
+            phase_state: What the environment's attribute ``phase_state`` is set to first: plain data that it keeps from
+                episode to episode. None leaves it. The report has the last value, so that training and evaluation can
+                each continue from their own.
             on_frame: Called with a `FrameStatus` as each frame begins. It runs in the environment's process and is sent
                 there as `make_env` is, since a message for each frame would delay the loop. A result that is not None
                 must be plain data; the report's `notes` have it with its frame.
@@ -245,7 +246,7 @@ class AsyncRunner:
             self._set_pause(False)
 
     def stop(self) -> None:
-        """End the run that goes on, within a frame; from any thread, or from a signal's handler. Else nothing happens.
+        """End the current run within a frame, from any thread or a signal's handler; without a run nothing happens.
 
         No action of the policy's is sent after that frame. A `Machine` is sent the safe action then. `run` returns the
         report of what was played, and ``report.stopped`` says so.

@@ -149,15 +149,15 @@ class RunnerSettings(Settings):
     workers: int = field(
         metadata=declared(
             "Number of inferences that run at a time. 0: the policy runs in the environment loop, within each frame, "
-            "for a controller of microseconds: its delay is 0 frames.",
+            "with a delay of 0 frames; this is for controllers that take microseconds.",
             lambda name, value: checks.whole(name, value, 0, MOST_WORKERS),
             f"It must be {checks.whole_range(0, MOST_WORKERS)}.",
         )
     )
     fps: float | Fraction | None = setting(
         None,
-        "Frames per second. None: the environment's (`async_wrappers.frame_rate.frame_rate`), or the "
-        "machine's ``fps``; it is made once more for this.",
+        "Frames per second. None: those of the environment (`async_wrappers.frame_rate.frame_rate`) or of the "
+        "machine (its ``fps``), of which one more is made to read them.",
         _fps,
         "It must be > 0.",
     )
@@ -166,17 +166,21 @@ class RunnerSettings(Settings):
     )
     playout: int | str = setting(
         "p99",
-        'With tickets: frames, or a quantile of the latency such as ``"p99"``, which a real clock takes from the '
-        "newest response times and estimates again at each reset.",
+        'With ``stagger="tickets"``: frames from an observation to the frame on which its action is due; or a '
+        'quantile of the latency such as ``"p99"``, which a real clock estimates from the newest response times at '
+        "each reset.",
     )
     slot: int | str | None = setting(
         None,
-        'With tickets: least distance between two starts, in frames; ``"even"`` spreads starts evenly at the rate that '
-        "the workers sustain.",
+        'With ``stagger="tickets"``: least number of frames between two starts; None: as few whole frames as the '
+        'workers sustain; ``"even"``: as few as they sustain, fractions included, evenly spread.',
     )
     _: KW_ONLY
     backend: str | RayWorkers | Callable[[RunSpec], Backend] = setting(
-        "process", "A name of the table, a `RayWorkers`, or a function from a `RunSpec` to a `Backend`.", _backend
+        "process",
+        'Where workers run, and on which clock: ``"process"``, ``"thread"``, ``"ray"`` or ``"virtual"``; a '
+        "`RayWorkers`; or a function from a `RunSpec` to a `Backend`.",
+        _backend,
     )
     make_learner: Callable[..., Any] | None = setting(
         None,
@@ -215,7 +219,12 @@ class RunnerSettings(Settings):
         "drain",
         "continue",
     )
-    seed: int = whole(0, "Seed of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).", 0)
+    seed: int = whole(
+        0,
+        "Seed of the episodes: episode n of a phase (0 in training, 1 in evaluation) is reset with a seed made of "
+        "(seed, phase, n).",
+        0,
+    )
     eval_mode: bool = flag(False, "Passed to policies; nothing is learnt in evaluation.")
     start_timeout: float = setting(
         60.0,
@@ -223,13 +232,15 @@ class RunnerSettings(Settings):
         seconds_of,
         _SECONDS,
     )
-    calibration_time: float = setting(5.0, "Most seconds of warm-up inferences.", seconds_of, _SECONDS)
+    calibration_time: float = setting(
+        5.0, "Seconds that warm-up inferences may take; they measure the latency.", seconds_of, _SECONDS
+    )
     journal: int = whole(
         10_000, "Number of transitions that shared memory holds for the learners.", 8, _LARGEST_JOURNAL
     )
     updates_per_transition: float | None = positive(
         None,
-        "Most updates of all learners together for each transition; None for as many as there is time for.",
+        "Updates per transition, at most, of all learners together; None for as many as there is time for.",
         finite=False,
     )
     pin: bool = flag(False, "Whether each worker stays on a core.")
@@ -242,20 +253,21 @@ class RunnerSettings(Settings):
     )
     max_age: int | None = setting(
         None,
-        "Frames: an action whose observation is older than this on the frame on which it would be applied is refused "
+        "Greatest age in frames that an observation may have when its action is applied. An older action is refused "
         '(``report.frames["too_old"]``), and the frame receives the default action. None for no limit.',
         checks.whole_frames,
         "It must be >= 0, and >= 1 on a real clock.",
     )
     stop_after_missed: int | None = whole(
         None,
-        "End the run, with the reason in ``report.stopped``, after this number of frames in a row without an action of "
-        "the policy's, counted from the beginning of an episode and from the end of a pause. None: never.",
+        "Number of frames in a row without an action of the policy's after which the run ends, with the reason in "
+        "``report.stopped``. The count begins anew with each episode and after a pause. None: the run does not end.",
         1,
     )
     pause_action: Any = setting(
         None,
-        "Action of the frames of a pause, given as `default_action` is; None for the default action itself.",
+        "What the environment receives on the frames of a pause, given as `default_action` is; None for the default "
+        "action itself.",
         known_word,
     )
     committed_prefix: int | None = setting(
@@ -271,40 +283,44 @@ class RunnerSettings(Settings):
     stack_size: int = whole(
         1,
         "Number k of observations that the policy reads, those of the last k decisions "
-        "(`async_wrappers.live.world.stacks`): above 1 policies, and learners in a transition's observation, get "
-        "stacks ``[k, *shape]`` in the place of single ones.",
+        "(`async_wrappers.live.world.stacks`). Above 1, observations of policies and of transitions are stacks ``[k, "
+        "*shape]``.",
         1,
         LONGEST_STACK,
         "observations",
     )
     overdue_times: float = positive(
         10.0,
-        "A worker is ended and started again, with a warning, and counted among the restarts, if its inference has run "
-        "for this many times the longest one of the run and for `overdue_seconds`. In processes alone: a thread cannot "
-        "be ended, and on the virtual clock nothing is late.",
+        "An inference is overdue when it has taken this many times as long as the longest one of the run, and longer "
+        "than `overdue_seconds`. Its worker is then ended and started again, with a warning, and the report counts "
+        "the restart. Only workers in processes are ended: a thread cannot be, and on the virtual clock nothing is "
+        "late.",
     )
-    overdue_seconds: float = positive(1.0, "See `overdue_times`.", "seconds")
+    overdue_seconds: float = positive(
+        1.0, "Seconds that an inference may take without being overdue, whatever `overdue_times` is.", "seconds"
+    )
     features: gym.Space[Any] | None = setting(
         None,
-        "For a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of the features that "
-        "its ``encode`` returns, which workers hand on in the place of actions. The environment loop, in whose process "
-        "`make_policy` is called too, makes actions of them with ``release`` when they are due, in the order of "
-        "starts. None: the policy has ``act``, and no memory.",
+        "For a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of the features "
+        "that its ``encode`` returns. Workers return features instead of actions. When a decision is due, the "
+        "environment loop makes its action with ``release``, in the order of starts; for this `make_policy` is "
+        "called in its process too. None: the policy has ``act``, and no memory.",
         _features,
     )
 
     timeline: str | float = setting(
         "all",
-        "For a run without end: the seconds of the environment's time, the last of a run, whose inferences the report "
-        "has one by one, for its trace and picture; all earlier ones are counted, so that memory does not grow with "
-        'the run, and percentiles are within 0.4 %. ``"all"``: every inference, and exact percentiles.',
+        'Which inferences the report keeps one by one, for its trace and picture. ``"all"``: every one, with exact '
+        "percentiles. A number, for a run without end: those of the last so many seconds of the environment's time. "
+        "Earlier ones are then only counted, so that the memory in use does not grow, and percentiles are within 0.4 "
+        "%.",
         _timeline,
     )
 
     realtime: Realtime | None = setting(
         None,
-        "`Realtime` scheduling for the environment loop's process, on Linux. None: that of this process. It needs "
-        '``backend="process"``; on the virtual clock it is ignored.',
+        '`Realtime` scheduling for the environment loop\'s process, on Linux, with ``backend="process"``; the '
+        "virtual clock ignores it. None: the process is scheduled as this one.",
         _realtime,
     )
 
@@ -324,8 +340,8 @@ class RunnerSettings(Settings):
     )
     learns_from: str = choice(
         "sent",
-        'The action of a transition where another one was sent than the policy drew: ``"sent"``, or ``"drawn"`` for a '
-        "learner that needs the density of the policy's own, as PPO and V-trace do.",
+        'Which action a transition has where another one was sent than the policy drew: ``"sent"``; or ``"drawn"``, '
+        "for learners that need the log-probability of what the policy drew, as PPO and V-trace do.",
         "sent",
         "drawn",
     )
@@ -337,23 +353,22 @@ class RunnerSettings(Settings):
     )
     deadman: Callable[[], bool] | str | Path | None = setting(
         None,
-        "A switch that has to be held: a function without arguments, called in the loop's process as each frame "
-        "begins, that returns whether it is (only True holds); or the path of a file that somebody touches again and "
-        "again. As it is let go the run is paused, from that frame on, and goes on by `resume` alone, once it is held "
-        "again.",
+        "A switch that has to be held. Either a function without arguments, which returns True while it is held and "
+        "is called in the loop's process as each frame begins; or the path of a file that somebody keeps touching. "
+        "When it is let go, the run is paused from that frame on. It continues only by `resume`, once the switch is "
+        "held again.",
         check_deadman,
     )
     deadman_timeout: float | None = setting(
         None,
-        "With a path as `deadman`: age of its newest touch from which on it counts as let go, in milliseconds; None: "
-        "200.",
+        "With a path as `deadman`: milliseconds without a touch after which the switch counts as let go; None: 200.",
         _milliseconds,
         "It must be > 0 and at most 1e12.",
     )
     dry_run: bool = flag(
         False,
-        "For a `Machine`: everything runs, and nothing is sent; ``report.unsent`` has what would have been, of the "
-        "newest 100,000 frames. Not with learners.",
+        "For a `Machine`: everything runs, and nothing is sent; ``report.unsent`` has the actions that would have "
+        "been sent on the newest 100,000 frames. It is refused with learners.",
     )
 
     token: str | bytes | None = setting(
@@ -363,8 +378,8 @@ class RunnerSettings(Settings):
     )
     make_release: Callable[[], Any] | None = setting(
         None,
-        "With an address and `features`: makes the policy of which the environment loop calls ``release``; ``encode`` "
-        "is called in the server.",
+        "With an address and `features`: makes the policy whose ``release`` the environment loop calls; the server "
+        "calls ``encode``.",
         _function("makes a policy in two halves, or None"),
     )
 

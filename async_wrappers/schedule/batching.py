@@ -64,7 +64,7 @@ class Batcher:
 
     Args:
         accelerators: How many; each infers one batch at a time.
-        most: Observations in a batch at most; None for any number.
+        most: Greatest number of observations in a batch; None for no limit.
 
     Attributes:
         overtaken: Observations that a newer one of their environment replaced before anybody read them.

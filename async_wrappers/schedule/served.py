@@ -62,7 +62,7 @@ class Decisions:
         frames: Frames that each environment played.
         first: The first frame that is counted.
         environments: How many there are.
-        every: Frames from one observation that is inferred to the next.
+        every: Frames between two observations of an environment that are inferred; with 1 each one is.
         playout: Frames from an observation to its action.
         busy: Share of the accelerators' time in which they computed, over the whole while.
     """
@@ -147,16 +147,17 @@ class ServedSchedule:
     """Environments that accelerators serve by the batching rule, on simulated time.
 
     Args:
-        latency: How long a batch of b observations takes.
+        latency: How long a batch of b observations takes: a `LinearBatches`, a `MeasuredBatches` or another
+            `BatchLatency`.
         environments: How many.
         fps: Frames per second of each.
         playout: Frames from an observation to its action, >= 1.
         accelerators: How many compute, one batch at a time each.
-        every: Frames from one observation that is inferred to the next.
+        every: Frames between two observations of an environment that are inferred; with 1 each one is.
         phases: ``"spread"``: the observations of the environments are evenly spread over the time between two of
             one. ``"together"``: all environments begin their frames at once. Or for each environment the nanoseconds
             by which its frames begin later.
-        most: Observations in a batch at most; None for any number.
+        most: Greatest number of observations in a batch; None for no limit.
         seed: Of the latencies.
 
     Raises:

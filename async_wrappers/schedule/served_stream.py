@@ -59,9 +59,9 @@ class ServedStream:
 
     Args:
         server: The server that the environment will run on.
-        environment: Its number there; None for one that each episode's seed draws, and 0 without a seed.
-        max_age: Frames: an action whose observation is older on its frame is refused, and the frame receives the
-            default action; None for no limit.
+        environment: Its number on that server. None: each episode's seed draws one; without a seed it is 0.
+        max_age: Greatest age in frames that an observation may have when its action is applied. An older action is
+            refused, and the frame receives the default action. None for no limit.
 
     Attributes:
         server: As given.

@@ -119,11 +119,12 @@ class SimulatedSchedule:
         workers: How many.
         fps: Frames per second.
         stagger: A strategy, by name or as an object.
-        playout: For tickets: frames, or a quantile of the latency.
+        playout: For tickets: frames from an observation to the frame on which its action is due, or a quantile of the
+            latency.
         slot: For tickets: least distance between two starts, in frames, or ``"even"``.
         seed: Of the latencies, until an episode brings its own.
-        max_age: Frames: an action whose observation is older on its frame is refused, and the frame receives the
-            default action; None for no limit.
+        max_age: Greatest age in frames that an observation may have when its action is applied. An older action is
+            refused, and the frame receives the default action. None for no limit.
 
     Raises:
         ValueError: An argument out of range, a strategy that waits for a learner (a simulated schedule has

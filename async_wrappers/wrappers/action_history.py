@@ -254,7 +254,8 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
 
     Args:
         env: A `RealtimeDelay`, or wrappers around one.
-        of: ``"last"`` or ``"playout"``.
+        of: ``"last"``: the delay of the newest action applied; ``"playout"``: the constant one by which each action is
+            due.
         longest: The longest delay that is shown, in frames; a longer one is shown as this one.
         flat: False gives ``Dict(observation=..., decision_delay=Box [1])``. True appends the delay to a vector
             observation; where that is of whole numbers (Atari's RAM), a frame is the type's largest number

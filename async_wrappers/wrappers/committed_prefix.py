@@ -120,7 +120,7 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     Args:
         env: A `RealtimeDelay` with a `Chunk` as its default action, or wrappers around one.
-        length: Frames shown; the delay, or with tickets the playout, if not given.
+        length: Number of frames that are shown; None for the delay, or with tickets for the playout.
         flat: False gives ``Dict(observation=..., committed_prefix=Box [length, width + 1])``. True appends the rows to
             a vector observation; where that is of whole numbers, 1 is shown as the type's largest number.
 

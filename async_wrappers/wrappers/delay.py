@@ -112,19 +112,21 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         env: The environment to wrap; it is stepped once per frame.
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
-        default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
-            agent action or None), or a `RampDown`. Looked up only when an action can be late or missing. Or a
-            `async_wrappers.Chunk`: the policy's own, several at once; ``"chunk"`` for one of ``delay + noops + 1``.
+        default_action: What frames receive on which no action of the policy lands: ``"noop"``, ``"repeat"``,
+            ``"random"``, an action, a `RampDown`, or a function of (newest observation, last agent action or None). It
+            is looked up only where an action can be late or missing. A `async_wrappers.Chunk` lets the policy give the
+            actions of several frames at once; ``"chunk"`` is one of ``delay + noops + 1`` frames.
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
-        workers: With a latency: how many infer at a time, 1 if not given.
+        workers: With a latency: number of inferences that run at a time; None for 1.
         fps: With a latency: frames per second; None for the environment's own, which
             `async_wrappers.frame_rate.frame_rate` explains.
         stagger: With a latency: when workers start, a name or an object of `async_wrappers.schedule.stagger`.
-        playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
-        slot: With a latency and tickets: least distance between two starts, in frames; ``"even"``: starts are spread
-            evenly at the rate that the workers sustain.
-        max_age: With a latency: frames; an action whose observation is older on the frame on which it would be applied
-            is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
+        playout: With a latency and ``stagger="tickets"``: frames from an observation to the frame on which its action
+            is due; or a quantile of the latency such as ``"p99"``.
+        slot: With a latency and ``stagger="tickets"``: least number of frames between two starts; None: as few whole
+            frames as the workers sustain; ``"even"``: as few as they sustain, fractions included, evenly spread.
+        max_age: With a latency: greatest age in frames that an observation may have when its action is applied. An
+            older action is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
         schedule: A `PlainSchedule`, a `SimulatedSchedule` or a `ServedStream`, in the place of `delay`, `noops`,
             `latency` and the arguments that need a latency. The wrapper plays its own copy.
         report_effect: Report the observations on which actions land; otherwise they are not even copied.

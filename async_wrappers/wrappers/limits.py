@@ -54,12 +54,12 @@ Array = NDArray[np.float64]
 class Limits:
     """What a machine may be sent, in each dimension of a Box; None is no limit.
 
-    Whatever is asked for, what is sent lies within `low` and `high`, changes by no more than `rate`, and its rate of
-    change by no more than `jerk`; it comes to rest where it was asked to as soon as these let it. An episode begins at
-    the no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
+    The sent action lies within `low` and `high`. It changes by no more than `rate`, and its rate of change by no more
+    than `jerk`. It comes to rest at the action that was asked for as soon as these let it. An episode begins at the
+    no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
 
-    A second is `fps` frames. Of a machine it is the wall's, whatever holds the loop up, and it is sent the same on the
-    virtual clock (`async_wrappers.schedule.spacing`).
+    A second is `fps` frames. For a machine it is a second of the wall clock, even where the loop is held up
+    (`async_wrappers.schedule.spacing`); on the virtual clock a machine is sent the same actions.
 
     Example:
         >>> from async_wrappers import Limits
@@ -67,11 +67,11 @@ class Limits:
         Limits(low=-0.5, high=0.5, rate=2.0, jerk=40.0, unit='per second', soft_start=2.0)
 
     Args:
-        low: Smallest action: a number, or an array of the action's shape.
-        high: Largest action.
-        rate: Largest change of the action, > 0: in a second, or from one frame to the next.
-        jerk: Largest change of that rate, > 0: in a second, in units of the rate; or from one frame to the next.
-        unit: ``"per second"`` or ``"per frame"``, of rate and jerk.
+        low: Smallest action, in the action's unit: a number, or an array of the action's shape.
+        high: Largest action, as `low`.
+        rate: Largest change of the action in a second, or from one frame to the next, as `unit` says; > 0.
+        jerk: Largest change of the rate in a second, or from one frame to the next, as `unit` says; > 0.
+        unit: ``"per second"`` or ``"per frame"``: the time over which `rate` and `jerk` are counted.
         soft_start: Seconds at the beginning of a run in which rate and jerk grow evenly, from a tenth to all.
 
     Raises:
@@ -328,7 +328,7 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     Put it inside `RealtimeDelay`, so that default actions are limited too, and so that agents learn from what was sent
     (``info["realtime"]["sent"]``). After a step ``info["limited"]`` tells whether another action was sent than was
-    asked for; if so, ``info["sent"]`` holds it. A run, for a soft start, begins with the wrapper.
+    asked for; if so, ``info["sent"]`` holds it. The run that a soft start begins with starts when the wrapper is made.
 
     Example:
         >>> import gymnasium as gym

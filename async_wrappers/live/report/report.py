@@ -363,9 +363,9 @@ class TimingReport:
         pauses: When each pause began and ended, in nanoseconds of the run's time line.
         recording: ``directory``, ``frames`` (those in its files) and ``dropped`` of a run that was recorded; None
             without a recording.
-        timeline_s: Seconds of the environment's time, the last of the run, whose inferences `spans` has; percentiles
-            are then those of a histogram, within 0.4 %, and all other numbers exact. None: it has all of them, and
-            percentiles are exact.
+        timeline_s: How many of the last seconds of the environment's time `spans` covers; percentiles are then those of
+            a histogram, within 0.4 %, and all other numbers exact. None: `spans` has all inferences, and percentiles
+            are exact.
         loop_share: Share of a core that the environment loop's thread used, steps of the environment included; None on
             the virtual clock.
         realtime: The loop's ``priority`` (None: ordinary), ``lock``, ``core``, and ``spin_us`` at the end; None without

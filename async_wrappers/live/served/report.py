@@ -24,7 +24,7 @@ _MS = 1e-6  # milliseconds of a nanosecond
 
 @dataclass(frozen=True)
 class ServedEnvironment:
-    """What one environment of a server's experienced.
+    """Statistics of one environment of a server.
 
     Attributes:
         number: Its number.
@@ -78,7 +78,7 @@ class ServedReport:
             read them).
         fps: Frames per second of an environment that were asked for.
         playout: Frames from an observation to its action.
-        every: Frames from one observation that is inferred to the next.
+        every: Frames between two observations of an environment that are inferred; with 1 each one is.
         phases: Nanoseconds by which the frames of each environment begin later.
         seconds: Of the run, on its clock.
         simulated: Whether that was the virtual one.

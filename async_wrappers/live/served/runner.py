@@ -94,7 +94,7 @@ class ServedRunner:
         return ServedReport.of(records, server, self.schedule, frames, simulated, reason, restarts)
 
     def stop(self) -> None:
-        """End the run that goes on within a frame, from any thread or a signal's handler; else nothing happens.
+        """End the current run within a frame, from any thread or a signal's handler; without a run nothing happens.
 
         Processes that still hang in a step or an inference 3 seconds later are ended, with a warning.
         """

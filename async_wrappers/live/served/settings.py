@@ -81,13 +81,15 @@ class ServedSettings(Settings):
     playout: int = whole(1, "Frames from an observation to its action.", 1, unit="frames")
     _: KW_ONLY
     accelerators: int = whole(1, "Inference processes, one batch at a time each.", 1)
-    every: int = whole(1, "Frames from one observation that is inferred to the next.", 1, unit="frames")
+    every: int = whole(
+        1, "Frames between two observations of an environment that are inferred; with 1 each one is.", 1, unit="frames"
+    )
     phases: str | Sequence[int] = setting(
         "spread",
         '``"spread"``: the frames of the environments begin at different times; ``"together"``: all at once. Or '
         "nanoseconds by which those of each begin later.",
     )
-    most: int | None = whole(None, "Observations in a batch at most; None for any number.", 1)
+    most: int | None = whole(None, "Greatest number of observations in a batch; None for no limit.", 1)
     processes: int | None = whole(
         None, "Processes that share the environments; None for as many as there are cores, or environments if fewer.", 1
     )
@@ -106,8 +108,8 @@ class ServedSettings(Settings):
     )
     max_age: int | None = setting(
         None,
-        "Frames: an action whose observation is older on its frame is refused, and the frame receives the default "
-        "action. None for no limit.",
+        "Greatest age in frames that an observation may have when its action is applied. An older action is refused, "
+        "and the frame receives the default action. None for no limit.",
         checks.whole_frames,
         "It must be >= the playout.",
     )

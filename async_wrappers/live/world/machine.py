@@ -44,11 +44,13 @@ class Machine(Protocol):
     """A robot, or anything else that moves on by itself; `AsyncRunner(make_env=...)` takes a function that makes one.
 
     It may also have ``fps``, the frames per second that it is driven with, ``metadata`` and ``phase_state``, as an
-    environment may. What it is sent before its first action it has to say itself, as zeros may be a place far away:
+    environment may. Zeros may be a place far away, so a machine says itself what it is sent before its first action, by
+    one of:
 
-    * ``noop_action``: an action that is safe at any time, such as zeros, if it is driven by speeds or torques.
-    * ``hold_action(observation)``: returns the action that holds it where it was read, if it is driven by places; it is
-      asked at each reset. ``"repeat"`` and limits begin there.
+    * ``noop_action``: an action that is safe at any time, such as zeros, for a machine that is driven by speeds or
+      torques.
+    * ``hold_action(observation)``: returns the action that holds it where it was read, for a machine that is driven by
+      places; called at each reset. ``"repeat"`` and limits begin there.
 
     Attributes:
         observation_space: Of what `reset` and `observe` return.
@@ -246,7 +248,7 @@ class MachineEnv(gym.Env[Any, Any]):
         fps: Frames per second; None for the machine's own: its ``fps``, or what
             `async_wrappers.frame_rate.frame_rate` finds.
         waits: Whether a step waits for the end of its frame; False for a machine on simulated time.
-        now: The time, in nanoseconds.
+        now: Returns the time, in nanoseconds.
         sleep: Waits for a number of seconds.
 
     Attributes:

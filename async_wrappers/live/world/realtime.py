@@ -42,8 +42,9 @@ def _spin(name: str, value: Any) -> float:
 class _Arguments(Settings):
     priority: int | None = setting(
         50,
-        "Of SCHED_FIFO for the environment loop's thread, above all ordinary processes; threads and processes that the "
-        "environment starts do not inherit it. None: ordinary scheduling, with timers of 1 ns of slack.",
+        "Priority of the environment loop's thread under SCHED_FIFO, before all ordinary processes; threads and "
+        "processes that the environment starts do not inherit it. None: ordinary scheduling, with timers of 1 ns of "
+        "slack.",
         _priority,
         "It must be from 1 to 99, or None.",
     )
