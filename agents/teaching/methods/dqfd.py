@@ -31,18 +31,26 @@ class DQfD(Augmented, Student, DQN):
         "whose learning rate may follow lambda: bind create_linear_schedule.initial_lr and final_lr"
     )
 
-    margin_coefficient: float = number(1.0, "m.", NOT_NEGATIVE)
-    margin: float = number(0.8, "l of an action that is not the teacher's.", NOT_NEGATIVE)
-    dqfd_margin: bool = flag(False, "The paper's maximum over the actions; False for the mean of the positive parts.")
+    margin_coefficient: float = number(1.0, "m, the weight of the margin.", NOT_NEGATIVE)
+    margin: float = number(
+        0.8,
+        "l, in units of the value: by how much the teacher's action should be better than another one.",
+        NOT_NEGATIVE,
+    )
+    dqfd_margin: bool = flag(
+        False, "Take the paper's maximum over the actions; False takes the mean of the positive parts over them."
+    )
     use_teacher_actions: bool = flag(
-        False, "The teacher's action is its greedy one; False for the action that was taken."
+        False, "Teach the teacher's greedy action; False teaches the action that was taken."
     )
     decay_period: int = whole(
         -1, "Decisions of the online phase after which lambda is 0; -1 for no such end.", -1, "decisions"
     )
     lr_decay: bool = flag(False, "Let the learning rate follow lambda; False keeps it at that of lambda = 1.")
     learning_rate_fn: Callable[[float], float] = factory(
-        create_linear_schedule, "From lambda to the learning rate.", "@create_linear_schedule"
+        create_linear_schedule,
+        "Returns the learning rate from lambda, the weight of the teacher's term in [0, 1].",
+        "@create_linear_schedule",
     )
 
     def settle(self) -> None:

@@ -36,16 +36,23 @@ class JSRL(Augmented, Student, DQN):
     labelled: ClassVar[bool] = False
     follows_score: bool = False
 
-    roll_in_guide: bool = flag(True, "Let the guide roll in; False lets the student.")
+    roll_in_guide: bool = flag(
+        True,
+        "Let the guide, the teacher, play the first decisions of an episode (the roll-in); False lets the student.",
+    )
     roll_out_guide_prob: float = number(0.0, "Probability that the guide acts after the roll-in, at first.", SHARE)
     roll_out_decay_fn: Callable[[int, int, int, float], float] = factory(
         linearly_decaying_epsilon,
-        "From (decay period, decisions, 0, 0.0) to the factor of that probability.",
+        "Returns the factor of that probability from (decay period, decisions so far, 0, 0.0).",
         "@linearly_decaying_epsilon",
     )
     roll_out_decay_period: int = whole(250_000, "Decisions in which it falls to 0.", 0, "decisions")
-    decay_roll_in_steps: float = number(0.8, "What H is multiplied by after an iteration, and rounded down.", SHARE)
-    max_roll_in_steps: int = whole(1000, "H at first; 0 for no roll-in.", 0, "decisions")
+    decay_roll_in_steps: float = number(
+        0.8, "Factor of the longest roll-in after each iteration; the product is rounded down.", SHARE
+    )
+    max_roll_in_steps: int = whole(
+        1000, "H, the longest roll-in in decisions, in the first iteration; 0 for no roll-in.", 0, "decisions"
+    )
 
     def settle(self) -> None:
         """See `NetworkAgent`."""

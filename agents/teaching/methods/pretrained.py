@@ -34,17 +34,17 @@ class PretrainedDQN(Augmented, Student, DQN):
         "create_optimizer.learning_rate"
     )
 
-    cql_coefficient: float = number(1.0, "c.", NOT_NEGATIVE)
+    cql_coefficient: float = number(1.0, "c, the weight of the conservative term.", NOT_NEGATIVE)
     cql_decay_period: int = whole(
         0, "Steps of the online phase over which c falls linearly to 0; 0 ends it with the offline phase.", 0, "steps"
     )
-    td_loss_coefficient: float = number(1.0, "td.", NOT_NEGATIVE)
-    distill_temperature: float = number(1.0, "tau.", POSITIVE)
+    td_loss_coefficient: float = number(1.0, "td, the weight of the temporal-difference loss offline.", NOT_NEGATIVE)
+    distill_temperature: float = number(1.0, "tau, the temperature of the conservative term.", POSITIVE)
     teacher_data_ratio: float = number(
         0.0, "Share of an online batch that is drawn from the teacher's replay: rehearsal; 0 for none.", SHARE
     )
     pretraining_learning_rate: float = number(
-        1e-4, "Of the offline phase; that of the online phase is the optimiser's own.", POSITIVE
+        1e-4, "Learning rate of the offline phase; the online phase has the optimiser's own.", POSITIVE
     )
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:

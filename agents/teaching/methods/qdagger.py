@@ -57,12 +57,15 @@ class QDagger(Student):
         "whose learning rate follows lambda: bind create_linear_schedule.initial_lr and final_lr"
     )
 
-    distill_loss_coefficient: float = number(1.0, "c.", NOT_NEGATIVE)
-    distill_temperature: float = number(1.0, "tau.", POSITIVE)
+    distill_loss_coefficient: float = number(1.0, "c, the weight of the distillation.", NOT_NEGATIVE)
+    distill_temperature: float = number(
+        1.0, "tau, the temperature of both policies, which are softmax(Q / tau).", POSITIVE
+    )
     distill_best_action_only: bool = flag(False, "Distil the teacher's greedy action alone: a cross-entropy.")
     distill_type: str = choice(
         "policy_only",
-        '``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.',
+        'What is distilled: the teacher\'s policy, ``"policy_only"``; its values too, by their squared error, '
+        '``"policy_and_value"``; or its values alone, ``"value_only"``.',
         *DISTILLS,
     )
     distill_decay_period: int = whole(
@@ -70,12 +73,14 @@ class QDagger(Student):
     )
     method_type: str = choice(
         "reincarnation",
-        '``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and the '
-        "agent's own loss has weight 0.",
+        "``\"reincarnation\"``: lambda, the weight of the teacher's term, falls with the student's score; "
+        '``"ql_plus_dagger"``: it stays 1; ``"dagger"``: it stays 1, and the agent\'s own loss has weight 0.',
         *METHODS,
     )
     learning_rate_fn: Callable[[float], float] = factory(
-        create_linear_schedule, "From lambda to the learning rate.", "@create_linear_schedule"
+        create_linear_schedule,
+        "Returns the learning rate from lambda, the weight of the teacher's term in [0, 1].",
+        "@create_linear_schedule",
     )
 
     def settle(self) -> None:

@@ -36,8 +36,8 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
 
     name: ClassVar[str] = "kickstarting_vtrace"
 
-    distill_loss_coefficient: float = number(1.0, "c.", NOT_NEGATIVE)
-    distill_temperature: float = number(1.0, "tau, of the teacher's values alone.", POSITIVE)
+    distill_loss_coefficient: float = number(1.0, "c, the weight of the distillation.", NOT_NEGATIVE)
+    distill_temperature: float = number(1.0, "tau, the temperature of the teacher's policy alone.", POSITIVE)
     distill_decay_period: int = whole(
         -1, "Decisions of the online phase after which lambda is 0; -1 for no such end.", -1, "decisions"
     )
