@@ -56,7 +56,7 @@ class NetworkAgent(Spec):
     """
 
     stack_size: int = whole(
-        4, "Observations of the last k decisions that the network sees, k.", 1, "observation", most=1000
+        4, "k: the network reads the observations of the last k decisions.", 1, "observation", most=1000
     )
     gamma: float = again(Discounting, "gamma")
     discount_by: Literal["decision", "frame"] = again(Discounting, "discount_by")
@@ -71,8 +71,8 @@ class NetworkAgent(Spec):
     )
     bf16: bool | str = setting(
         False,
-        'Forward passes in bfloat16; ``"auto"``: where the processor or GPU computes in it itself, as the run\'s first '
-        "line says; a run that goes on keeps what it began with.",
+        'Forward passes in bfloat16. ``"auto"``: only where the processor or GPU has its arithmetic; the run\'s '
+        "first line tells which, and a resumed run keeps it.",
         _check_bf16,
     )
     compile: bool = flag(
@@ -83,12 +83,12 @@ class NetworkAgent(Spec):
     diverged_dir: str | Path | None = again(Learning, "diverged_dir")
     decision_interval: int | None = whole(
         1,
-        "Frames from one decision to the next, the environment's. gin does not bind it.",
+        "Frames from one decision to the next. It is the environment's, and gin does not bind it.",
         1,
         "frame",
         none="frames that vary (random latencies, a real clock)",
     )
-    seed: int = whole(0, "Of all that the agent draws.", 0, "", most=2**4096)
+    seed: int = whole(0, "Seed of all that the agent draws.", 0, "", most=2**4096)
 
     # Set by a subclass, or derived by `settle`.
     network: Callable[..., nn.Module]

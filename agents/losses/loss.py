@@ -169,7 +169,7 @@ class Learning:
         none="copies every `target_update_period`",
     )
     optimizer: Callable[..., torch.optim.Optimizer] = factory(
-        create_optimizer, "From parameters to an optimiser.", "@create_optimizer"
+        create_optimizer, "Makes an optimiser from parameters.", "@create_optimizer"
     )
     learning_rate_decay: int | None = whole(
         None,
@@ -180,7 +180,7 @@ class Learning:
     )
     learning_rate_power: float = number(
         1.0,
-        "Of the fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.",
+        "Exponent of this fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.",
         Range("be > 0 and finite", lambda value: 0 < value < float("inf")),
     )
     learning_rate_end: float = number(
@@ -188,14 +188,14 @@ class Learning:
     )
     max_gradient_norm: float | None = number(None, "Clip the gradient to this norm.", POSITIVE, none="no clipping")
     min_replay_history: int = whole(0, "Transitions observed before the first update.", 0, "transitions")
-    one_step_loss: bool = flag(False, "Add to the loss of each n-step return that of its first step alone.")
+    one_step_loss: bool = flag(False, "Add the loss of the 1-step return to that of the n-step return.")
     priority_epsilon: float = number(
         1e-10, "Added to the loss or the error to make a transition's priority.", NOT_NEGATIVE
     )
     diverged_dir: str | Path | None = setting(
         None,
-        "Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir, the working "
-        "directory where there is none.",
+        "Directory for a batch whose loss is not finite; such a loss ends the run. None: the run's base_dir, or the "
+        "working directory where there is none.",
         _check_path,
     )
 

@@ -212,13 +212,14 @@ def create_box_actor_critic(
     Args:
         observation_shape: Shape of one observation; for a Dict, the shapes by key.
         actions: The action space.
-        num_critics: Critics; the agent gives it, and the next two.
+        num_critics: Number of critics; the agent gives it and the next two parameters.
         num_layers: Hidden layers of the actor and of each critic.
         hidden_units: Units of each.
         torso: Reads observations before these layers, one for the actor and one for the critics: "auto" (the Nature
             torso for images, none for vectors), or what `q_network.create_network` takes.
         initializer: As in `q_network.create_network`.
-        action_window: Last actions that the actor reads, K; None for none. The agent gives it, and the next one.
+        action_window: Number K of last applied actions that the actor reads; None for none. The agent gives it and the
+            next parameter.
         critic_window: Whether the critics read them too.
 
     Raises:

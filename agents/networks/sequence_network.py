@@ -405,13 +405,13 @@ def create_actor_critic(
         num_actions: Number of actions.
         torso: As in `q_network.create_network`.
         core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
-        feed_previous: See `SequenceNetwork`.
+        feed_previous: Whether the core reads the last action and reward beside the features (`SequenceNetwork`).
         initializer: As in `q_network.create_network`.
         head_scale: Factor of the head's first weights, >= 0: with a small one all actions begin about equally likely,
             and values near 0; with a large one the first policy holds on to an action for some decisions.
         skip: Whether the head reads the torso's features beside what the core gives: what an LSTM gives at first is
             near 0, and the actions then are about equally likely.
-        action_window: See `SequenceNetwork`.
+        action_window: Number of last applied actions that the core reads; None for none (`SequenceNetwork`).
         chunk: Actions that a decision gives at once, H, for logits `[H, num_actions]`; None for one. The agent gives
             it.
 
@@ -455,9 +455,9 @@ def create_recurrent_q_network(
         torso: As in `q_network.create_network`.
         core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
         head: As in `q_network.create_network`.
-        feed_previous: See `SequenceNetwork`.
+        feed_previous: Whether the core reads the last action and reward beside the features (`SequenceNetwork`).
         initializer: As in `q_network.create_network`.
-        action_window: See `SequenceNetwork`.
+        action_window: Number of last applied actions that the core reads; None for none (`SequenceNetwork`).
 
     Raises:
         TypeError: `torso`, `core`, `head` or `initializer` is neither a name nor a factory.

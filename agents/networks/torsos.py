@@ -137,7 +137,7 @@ def variance_scaling(
     Args:
         weight: `[outputs, inputs]` of a linear layer or `[outputs, inputs, *kernel]` of a convolution; a fan counts the
             inputs, or the outputs, times the pixels of the kernel.
-        scale: > 0.
+        scale: Numerator of the variance, > 0.
         mode: The fan: ``"fan_in"``, ``"fan_out"`` or ``"fan_avg"``, their mean.
         distribution: ``"uniform"``, ``"normal"`` or ``"truncated_normal"`` (cut off at two standard deviations of the
             normal one that it is cut from).

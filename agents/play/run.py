@@ -113,7 +113,11 @@ class Play(Protocol):
         """Return plain facts that two runs must share to continue one another."""
 
     def facts(self) -> dict[str, str]:
-        """Return facts of the run in words, which replace or complete those of all runs."""
+        """Return facts of the run in words, which replace or complete those of all runs.
+
+        A run's first lines show those by the names ``agent``, ``environment``, ``delay``, ``device``, ``queue`` and
+        ``iterations`` alone.
+        """
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         """Return what this way adds to an iteration's line, and to its scalars."""

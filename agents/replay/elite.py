@@ -334,7 +334,7 @@ def _projection(inputs: int, outputs: int, seed: int) -> npt.NDArray[np.float32]
 # The source.
 
 
-@made_for("spec", "What it is made for.")
+@made_for("spec", "Its agent and unrolls; the agent gives it.")
 class EliteReplay(UnrollReplay):
     """Unrolls near to the present policy, or to the present state, come first; ``"elite"`` among an agent's sources.
 
@@ -359,30 +359,37 @@ class EliteReplay(UnrollReplay):
     )
     elite_sampling_strategy: str = choice(
         "strategy3",
-        'Which candidates are taken, see `chosen`: ``"strategy1"`` to ``"strategy4"``, or the controls ``"count"`` and '
-        '``"newest"``.',
+        'Which candidates are taken: ``"strategy1"``, the nearest; ``"strategy2"``, the nearest of each of n runs in '
+        'the order of distance; ``"strategy3"``, those learnt from least often, of these the nearest; '
+        '``"strategy4"``, of each of those runs the one learnt from least often. As controls, ``"count"``: those '
+        'learnt from least often; ``"newest"``. The function `chosen` has the details.',
         *STRATEGIES,
     )
     lambda_batch_multiplier: float = number(
         6.0,
-        "lambda before the first update: candidates for each row.",
+        "lambda, the number of candidates drawn for each row of a batch, before the first update; it falls to 1.",
         Range("be >= 1 candidate for each row", lambda value: 1 <= value < math.inf),
     )
     alfa_annealing_factor: float = number(
         1.0,
-        "Share of the run's updates after which lambda is 1.",
+        "Share of the run's updates, `run_updates`, after which lambda is 1.",
         Range("be > 0", lambda value: 0 < value < math.inf),
     )
     run_updates: int | None = whole(None, "Updates of the run.", 1, "update", none="`VTraceAgent.learning_rate_decay`")
-    dist_function: str = choice("ln_norm", "See `distances`.", *DISTANCES)
-    p: float = number(2.0, 'Of ``"ln_norm"``.', Range("be >= 1", lambda value: 1 <= value < math.inf))
+    dist_function: str = choice(
+        "ln_norm",
+        'Distance of two unrolls\' features: ``"ln_norm"``, the norm of order `p`; ``"cos_dist"``, 1 minus the '
+        'cosine; or ``"kl_div"``, the KL divergence of their softmax.',
+        *DISTANCES,
+    )
+    p: float = number(2.0, 'Order of the norm of ``"ln_norm"``.', Range("be >= 1", lambda value: 1 <= value < math.inf))
     features: Literal["network", "projection"] = choice(
         "network",
         '``"network"``: what the network\'s torso gives; ``"projection"``: a fixed random projection of that.',
         "network",
         "projection",
     )
-    feature_out_layer_size: int = whole(512, "Features of a projection.", 1, "feature")
+    feature_out_layer_size: int = whole(512, "Features that a projection gives.", 1, "feature")
     insert_strategy: Literal["elite_insertion"] | None = choice(
         None,
         '``"elite_insertion"``: once the replay is full, an unroll takes the place of the farthest of '
@@ -391,7 +398,7 @@ class EliteReplay(UnrollReplay):
         "elite_insertion",
         none=True,
     )
-    elite_batch_size: int = whole(20, "See `insert_strategy`.", 1, "unroll")
+    elite_batch_size: int = whole(20, 'Unrolls that ``"elite_insertion"`` draws.', 1, "unroll")
 
     def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
         """See `UnrollReplay`; the further column holds features."""

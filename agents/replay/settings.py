@@ -58,7 +58,7 @@ def _check_scheme(name: str, value: Any) -> None:
 class ReplaySettings(Spec):
     """The settings of an agent with a replay; a base class that stands before `NetworkAgent`."""
 
-    update_horizon: int = whole(1, "n of the n-step return.", 1, "decision")
+    update_horizon: int = whole(1, "n of the n-step return: decisions whose rewards are summed.", 1, "decision")
     min_replay_history: int = again(Learning, "min_replay_history", 20_000)
     batch_size: int = whole(32, "Transitions per update.", 1, "transition")
     replay_scheme: str | Callable[..., Any] = setting(
@@ -67,8 +67,14 @@ class ReplaySettings(Spec):
         "of your own, ``@MySelector`` in gin.",
         _check_scheme,
     )
-    priority_exponent: float = number(0.5, "alpha of the priorities; Dopamine's square root of the loss is 0.5.")
-    importance_exponent: float = number(0.5, "beta of the weights that undo the bias.")
+    priority_exponent: float = number(
+        0.5,
+        "alpha: a transition is drawn in proportion to its priority to this power, in [0, 1]; 0.5 is Dopamine's "
+        "square root of the loss.",
+    )
+    importance_exponent: float = number(
+        0.5, "beta: how far importance weights undo the bias of these draws, in [0, 1]; 1 undoes all of it."
+    )
     priority: str = choice(
         "loss",
         'What makes a transition\'s priority: its ``"loss"``, or its ``"error"``, the size of the temporal-difference '
@@ -80,9 +86,9 @@ class ReplaySettings(Spec):
     priority_epsilon: float = again(Learning, "priority_epsilon")
     actor_priorities: bool = flag(
         False,
-        "Let transitions enter with the priority that the values show which the policy computed to act (Horgan et al. "
-        "2018, Ape-X, section 3), not with the largest one. Without effect where one environment is played in turn or "
-        "live; for agents whose network gives one value for an action.",
+        "Let a new transition have a priority of the values that the policy computed to act (Horgan et al. 2018, "
+        "Ape-X, section 3), not the largest one. It has an effect where many environments are played at once, with "
+        "agents whose network gives one value for an action.",
     )
     replay_capacity: int | None = whole(
         None,
@@ -93,8 +99,8 @@ class ReplaySettings(Spec):
     )
     replay_bytes: int | None = whole(
         None,
-        "Memory of the replay in the place of `replay_capacity`, in bytes: as many observations as fit with all that "
-        "is stored beside them (`Replay.nbytes`); None where observations are packed.",
+        "Size of the replay in bytes, in the place of `replay_capacity`: it holds as many observations as fit with "
+        "what is stored beside them (`Replay.nbytes`). It must be None where observations are packed.",
         1,
         "byte",
         none="replay_capacity",
@@ -191,7 +197,9 @@ _WITHOUT = {"one_step_loss": False, "replay_eviction": "oldest", "replay_compres
 class SequenceSettings(ReplaySettings):
     """The settings of an agent with a replay of sequences; a base class that stands before `DQN`."""
 
-    burn_in: int = whole(40, "Rows before those that are learnt from.", 0, "rows")
+    burn_in: int = whole(
+        40, "Rows before those that are learnt from, which only bring the memory up to date.", 0, "rows"
+    )
     unroll_length: int = whole(
         80, "Rows that are learnt from: decisions, and the final observation of each episode.", 2, "rows"
     )
@@ -258,8 +266,9 @@ class UnrollSettings(Spec):
     batch_size: int = whole(32, "Unrolls of an update, B.", 1, "unroll")
     sources: Sequence[tuple[Any, float]] | None = setting(
         None,
-        'Pairs of a source and its share of a batch, which sum to 1: ``"queue"``, ``"standard"``, ``"elite"``, or what '
-        "makes a source, such as ``@StandardReplay``; None for the queue alone.",
+        'Where a batch comes from: pairs of a source and its share, such as ``(("queue", 0.5), ("elite", 0.5))``, '
+        'whose shares sum to 1. A source is ``"queue"``, ``"standard"``, ``"elite"``, or what makes one, such as '
+        "``@StandardReplay``. None: the queue alone.",
         lambda name, value: None,
     )
     prefetch: bool = flag(
@@ -267,18 +276,20 @@ class UnrollSettings(Spec):
     )
     when_full: Literal["wait", "drop_oldest", "drop_newest", "alternate"] = choice(
         "wait",
-        'Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower: ``"drop_oldest"``, '
-        '``"drop_newest"``, ``"alternate"`` (one or the other by chance).',
+        'What happens when unrolls come faster than they are learnt: ``"wait"``, acting waits; or one is dropped, '
+        '``"drop_oldest"``, ``"drop_newest"`` or ``"alternate"`` (one or the other by chance).',
         *WHEN_FULL,
     )
     queue_capacity: int | None = whole(
         None,
-        "Unrolls that wait at most, where some are dropped; at least B.",
+        "Greatest number of unrolls that wait, where some are dropped; at least B, a batch.",
         1,
         "unroll",
         none="64, or B if that is more",
     )
-    update_period: int = whole(1, "Decisions between two updates at least; 1 where acting waits.", 1, "decision")
+    update_period: int = whole(
+        1, "Least number of decisions between two updates; it must be 1 where acting waits.", 1, "decision"
+    )
 
     # Of the agent.
     gin_name: str

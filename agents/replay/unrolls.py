@@ -293,7 +293,7 @@ class UnrollReplay(Replay):
 
     capacity: int = whole(
         1000,
-        "Unrolls kept, at least those of a batch. Of several learners each keeps its part.",
+        "Unrolls kept, at least those of a batch. Several learners share them equally.",
         1,
         "unroll",
     )
@@ -357,7 +357,7 @@ class UnrollReplay(Replay):
         return {**super().facts(), "source": type(self).__name__, "least": self._least}
 
 
-@made_for("spec", "What it is made for.")
+@made_for("spec", "Its agent and unrolls; the agent gives it.")
 class StandardReplay(UnrollReplay):
     """The newest unrolls, drawn uniformly; ``"standard"`` among an agent's sources.
 

@@ -33,8 +33,10 @@ class Sweep:
     """How a sweep is run.
 
     Args:
-        grid: Axes, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]``.
-        arms: Axes by the arm's name, such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
+        grid: Axes, each a parameter with its values, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0,
+            RealtimeDelay.delay"]``; a point has one value of each.
+        arms: Further axes by the arm's name, such as ``{"random": ["create_agent.agent_name = 'random'"]}``, which win
+            over the grid's.
         exclude: Groups of axes; a point with a listed value of each axis of a group is left out.
         seeds: Seeds per point.
         order: ``"seeds"``: the first seed of every point, then the second; or ``"points"``: every seed of a point, then

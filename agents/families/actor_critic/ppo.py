@@ -261,22 +261,30 @@ class PPO(ActorCritic):
 
     network: Callable[..., nn.Module] = factory(
         create_policy_value_network,
-        "From (observation shape [k, *shape], the action space as `actions.Actions`) to a network over sequences that "
-        "gives the parameters of a policy and a value.",
+        "Makes a network over sequences that gives the parameters of a policy and a value, from (observation shape "
+        "[k, *shape], the action space as `actions.Actions`).",
         "@create_policy_value_network",
     )
     update_period: int = whole(
-        2048, "Decisions of a round: those of all environments together between two updates.", 2, "decision"
+        2048, "Decisions of a round, of all environments together; the agent learns after each round.", 2, "decisions"
     )
     num_epochs: int = whole(10, "Passes over a round.", 1, "pass")
-    batch_size: int = whole(64, "Decisions of a minibatch; with memory, of its pieces.", 2, "decision")
+    batch_size: int = whole(
+        64, "Decisions of a minibatch; with memory, the decisions of all of its pieces together.", 2, "decisions"
+    )
     unroll_length: int = whole(
-        16, "With memory, rows through which the gradient is carried: decisions, and final observations.", 1, "row"
+        16,
+        "With memory: the length of a piece in rows (decisions and final observations), through which the "
+        "gradient is carried.",
+        1,
+        "row",
     )
     stack_size: int = again(ActorCritic, "stack_size", 1)
-    lambda_: float = number(0.95, "Of generalised advantage estimation.", SHARE)
-    epsilon: float = number(0.2, "How far from 1 a ratio is followed.", POSITIVE)
-    clip_critic_loss: bool = flag(False, "Clip the value's steps by `epsilon` too, as the ratio's.")
+    lambda_: float = number(0.95, "lambda of generalised advantage estimation (Schulman et al. 2016).", SHARE)
+    epsilon: float = number(
+        0.2, "The ratio of the new policy to the old one is clipped to [1 - epsilon, 1 + epsilon].", POSITIVE
+    )
+    clip_critic_loss: bool = flag(False, "Clip the change of the value to [-epsilon, epsilon] too.")
     vf_coefficient: float = number(0.5, "Weight of the value's squared error.", NOT_NEGATIVE)
     entropy_coefficient: float = number(0.0, "Weight of the policy's entropy, which is maximised.", NOT_NEGATIVE)
     optimizer: Callable[..., torch.optim.Optimizer] = again(ActorCritic, "optimizer", create_adam)
@@ -291,7 +299,8 @@ class PPO(ActorCritic):
         True, "Normalise the numbers of vectors by their running mean and standard deviation; images stay."
     )
     normalize_rewards: bool = flag(
-        True, "Divide rewards by the running standard deviation of the discounted return; the value learns these."
+        True,
+        "Divide rewards by the running standard deviation of the discounted return; the value is learnt in this unit.",
     )
 
     distribution: Distribution

@@ -231,14 +231,14 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
     network: Callable[..., nn.Module] = factory(
         create_box_actor_critic,
-        "From (observation shape [k, *shape], `agents.spaces.box_actions.BoxActions`, `num_critics`, `num_layers`, "
-        "`hidden_units`) to a `BoxActorCritic`; with `action_window` also ``action_window=K, critic_window=``, whether "
-        "the critics read the window too.",
+        "Makes a `BoxActorCritic` from (observation shape [k, *shape], `agents.spaces.box_actions.BoxActions`, "
+        "`num_critics`, `num_layers`, `hidden_units`), with a window also ``action_window=K`` and ``critic_window``, "
+        "whether the critics read it too.",
         "@create_box_actor_critic",
     )
-    num_critics: int = whole(2, "Critics, the least of which counts.", 1, "critic", most=1000)
+    num_critics: int = whole(2, "Number of critics; the smallest of their values is used.", 1, "critic", most=1000)
     num_layers: int = whole(2, "Hidden layers of the actor and of each critic.", 0, "layers", most=1000)
-    hidden_units: int = whole(256, "Units of each.", 1, "unit", most=WIDEST)
+    hidden_units: int = whole(256, "Units of each hidden layer.", 1, "unit", most=WIDEST)
     stack_size: int = again(NetworkAgent, "stack_size", 1)
     min_replay_history: int = again(ReplaySettings, "min_replay_history", 10_000)
     random_frames: int | None = whole(
@@ -260,28 +260,28 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     )
     action_window: int | None = whole(
         None,
-        "Last applied actions that the policy reads beside the observation, when its action is due. Under delay, those "
-        "of the decisions in flight tell what the action will meet: as many as the frames of delay, for an action on "
-        "every frame.",
+        "K: how many of the last applied actions the policy reads beside the observation, when its action is due. "
+        "Under delay take the number of decisions in flight, which is the delay in frames where each frame has an "
+        "action.",
         1,
         "action",
         none="the observation alone",
     )
     critic_at: Literal["start", "effect"] = choice(
         "start",
-        'Which observation the critics judge an action by: ``"start"``, the one that it was computed from, with the '
-        'window; or ``"effect"``, that of the frame on which it landed, as in the problem without delay (Kim et al. '
-        "2023, BPQL).",
+        'Which observation the critics read: ``"start"``, the one that the action was computed from, with the '
+        'window; or ``"effect"``, that of the frame on which the action landed, as in the problem without delay (Kim '
+        "et al. 2023, BPQL).",
         "start",
         "effect",
     )
     target_entropy: float | None = number(
-        None, "What the policy's entropy is held at, in nats, with actions in [-1, 1].", none="-A, of A numbers"
+        None, "Entropy at which the policy is held, in nats, with actions in [-1, 1].", none="-A, of A numbers"
     )
     critics_first: bool = flag(
         False,
-        "Step the critics first, and the policy and the temperature on the critics that this leaves, as "
-        "Stable-Baselines3 does; otherwise one step descends the sum of the losses.",
+        "Update the critics first, then the policy and the temperature by the new critics, as Stable-Baselines3 "
+        "does; False updates all by the sum of their losses.",
     )
     reward_scale_factor: float = number(1.0, "Factor of rewards in the loss.")
     optimizer: Callable[..., torch.optim.Optimizer] = again(Learning, "optimizer", create_adam)

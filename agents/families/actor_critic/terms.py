@@ -116,7 +116,7 @@ class Term:
 
 @part
 class PolicyCloning(Term):
-    """CLEAR's cloning of the policy (Rolnick et al. 2018): KL(mu || pi) on replayed rows."""
+    """CLEAR's cloning of the policy (Rolnick et al. 2018): KL(mu || pi) on replayed rows; mu acted, pi learns."""
 
     cost: float = number(0.01, "Weight of the divergence.", NOT_NEGATIVE)
 
@@ -128,7 +128,7 @@ class PolicyCloning(Term):
 
 @part
 class ValueCloning(Term):
-    """CLEAR's cloning of the value (Rolnick et al. 2018): (V - V_mu)^2 on replayed rows, V_mu from mu's network."""
+    """CLEAR's cloning of the value (Rolnick et al. 2018): (V - V_mu)^2 on replayed rows; V_mu is of when mu acted."""
 
     needs_value: ClassVar[bool] = True
 
@@ -142,9 +142,9 @@ class ValueCloning(Term):
 
 @part
 class KLMask(Term):
-    """LASER's trust region (Schmitt et al. 2020): nothing is learnt from a decision whose mu is far from pi."""
+    """LASER's trust region (Schmitt et al. 2020): leaves out decisions whose mu is far from pi; mu acted, pi learns."""
 
-    threshold: float = number(0.3, "Divergence from which on a decision is left out.", POSITIVE)
+    threshold: float = number(0.3, "Divergence in nats above which a decision is left out.", POSITIVE)
     to: str = choice(
         "behaviour",
         'Which divergence that is: ``"behaviour"``, KL(pi || mu); or ``"implied"``, from pi to the policy whose value '
@@ -213,7 +213,7 @@ class TargetEntropy(Term):
 
 @part
 class KLCost(Term):
-    """SEED RL's cost of the divergence: the mean of log mu(a) - log pi(a), an estimate of KL(mu || pi), on all rows."""
+    """SEED RL's cost of KL(mu || pi), where mu acted and pi learns: the mean of log mu(a) - log pi(a) on all rows."""
 
     cost: float = number(None, "Weight of the mean.", NOT_NEGATIVE)
 

@@ -180,14 +180,20 @@ class VTrace(ActorCritic):
 
     network: Callable[..., nn.Module] = factory(
         create_actor_critic,
-        "From (observation shape [k, *shape], number of actions) to a `SequenceNetwork` of a policy and a value; for "
-        "chunks with ``chunk=H`` too.",
+        "Makes a `SequenceNetwork` of a policy and a value from (observation shape [k, *shape], number of actions), "
+        "for chunks also ``chunk=H``.",
         "@create_actor_critic",
     )
-    lambda_: float = number(1.0, "Decay of the traces, lambda.", SHARE)
-    clip_rho: float = number(1.0, "rho-bar.", POSITIVE)
-    clip_c: float = number(1.0, "c-bar.", POSITIVE)
-    clip_pg_rho: float | None = number(None, "Clips the ratio of the policy gradient.", POSITIVE, none="rho-bar")
+    lambda_: float = number(1.0, "lambda, the decay of errors that are carried back in time; 1 for none.", SHARE)
+    clip_rho: float = number(
+        1.0, "rho-bar: the ratio of the two policies that weighs the values' errors is clipped at this.", POSITIVE
+    )
+    clip_c: float = number(
+        1.0, "c-bar: the ratio of the two policies that carries errors back in time is clipped at this.", POSITIVE
+    )
+    clip_pg_rho: float | None = number(
+        None, "The ratio in the policy's gradient is clipped at this.", POSITIVE, none="rho-bar"
+    )
     baseline_cost: float = number(0.5, "Weight of the value's loss, half the squared error.", NOT_NEGATIVE)
     entropy_cost: float = number(
         0.00025,
@@ -196,7 +202,8 @@ class VTrace(ActorCritic):
     )
     entropy_rows: str = choice(
         "all",
-        'Whose entropy that is: ``"all"`` decisions of a batch, or ``"fresh"``, those that no replay gave (LASER\'s).',
+        'Whose entropy `entropy_cost` weighs: that of ``"all"`` decisions of a batch, or of the ``"fresh"`` ones, '
+        "which no replay gave (LASER's).",
         "all",
         "fresh",
     )

@@ -80,20 +80,20 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
 
     network: Callable[..., nn.Module] = factory(
         create_network,
-        "From (observation shape [k, *shape], number of actions) to a module that gives Q-values [B, A].",
+        "Makes a module that gives Q-values [B, A] from (observation shape [k, *shape], number of actions).",
         "@create_network",
     )
     update_period: int = whole(4, "Decisions between two rounds of updates.", 1, "decision")
     num_updates_per_train_step: int = whole(
         1,
-        "Updates of a round (Dopamine's name), each of a batch of its own: `batch_size` times this, divided by "
-        "`update_period`, is the number of transitions learnt from per transition played (the replay ratio). Live, "
-        "where learners update whenever they can, it is 1.",
+        "Updates of a round (Dopamine's name), each on a batch of its own. The replay ratio, transitions learnt from "
+        "per transition played, is `batch_size` times this, divided by `update_period`. Live it must be 1, as "
+        "learners update whenever they can.",
         1,
         "update",
     )
     target_update_period: int = whole(8_000, "Decisions between two copies into the target network.", 1, "decision")
-    loss_type: str = choice("huber", "Of the temporal-difference error.", *LOSSES)
+    loss_type: str = choice("huber", "Loss of the temporal-difference error.", *LOSSES)
     double_dqn: bool = flag(False, "The double Q-learning target (van Hasselt et al. 2016).")
     one_step_loss: bool = again(Learning, "one_step_loss")
 

@@ -128,7 +128,7 @@ class R2D2(Remembering, SequenceSettings, DQN):
 
     network: Callable[..., nn.Module] = factory(
         create_recurrent_q_network,
-        "From (observation shape [k, *shape], number of actions) to a `SequenceNetwork` of Q-values.",
+        "Makes a `SequenceNetwork` of Q-values from (observation shape [k, *shape], number of actions).",
         "@create_recurrent_q_network",
     )
     eta: float = number(

@@ -81,18 +81,18 @@ class Hosts:
     num_hosts: int = whole(2, "Hosts, each with an equal share of ``VectorRunner.num_envs``.", 1, "host")
     inference: str = choice(
         "hosts",
-        "Where actions are computed. ``'hosts'``: each host has a copy of the policy, and sends blocks of transitions. "
-        "``'learner'``: here, for all hosts at once, which only step environments; for hosts without the processor "
-        "time for a network.",
+        "Where actions are computed. ``'hosts'``: each host has a copy of the policy, and sends blocks of "
+        "transitions. ``'learner'``: the learner's process computes those of all hosts at once, and hosts only step "
+        "environments; this suits hosts that are too slow for a network.",
         "hosts",
         "learner",
     )
     mode: str = choice(
         "rounds",
-        "The order of things. ``'rounds'``: host h plays block b on the weights after its block b - 1, and blocks are "
-        "learnt in the order of the hosts, so that a run is the same on every engine. ``'free'``: blocks are learnt as "
-        "they come, so that no host waits, and no run is like another. Where the learner infers: it waits for the rows "
-        "of all hosts, or takes those that have come.",
+        "In which order blocks are learnt. ``'rounds'``: in the order of the hosts, and host h plays block b on the "
+        "weights after its block b - 1, so that a run is the same on every engine. ``'free'``: as they come, so that "
+        "no host waits, and no two runs are alike. With ``inference = 'learner'`` the learner waits for the rows of "
+        "all hosts (``'rounds'``), or takes those that have come (``'free'``).",
         "rounds",
         "free",
     )
@@ -105,15 +105,16 @@ class Hosts:
     )
     max_version_lag: int | None = whole(
         None,
-        "Updates by which the weights that played a block may be behind when it is learnt; older blocks are dropped, "
-        "with the episodes that run in them, and counted. Of free running alone.",
+        "With ``mode = 'free'``: greatest number of updates by which the weights that played a block are behind when "
+        "it is learnt. Older blocks are dropped and counted, with the episodes that run in them.",
         0,
         "updates",
         none="no limit",
     )
     host_timeout: float | None = number(
         300.0,
-        "Seconds that a host is waited for: then it is ended, and replaced. A host in this process is never late.",
+        "Seconds that a host may take to answer; a slower one is ended and replaced. A host in this process is never "
+        "late.",
         POSITIVE_FINITE,
         none="no limit",
     )

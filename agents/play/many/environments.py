@@ -60,10 +60,10 @@ class VectorRunner:
     )
     create_vector_fn: Callable[..., Any] | None = factory(
         None,
-        "From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or ``@create_gym_vector``. "
-        "None puts environments of ``Runner.create_environment_fn`` side by side. Such episodes are seeded one by one, "
-        "those of a vector where it begins: at the start of a run and of a resumed one, and with "
-        "``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not reach into a "
+        "Makes a vector of Gymnasium's from ``num_envs=``, such as ``@create_atari_vector`` or "
+        "``@create_gym_vector``. None puts environments of ``Runner.create_environment_fn`` side by side, and seeds "
+        "each episode. A vector is seeded only where it begins: when a run starts or is resumed, and with "
+        "``Runner.exact_resume`` after each checkpoint. ``Runner.max_steps_per_episode`` does not reach into a "
         "vector.",
         "@create_gym_vector (without brackets)",
     )
@@ -72,14 +72,14 @@ class VectorRunner:
     )
     processes: int = whole(
         0,
-        "Spread the environments over so many processes; 0 plays them in this one. For environments that are slow and "
-        "written in Python.",
+        "Number of processes that the environments are spread over, for environments that are slow and written in "
+        "Python; 0 plays them in this one.",
         0,
         "processes",
     )
     timeout: float | None = number(
         60.0,
-        "Seconds for which a step or a reset of such a process is waited for: then it is ended and replaced, its "
+        "Seconds that a step or a reset of such a process may take. A slower process is ended and replaced, its "
         "episodes are cut, and `restarts` counts it in the statistics and the closing table.",
         POSITIVE_FINITE,
         none="no limit",
@@ -115,8 +115,8 @@ class VectorRunner:
     )
     create_batched_envs_fn: Callable[..., Any] | None = factory(
         None,
-        "Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does, which None stands for, "
-        "with its arguments.",
+        "Makes the environments from the arguments of `async_wrappers.batched.factory.create_batched_envs`; None for "
+        "that function.",
         "@create_batched_envs (without brackets)",
     )
 
