@@ -114,13 +114,15 @@ class Plan:
         fps: Frames per second.
         seconds: As given: how long an episode lasts.
         simulated_frames: Frames that the forecasts count.
-        rules: A forecast for each: ``sequential`` and ``never_resting`` (one worker), ``max_time`` (``ceil(max latency
-            * fps)`` workers, with the largest of 10,000 draws, which it learns on the way), ``max_time_known`` (which
-            knows it), ``expected_time`` (``ceil(mean latency * fps)``), ``tickets`` (two more, at playout p99) and, if
-            `workers` is given, ``given`` (that number, under tickets too).
+        rules: A forecast for each rule: ``sequential`` and ``never_resting`` with one worker; ``max_time`` with
+            ``ceil(max latency * fps)`` workers, where max is the largest of 10,000 draws, which the rule learns on the
+            way; ``max_time_known``, which knows it from the start; ``expected_time`` with ``ceil(mean latency * fps)``
+            workers; ``tickets`` with two more, at playout p99; and, if `workers` is given, ``given``, tickets with that
+            number.
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
-        slots: Forecasts for fewer workers, with whole and even slots, at playout p99; empty where one is enough.
+        slots: Forecasts for fewer workers than `enough`, with whole and even slots, at playout p99; empty where one
+            worker is enough.
         learners: Number of learners that make one update per frame together; None without `learn_ms`.
         cores: Cores of the machine.
         cores_needed: Busy workers (none of them with `remote`), learners, and one for the environment loop.

@@ -154,9 +154,9 @@ class ServedSchedule:
         playout: Frames from an observation to its action, >= 1.
         accelerators: How many compute, one batch at a time each.
         every: Frames between two observations of an environment that are inferred; with 1 each one is.
-        phases: ``"spread"``: the observations of the environments are evenly spread over the time between two of
-            one. ``"together"``: all environments begin their frames at once. Or for each environment the nanoseconds
-            by which its frames begin later.
+        phases: ``"spread"``: the environments' observations are spread evenly over the time between two of the same
+            one. ``"together"``: all environments begin their frames at once. Or nanoseconds by which the frames of each
+            environment begin later.
         most: Greatest number of observations in a batch; None for no limit.
         seed: Of the latencies.
 

@@ -407,8 +407,9 @@ class Tickets(Stagger):
     late is made up for by the next ones, up to a slot.
 
     Args:
-        playout: Frames, or a quantile of the latency such as ``"p99"``; with even slots of more than a frame that of
-            latency and lateness together, up to a frame more: a worker may start late in the frame that it reads.
+        playout: Frames from an observation to the frame on which its action is due, or a quantile of the latency such
+            as ``"p99"``. With even slots of more than a frame it is the quantile of latency and lateness together, up
+            to a frame more, as a worker may start late in the frame that it reads.
         slot: Least distance between two starts, in frames; None means ``max(1, ceil(mean latency * fps / workers))``.
             ``"even"``: starts are ``max(1, mean latency * fps / workers)`` frames apart on average, at least one; the
             delay may be a frame longer, so it is not the default.

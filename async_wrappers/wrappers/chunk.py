@@ -110,10 +110,10 @@ class Chunk:
         length: H, entries of a chunk; entry i is for frame i from that of the observation on.
         after: The default action where no chunk gives one: before an episode's first chunk lands, and after a chunk's
             end.
-        mean: How the chunks that cover a frame are weighed, of real actions. One of LeRobot's ``"weighted_average"`` (a
-            newer chunk weighs .7, the mean of the older ones .3), ``"average"`` (.5, .5) and ``"conservative"`` (.3,
-            .7), or a `TemporalEnsemble`; None, or ``"latest_only"``: the newest wins. A mean is for acting alone: no
-            entry is applied as it was drawn, so its log-probability has no meaning.
+        mean: How the chunks that cover a frame are weighed, for actions of real numbers. None, or ``"latest_only"``:
+            the newest wins. LeRobot's ``"weighted_average"`` (a newer chunk weighs .7, the mean of the older ones .3),
+            ``"average"`` (.5, .5) or ``"conservative"`` (.3, .7); or a `TemporalEnsemble`. A mean is for acting alone:
+            no entry is applied as it was drawn, so its log-probability has no meaning.
 
     Raises:
         ValueError: `length` is not a positive number of frames, or `mean` is none of these.

@@ -324,13 +324,13 @@ class Measurements:
 
 @dataclass(frozen=True)
 class TimingReport:
-    """Statistics and time line of a run.
+    """Statistics and time line of a run. Those of a quantity are a dict of mean, std, p50, p95, p99 and max.
 
     Attributes:
-        latency_ms: Of each inference.
-        interval_ms: Between two applied actions of an episode.
+        latency_ms: How long inferences took.
+        interval_ms: Time between two applied actions of an episode.
         delay_frames: Age of the observation behind each applied action.
-        learner_step_ms: Of each update; None without a learner.
+        learner_step_ms: How long updates took; None without a learner.
         frames: Counts: total, fresh (with an action of the agent's), default, paused (the rest of total),
             dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
             refused as older than ``max_age``), limited (frames on which `Limits` changed the action), missed_deadlines
@@ -342,8 +342,8 @@ class TimingReport:
             the count is 0, and the share that of its inferences in the run time.
         episodes: Each episode's return and frames.
         spans: Each inference, for the trace.
-        exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
-            virtual clock.
+        exchange_us: Transport time of decisions, which is the time from ticket to action without the inference; None on
+            the virtual clock.
         journey_ms: With a policy on another machine, parts of a round trip (`async_wrappers.live.report.journey`):
             out, queue, inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict
             of mean, p50, p99 and max. Else empty.

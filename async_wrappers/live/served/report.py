@@ -24,7 +24,7 @@ _MS = 1e-6  # milliseconds of a nanosecond
 
 @dataclass(frozen=True)
 class ServedEnvironment:
-    """Statistics of one environment of a server.
+    """Statistics of one environment of a server; those of a quantity are a dict of mean, std, p50, p95, p99 and max.
 
     Attributes:
         number: Its number.
@@ -63,7 +63,8 @@ class ServedEnvironment:
 
 @dataclass(frozen=True)
 class ServedReport:
-    """Statistics of a run of `ServedRunner`. Percentiles are those of histograms, within 0.4 %.
+    """Statistics of a run of `ServedRunner`. Those of a quantity are a dict of mean, std, p50, p95, p99 and max;
+    percentiles are within 0.4 %.
 
     Attributes:
         environments: Of each environment.
@@ -71,8 +72,8 @@ class ServedReport:
         fresh: Share of all frames with an action of the policy's.
         delay_frames: Age of the observation behind each applied action.
         lateness_ms: By how much frames began after their deadline.
-        batch_size: Observations of the batches.
-        batch_ms: How long they took, from the order to the actions.
+        batch_size: How many observations batches had.
+        batch_ms: How long batches took, from the order to the actions.
         busy: Share of the run for which each accelerator computed.
         frames: Counts: total, fresh, default, too_old, overtaken (observations that a newer one replaced before anybody
             read them).

@@ -213,10 +213,10 @@ class _CheckedMachine:
 class MachineEnv(gym.Env[Any, Any]):
     """A machine as a Gymnasium environment, for trainers that take turns.
 
-    ``step`` sends the action, waits for the end of the frame and reads the machine. Frames end on the deadlines
-    ``t_0 + k / fps``, where t_0 is when `reset` returned, so that errors do not add up. A step ends on the first of
-    them after its action was sent: a trainer that was away for longer than a frame misses some (`missed_frames`), and
-    no frame is hurried afterwards: an action that comes sooner than a frame after the last one, nearly, waits
+    ``step`` sends the action, waits for the end of the frame and reads the machine. Frames end on the deadlines ``t_0 +
+    k / fps``, where t_0 is when `reset` returned, so that errors do not add up. A step ends on the first of them after
+    its action was sent: a trainer that was away for longer than a frame misses some (`missed_frames`). No frame is
+    hurried afterwards: an action waits until nearly a frame has passed since the last one
     (`async_wrappers.schedule.spacing`).
 
     ``info["sent"]`` is what was really sent, where that differs from the action.

@@ -51,8 +51,9 @@ class _Arguments(Settings):
     lock: bool = flag(True, "Whether the memory of the loop's process is locked, so that no page of it is swapped out.")
     spin: float | None = setting(
         None,
-        "Seconds before each deadline for which the loop does not sleep, but looks at the clock and for messages. 0: "
-        "none. None: as long as the system takes to wake it (the p99.9 of its wake-ups so far, from 50 to 300 us).",
+        "Seconds before each deadline in which the loop does not sleep, but keeps reading the clock and messages. 0: "
+        "it sleeps. None: as long as the system takes to wake it (the p99.9 of its wake-ups so far, from 50 to 300 "
+        "us).",
         _spin,
         "It must be from 0 to 0.01, or None.",
     )
