@@ -230,8 +230,8 @@ class EpsilonSettings:
     epsilon_decay_period: int = whole(250_000, "Frames over which epsilon falls.", 0, "frames")
     epsilon_warmup: int | None = whole(
         None,
-        "Frames before epsilon falls; None means until learning begins, ``min_replay_history * decision_interval``, "
-        "and is refused where these vary.",
+        "Frames before epsilon falls. None stands for ``min_replay_history * decision_interval``, when learning "
+        "begins, and is refused where decisions have no constant interval.",
         0,
         "frames",
         none="until learning begins",

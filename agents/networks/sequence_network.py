@@ -85,9 +85,9 @@ class LSTMCore(nn.Module):
     Args:
         input_size: Features of a row, F.
         hidden: Units.
-        forget_bias: Added to the first biases of the forget gates, which PyTorch draws around 0: half of the cell is
-            then forgotten on each row, and after ten rows hardly a thousandth is left to learn from. With 3, about 60 %
-            is (Gers et al. 2000; Jozefowicz et al. 2015). Keras, and with it SEED RL, adds 1.
+        forget_bias: Added to the first biases of the forget gates, which PyTorch draws around 0. With 0 half of the
+            cell is forgotten on each row, so that a thousandth is left after ten rows; with 3 about 60 % is left (Gers
+            et al. 2000; Jozefowicz et al. 2015). Keras, and with it SEED RL, adds 1.
 
     Attributes:
         output_size: `hidden`.

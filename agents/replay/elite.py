@@ -350,9 +350,9 @@ class EliteReplay(UnrollReplay):
 
     sample_strategy: Literal["elite_sampling", "attentive_sampling"] | None = choice(
         "elite_sampling",
-        '``"elite_sampling"``: the distance of an unroll is that of its features now from those when it was new. '
-        '``"attentive_sampling"``: it is the mean distance of its states from the present state of each environment, '
-        "all by the present network. None: unrolls are drawn uniformly, none twice in a batch.",
+        'By which distance unrolls are chosen. ``"elite_sampling"``: of an unroll\'s features now from those when it '
+        'was new. ``"attentive_sampling"``: the mean one of its states from the present state of each environment, '
+        "by the present network. None: they are drawn uniformly, none twice in a batch.",
         "elite_sampling",
         "attentive_sampling",
         none=True,
@@ -392,9 +392,8 @@ class EliteReplay(UnrollReplay):
     feature_out_layer_size: int = whole(512, "Features that a projection gives.", 1, "feature")
     insert_strategy: Literal["elite_insertion"] | None = choice(
         None,
-        '``"elite_insertion"``: once the replay is full, an unroll takes the place of the farthest of '
-        '`elite_batch_size` ones that are drawn uniformly, by the distance of ``"elite_sampling"``. None: that of the '
-        "oldest.",
+        'Which unroll a new one replaces in a full replay. ``"elite_insertion"``: of `elite_batch_size` unrolls that '
+        'are drawn uniformly, the farthest by the distance of ``"elite_sampling"``. None: the oldest.',
         "elite_insertion",
         none=True,
     )

@@ -77,9 +77,8 @@ class ReplaySettings(Spec):
     )
     priority: str = choice(
         "loss",
-        'What makes a transition\'s priority: its ``"loss"``, or its ``"error"``, the size of the temporal-difference '
-        "error (Schaul et al. 2016, equation 1 with proportional priorities), for agents whose network gives one value "
-        "for an action.",
+        'What a transition\'s priority is: its ``"loss"``; or its ``"error"``, the size of the temporal-difference '
+        "error (Schaul et al. 2016, proportional priorities), for agents whose network gives one value for an action.",
         "loss",
         "error",
     )

@@ -24,7 +24,8 @@ class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
     """An agent whose network gives a policy and a value; a subclass chooses actions and gives the loss."""
 
     store_version: bool = flag(
-        False, "Store with each decision how many updates had been made, and report how many were since."
+        False,
+        "Store with each decision how many updates had been made, and report how many were made until it is learnt.",
     )
     drawn_evaluation: bool = flag(
         False, "Draw actions from the policy in evaluation too; otherwise they are the likeliest."

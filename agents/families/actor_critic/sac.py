@@ -243,8 +243,8 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     min_replay_history: int = again(ReplaySettings, "min_replay_history", 10_000)
     random_frames: int | None = whole(
         None,
-        "Frames of uniformly random actions at first; None means until learning begins, ``min_replay_history * "
-        "decision_interval``, and is refused where these vary.",
+        "Frames of uniformly random actions at first. None stands for ``min_replay_history * decision_interval``, "
+        "when learning begins, and is refused where decisions have no constant interval.",
         0,
         "frames",
         none="until learning begins",
