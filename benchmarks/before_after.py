@@ -27,8 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.interleave import print_hold, print_load, ratios
-from benchmarks.player import Player
+from benchmarks.measuring import Player, print_hold, print_load, ratios
 from benchmarks.same_results import ROOT, extract
 
 OLD, NEW = "before", "now"

@@ -1,16 +1,19 @@
-"""A policy on another machine: its round trips beside those of other wires, and what a run makes of them.
+"""A policy in another process or on another machine: its round trips beside those of other wires, and runs with it.
 
 `trip`: a round trip over the loopback, beside the wires of openpi's server (websockets with msgpack) and of LeRobot's
-(gRPC with bytes), with the same payloads, in turns. `fresh`: 8 workers of 100 ms at 60 frames a second. `proxy`: behind
-a network of 20 +- 10 ms each way, beside the simulation's prediction from the measured round trips. `chaos`: the server
-is killed every 10 s for two minutes; nothing of any of them may be left, its workers' processes neither.
+(gRPC with bytes), with the same payloads, in turns. The peers are optional: ``pip install websockets msgpack grpcio``.
+`ray`: a round trip to a worker on Ray, beside this wire and a bare call ``ray.get(actor.act.remote(observation))``; a
+worker's has besides what a run does with it: the action is checked against its space, the parts of the round trip are
+booked, and the environment loop waits for no call. Ray is an extra: ``pip install -e '.[ray]' -c constraints.txt``.
+`fresh`: 8 workers of 100 ms at 60 frames a second. `proxy`: behind a network of 20 +- 10 ms each way, beside the
+simulation's prediction from the measured round trips. `chaos`: the server is killed every 10 s for two minutes; nothing
+of any of them may be left, its workers' processes neither.
 
-The peers are optional: ``pip install websockets msgpack grpcio``.
+    python -m benchmarks.remote_policy [trip] [ray] [fresh] [proxy] [chaos] [--seconds 20] [--fifo 40]
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import multiprocessing
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,18 +30,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers import AsyncRunner
+from async_wrappers import AsyncRunner, RayWorkers
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.ray.ray_transport import RayTransport
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.server import PolicyServer
 from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
+from benchmarks.measuring import FIFO, head, print_hold, row, run_parts, time_trips
 from tests.worlds.served import Proxy
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +53,9 @@ SIZES = {
     "301 KB -> 2.8 KB": (gym.spaces.Box(0, 255, (2, 224, 224, 3), np.uint8), gym.spaces.Box(-1, 1, (50, 14))),
 }
 ROUNDS, TRIPS = 7, 150
+OURS, RAY, BARE = "ours, TCP", "a worker on Ray", "a bare call of a Ray actor"
 MARK = "REMOTE_POLICY_CHAOS"  # in the environment of a server and of all its processes
+CONFIG = LoopConfig(1, 50, NoStagger())
 
 
 class Constant:
@@ -90,10 +99,28 @@ def ours(sizes: tuple[Any, Any], observation: Any, unix: bool = False) -> Iterat
     address = f"unix:///tmp/remote_policy_{os.getpid()}.sock" if unix else "tcp://127.0.0.1:0"
     with in_process(serve_ours, address, sizes[1]) as where:
         layout = SharedLayout(*sizes, workers=1, learners=0, journal_capacity=8)
-        remote = RemotePolicy(Address.of("address", where))
-        transport = RemoteTransport(layout, LoopConfig(1, 50, NoStagger()), remote, print)
+        with contextlib.closing(
+            RemoteTransport(layout, CONFIG, RemotePolicy(Address.of("address", where)), print)
+        ) as transport:
+            yield trips_of(transport, observation)
+
+
+@contextmanager
+def on_ray(sizes: tuple[Any, Any], observation: Any) -> Iterator[Callable[[], Any]]:
+    layout = SharedLayout(*sizes, workers=1, learners=0, journal_capacity=8)
+    payload = cloudpickle.dumps(partial(Constant, sizes[1]))
+    with contextlib.closing(RayTransport(layout, CONFIG, RayWorkers(), print, payload)) as transport:
         yield trips_of(transport, observation)
-        transport.close()
+
+
+@contextmanager
+def bare_ray(sizes: tuple[Any, Any], observation: Any) -> Iterator[Callable[[], Any]]:
+    """Call an actor of the Ray that is up."""
+    import ray
+
+    actor = ray.remote(Constant).remote(sizes[1])
+    yield lambda: ray.get(actor.act.remote(observation, None))
+    ray.kill(actor)
 
 
 def packed(array: Any) -> dict[str, Any]:
@@ -185,9 +212,31 @@ def in_process(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
         process.kill()
 
 
-def trip() -> bool:
-    """Print the round trips of all contestants; return whether ours are at most half of the better peer's."""
-    made: dict[str, Any] = {"ours, TCP": ours, "ours, Unix": partial(ours, unix=True)}
+def table(made: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Print the round trips of contestants, which take turns; yield a payload's name and p50 and p99 of each."""
+    print(head("payload", "way", "p50, us", "p99, us"))
+    for size, spaces in SIZES.items():
+        spaces[0].seed(0)
+        observation = spaces[0].sample()
+        with ExitStack() as held_open:
+            trips = {
+                name: partial(timed, held_open.enter_context(make(spaces, observation))) for name, make in made.items()
+            }
+            found = time_trips(trips, ROUNDS, TRIPS)
+        for name, rows in found.items():
+            print(row(size, name, *(f"{each:.0f}" for each in np.median(rows, axis=0))), flush=True)
+        yield size, found
+
+
+def timed(go: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    go()
+    return time.perf_counter() - begin
+
+
+def trip(args: Namespace) -> None:
+    """Print the round trips of all wires, and whether ours are at most half of the better peer's."""
+    made: dict[str, Any] = {OURS: ours, "ours, Unix": partial(ours, unix=True)}
     for name, peer, modules in (
         ("websockets + msgpack (openpi)", websockets, ("websockets", "msgpack")),
         ("gRPC, bytes (LeRobot)", grpc_bytes, ("grpc",)),
@@ -196,42 +245,25 @@ def trip() -> bool:
             made[name] = peer
         else:
             print(f"{name}: left out, as {' or '.join(modules)} is not installed")
-    held = True
-    print("| payload | wire | p50, us | p99, us |\n|---|---|---|---|")
-    for size, spaces in SIZES.items():
-        spaces[0].seed(0)
-        observation = spaces[0].sample()
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in made}
-        with ExitStack() as held_open:
-            trips = {name: held_open.enter_context(make(spaces, observation)) for name, make in made.items()}
-            for _ in range(ROUNDS):
-                for name, go in trips.items():
-                    found[name].append(timed(go))
-        middle = {name: np.median(rows, axis=0) for name, rows in found.items()}
-        for name, (p50, p99) in middle.items():
-            print(f"| {size} | {name} | {p50:.0f} | {p99:.0f} |")
-        if len(middle) > 2:
-            better = np.min([row for name, row in middle.items() if not name.startswith("ours")], axis=0)
-            for what, own, peer in zip(("p50", "p99"), middle["ours, TCP"], better, strict=True):
-                held &= told(f"{size}: {what}, TCP, of the better peer's", own / peer, own <= peer / 2, "<= 0.5")
-    return held
+    for size, found in table(made):
+        peers = [np.median(rows, axis=0) for name, rows in found.items() if not name.startswith("ours")]
+        if peers:
+            better, own = np.min(peers, axis=0), np.median(found[OURS], axis=0)
+            for what, share in zip(("p50", "p99"), own / better, strict=True):
+                told(args, f"{size}: {what}, TCP, of the better peer's", share, most=0.5)
 
 
-def timed(go: Callable[[], Any]) -> tuple[float, float]:
-    for _ in range(10):
-        go()
-    times = []
-    for _ in range(TRIPS):
-        begin = time.perf_counter_ns()
-        go()
-        times.append((time.perf_counter_ns() - begin) / 1e3)
-    return float(np.percentile(times, 50)), float(np.percentile(times, 99))
+def ray(args: Namespace) -> None:
+    """Print the round trips to a worker on Ray, beside our wire and a bare call."""
+    for size, found in table({OURS: ours, RAY: on_ray, BARE: bare_ray}):
+        for peer in (BARE, OURS):
+            p50, p99 = np.median(np.divide(found[RAY], found[peer]), axis=0)
+            print(f"{size}: {RAY} / {peer}, medians of {ROUNDS} rounds: p50 {p50:.2f}, p99 {p99:.2f}")
 
 
-def told(what: str, value: float, holds: bool, bar: str) -> bool:
-    load = os.getloadavg()[0]
-    print(f"{what}: {value:.4g} ({bar}): {'held' if holds else 'MISSED'}, load average {load:.1f}", flush=True)
-    return bool(holds)
+def told(args: Namespace, what: str, value: float, **bound: float) -> None:
+    """Print whether a number was held, and remember what was not."""
+    args.missed = getattr(args, "missed", False) | (not print_hold(what, value, **bound))
 
 
 # Runs.
@@ -258,7 +290,7 @@ class Line(gym.Env[Any, Any]):
 class Sleeping:
     """Thinks for some time."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float = 0.030) -> None:
         self._seconds = seconds
 
     def act(self, observation: Any, decision: Any) -> int:
@@ -267,43 +299,39 @@ class Sleeping:
         return 1
 
 
-def make_sleeping() -> Sleeping:
-    return Sleeping(0.030)
-
-
-def fresh(seconds: float) -> bool:
+def fresh(args: Namespace) -> None:
     """Print the share of frames with a fresh action, of 8 workers of 100 ms at 60 fps."""
     with PolicyServer(partial(Sleeping, 0.1), "tcp://127.0.0.1:0", 8) as server:
-        report = AsyncRunner(Line, server.address, 8, 60, playout=8, latency=0.1, default_action=0).run(seconds=seconds)
+        runner = AsyncRunner(Line, server.address, 8, 60, playout=8, latency=0.1, default_action=0)
+        report = runner.run(seconds=args.seconds)
     print(report)
     share = report.frames["fresh"] / (report.frames["total"] - report.playout_frames)
-    return told("fresh after the first action, 8 workers of 100 ms, 60 fps", share, share >= 0.999, ">= 0.999")
+    told(args, "fresh after the first action, 8 workers of 100 ms, 60 fps", share, least=0.999)
 
 
-def proxy(seconds: float) -> bool:
+def proxy(args: Namespace) -> None:
     """Print the share of fresh frames behind a network of 20 +- 10 ms each way, and the simulation's."""
     common: dict[str, Any] = {"playout": "p95", "default_action": 0, "workers": 8, "fps": 50}
-    with ExitStack() as held_open:
-        server = held_open.enter_context(PolicyServer(make_sleeping, "tcp://127.0.0.1:0", 8))
-        network = held_open.enter_context(Proxy(int(server.address.rpartition(":")[2]), (0.020, 0.010)))
-        report = AsyncRunner(Line, f"tcp://127.0.0.1:{network.port}", **common).run(seconds=seconds)
+    with PolicyServer(Sleeping, "tcp://127.0.0.1:0", 8) as server:
+        with Proxy(int(server.address.rpartition(":")[2]), (0.020, 0.010)) as network:
+            report = AsyncRunner(Line, f"tcp://127.0.0.1:{network.port}", **common).run(seconds=args.seconds)
     print(report)
     common["playout"] = report.playout_frames
     again = AsyncRunner(Line, lambda: lambda shown: 1, backend="virtual", latency=report.latency_trace(), **common)
-    predicted = again.run(seconds=seconds)
+    predicted = again.run(seconds=args.seconds)
     live, simulated = (each.frames["fresh"] / each.frames["total"] for each in (report, predicted))
     print(f"behind 20 +- 10 ms each way: {live:.4f} live, {simulated:.4f} predicted from the round trips")
-    return told("difference in points", 100 * abs(live - simulated), abs(live - simulated) <= 0.01, "<= 1")
+    told(args, "difference in points", 100 * abs(live - simulated), most=1)
 
 
-def chaos(seconds: float) -> bool:
+def chaos(args: Namespace) -> None:
     """Kill the server every 10 s; print how long after it listens again the first action is applied."""
     listened: list[float] = []
     applied: list[float] = []
     servers: list[subprocess.Popen[str]] = []
 
     def start(bind: str) -> str:
-        words = ["serve", "benchmarks.remote_policy:make_sleeping", "--bind", bind, "--workers", "4"]
+        words = ["serve", "benchmarks.remote_policy:Sleeping", "--bind", bind, "--workers", "4"]
         server = subprocess.Popen(
             [sys.executable, "-m", "async_wrappers", *words],
             cwd=ROOT,
@@ -337,7 +365,7 @@ def chaos(seconds: float) -> bool:
     killer = threading.Thread(target=kill_again_and_again, daemon=True)
     runner = AsyncRunner(Line, address, 4, 50, backend="thread", latency=0.03, playout=3, default_action=0)
     killer.start()
-    report = runner.run(seconds=seconds, on_frame=on_frame)
+    report = runner.run(seconds=6 * args.seconds, on_frame=on_frame)
     ended = time.monotonic()
     over.set()
     killer.join(60)
@@ -353,10 +381,9 @@ def chaos(seconds: float) -> bool:
         time.sleep(0.1)
     worst = max(waits, default=float("inf"))
     print(f"{len(waits)} kills; seconds until it plays again: {', '.join(f'{wait:.2f}' for wait in waits)}")
-    kept = told("worst wait after it listens, s", worst, worst <= 2, "<= 2")
+    told(args, "worst wait after it listens, s", worst, most=2)
     print(f"frames late by half a frame: {report.frames['missed_deadlines']} of {report.frames['total']}")
-    what = "left behind: sockets, shared memory, processes; exit code"
-    return told(what, sum(left.values()) + code, not left and code == 0, "0") and kept
+    told(args, "left behind: sockets, shared memory, processes; exit code", sum(left.values()) + abs(code), most=0)
 
 
 def held() -> dict[str, int]:
@@ -371,23 +398,7 @@ def held() -> dict[str, int]:
     return {"sockets": sockets, "shared memory": len(os.listdir("/dev/shm")), "processes": processes}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["trip", "fresh", "proxy"], help="of trip, fresh, proxy, chaos")
-    parser.add_argument("--seconds", type=float, help="of each run (20; chaos: 120)")
-    parser.add_argument("--fifo", type=int, help="real-time priority of all ends alike, for a machine with other work")
-    options = parser.parse_args()
-    if options.fifo is not None:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(options.fifo))
-    kept = True
-    for part in options.parts:
-        if part == "trip":
-            kept &= trip()
-        else:
-            play = {"fresh": fresh, "proxy": proxy, "chaos": chaos}[part]
-            kept &= play(options.seconds or (120 if part == "chaos" else 20))
-    return 0 if kept else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    parts = {"trip": trip, "ray": ray, "fresh": fresh, "proxy": proxy, "chaos": chaos}
+    arguments = run_parts(__doc__, parts, seconds=(20.0, "of each run; of chaos six times as long"), fifo=FIFO)
+    sys.exit(getattr(arguments, "missed", False))

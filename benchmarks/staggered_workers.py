@@ -7,19 +7,25 @@ Inference is simulated: a sleep to an absolute end, so that any number of worker
   0.5 ms or three times the peer's; at least 99.9 % of the slots taken; nothing lost.
 * ``spike``: the same with one inference of 300 ms: how long until starts are even again (hold: one cycle).
 * ``live``: 60 frames a second, a constant latency of 100 ms with 8 workers (hold: every frame fresh once the first
-  action has landed) and a log-normal one of 120 ms, cv 0.2, with 10 (hold: 99 %, within 2 points of the virtual clock).
+  action has landed) and a log-normal one of 120 ms, cv 0.2, with 10 (hold: 99 %, within 2 points of the virtual clock);
+  three times as long.
 * ``table``: N workers at 59.7275 frames a second, as the published runner was measured.
+* ``slots``: even slots of fewer workers than an inference has frames, as in `benchmarks.schedules`; twice as long. If
+  latencies are constant, slot and playout follow from 50 inferences before the run (a model of whole frames would leave
+  no time for the exchange), else from the model (50 draws know its mean to 3 %). `took` is how long an inference took
+  on average, exchange included: on a busy machine sleepers wake late, and workers that never rest then make fewer
+  actions. `of took` is the virtual clock with the times that were measured. Hold: within 2 percentage points of the
+  virtual clock, first with the model's times, then with those.
 
-    python -m benchmarks.staggered_workers [grid] [spike] [live] [table] [--seconds 10] [--picture PNG]
+    python -m benchmarks.staggered_workers [grid] [spike] [live] [table] [slots] [--seconds 10] [--picture PNG]
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import time
-import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +33,10 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers import AsyncRunner
-from async_wrappers.latency import LogNormal
+from async_wrappers.latency import LogNormal, Trace
 from async_wrappers.live.report.report import TimingReport
+from benchmarks.measuring import head, held, quietly, row, run_parts
+from benchmarks.schedules import FPS, LEAST, TEAMS, decisions_of, gaps, in_time, model
 
 SIZES = (1, 2, 4, 8, 16, 32)
 
@@ -78,16 +86,26 @@ class Sleeper:
         return 1 + decision.start % 5
 
 
-def log_normal(frame: int) -> float:
-    """Return a latency of mean 120 ms and cv 0.2 that depends on the frame alone."""
-    sigma = float(np.sqrt(np.log(1.04)))
-    return 0.120 * float(np.exp(np.random.default_rng(frame % 2**32).normal(-(sigma**2) / 2, sigma)))
+def sleeping(mean: float, cv: float = 0.0) -> Callable[[int], float]:
+    """Return the seconds that an inference sleeps, which depend on the number of its frame alone."""
+    sigma = float(np.sqrt(np.log(1 + cv**2)))
+
+    def takes(frame: int) -> float:
+        drawn = np.random.default_rng(frame % 2**32).normal(-(sigma**2) / 2, sigma) if cv else 0.0
+        return mean * float(np.exp(drawn))
+
+    return takes
 
 
-def run(takes: Callable[[int], float], workers: int, fps: Any, seconds: float, **arguments: Any) -> TimingReport:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # more workers than cores
-        runner = AsyncRunner(Screens, lambda: Sleeper(takes), workers, fps, **arguments)
+CONSTANT, LOG_NORMAL = sleeping(0.1), sleeping(0.120, 0.2)
+
+
+def run(
+    takes: Callable[[int], float], workers: int, fps: Any, seconds: float, cost: float = 0.0, **arguments: Any
+) -> TimingReport:
+    """Play for a while, with environment steps of `cost` seconds."""
+    with quietly():
+        runner = AsyncRunner(lambda: Screens(cost), lambda: Sleeper(takes), workers, fps, **arguments)
     return runner.run(seconds=seconds)
 
 
@@ -121,12 +139,12 @@ def sleep_grid(processes: int, interval: float, seconds: float) -> tuple[float, 
     return deviations(list(times), interval * 1e9)
 
 
-def grid(seconds: float) -> None:
+def grid(args: Namespace) -> None:
     print("\n100 ms of inference, fps = 10 N, N + 1 workers; deviation of intervals in ms: p50 / p99")
     print(f"{'N':>3} {'sleep grid':>16} {'starts':>16} {'p99 ratio':>10} {'arrivals':>16} {'taken':>8} {'lost':>5}")
     for size in SIZES:
-        peer = sleep_grid(size, 0.1 / size, seconds)
-        report = run(lambda _: 0.1, size + 1, 10 * size, seconds)
+        peer = sleep_grid(size, 0.1 / size, args.seconds)
+        report = run(CONSTANT, size + 1, 10 * size, args.seconds)
         frame = 1e9 / (10 * size)
         starts = deviations([span.began for span in report.spans], frame)
         arrivals = deviations([span.ended for span in report.spans], frame)
@@ -139,11 +157,11 @@ def grid(seconds: float) -> None:
         )
 
 
-def spike() -> None:
+def spike(args: Namespace) -> None:
     """Print how starts go on after one slow inference."""
     print("\n8 workers, 60 fps, 100 ms of inference, one of 300 ms")
-    at, frame = 120, 1e9 / 60
-    report = run(lambda frame: 0.3 if frame == at else 0.1, 8, 60, 6)
+    at, frame = 120, 1e9 / FPS
+    report = run(lambda frame: 0.3 if frame == at else 0.1, 8, FPS, 6)
     spans = sorted(report.spans, key=lambda span: span.start)
     cycle = report.playout_frames
     for name, first, last in (
@@ -162,73 +180,78 @@ def spike() -> None:
     )
 
 
-def live(seconds: float, picture: str | None) -> None:
+def live(args: Namespace) -> None:
     print("\n60 fps: share of frames with a fresh action, from the first action on")
-    for name, latency, workers, model in (
-        ("constant 100 ms, 8 workers", lambda _: 0.1, 8, 0.1),
-        ("log-normal 120 ms, cv 0.2, 10 workers", log_normal, 10, LogNormal(0.120, 0.2)),
+    for name, latency, workers, of_virtual in (
+        ("constant 100 ms, 8 workers", CONSTANT, 8, 0.1),
+        ("log-normal 120 ms, cv 0.2, 10 workers", LOG_NORMAL, 10, LogNormal(0.120, 0.2)),
     ):
-        real = run(latency, workers, 60, seconds)
-        virtual = run(lambda _: 0.0, workers, 60, seconds, backend="virtual", latency=model)
-        shares = [
-            report.frames["fresh"] / (report.frames["total"] - report.playout_frames) for report in (real, virtual)
-        ]
-        if picture is not None:
-            real.to_png(picture)  # the last one stays
+        real = run(latency, workers, FPS, 3 * args.seconds)
+        virtual = run(lambda _: 0.0, workers, FPS, 3 * args.seconds, backend="virtual", latency=of_virtual)
+        shares = [each.frames["fresh"] / (each.frames["total"] - each.playout_frames) for each in (real, virtual)]
+        if args.picture is not None:
+            real.to_png(args.picture)  # the last one stays
         print(
             f"{name:<40} real {shares[0]:.2%}, virtual {shares[1]:.2%}; mean delay {real.delay_frames['mean']:.2f} "
             f"against {virtual.delay_frames['mean']:.2f} frames; lateness p99 {real.lateness_ms['p99']:.3f} ms"
         )
 
 
-def table(seconds: float) -> None:
-    print(f"\nworkers at 59.7275 fps, an environment step of 1 ms, {seconds:g} s each")
+def table(args: Namespace) -> None:
+    fps = 59.7275
+    print(f"\nworkers at {fps} fps, an environment step of 1 ms, {args.seconds:g} s each")
     print(
         f"{'latency':>10} {'N':>3} {'made/s':>7} {'applied/s':>10} {'ideal':>6} {'interval ms':>15} {'fresh':>7} "
         f"{'lost':>6} {'delay':>6} {'tick ms':>14} {'drift ms':>9} {'cores':>6}"
     )
-    for name, latency, mean in (("constant", lambda _: 0.1, 0.1), ("log-normal", log_normal, 0.12)):
+    for name, latency, mean in (("constant", CONSTANT, 0.1), ("log-normal", LOG_NORMAL, 0.12)):
         for workers in (1, 4, 8, 16):
             begin = os.times()
-            report = run_with_cost(latency, workers, seconds)
+            report = run(latency, workers, fps, args.seconds, cost=0.001)
             end = os.times()
-            total = report.frames["total"] / 59.7275
-            made, applied = len(report.spans) / total, report.frames["fresh"] / total
-            ticks = 1000 / report.fps
+            fresh, total = report.frames["fresh"], report.frames["total"] / fps
             cpu = (end.children_user + end.children_system) - (begin.children_user + begin.children_system)
-            lost = 1 - report.frames["fresh"] / max(len(report.spans), 1)
             print(
-                f"{name:>10} {workers:>3} {made:>7.2f} {applied:>10.2f} {min(workers / mean, 59.7):>6.1f} "
+                f"{name:>10} {workers:>3} {len(report.spans) / total:>7.2f} {fresh / total:>10.2f} "
+                f"{min(workers / mean, 59.7):>6.1f} "
                 f"{report.interval_ms['mean']:>7.1f} +-{report.interval_ms['std']:>5.1f} "
-                f"{report.frames['fresh'] / report.frames['total']:>7.1%} {lost:>6.1%} "
-                f"{report.delay_frames['mean']:>6.2f} {ticks:>6.2f} +-{report.lateness_ms['std']:>5.2f} "
+                f"{fresh / report.frames['total']:>7.1%} {1 - fresh / max(len(report.spans), 1):>6.1%} "
+                f"{report.delay_frames['mean']:>6.2f} {1000 / report.fps:>6.2f} +-{report.lateness_ms['std']:>5.2f} "
                 f"{report.drift_ms:>9.2f} {cpu / total:>6.2f}"
             )
 
 
-def run_with_cost(latency: Callable[[int], float], workers: int, seconds: float) -> TimingReport:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        runner = AsyncRunner(lambda: Screens(0.001), lambda: Sleeper(latency), workers, 59.7275)
-    return runner.run(seconds=seconds)
+def times_of(report: TimingReport) -> list[float]:
+    """Return how long each inference took in seconds, with the mean time of the exchange."""
+    assert report.exchange_us is not None
+    spans = sorted(report.spans, key=lambda span: span.began)
+    return [(span.ended - span.began) / 1e9 + report.exchange_us["mean"] / 1e6 for span in spans]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[], choices=[[], "grid", "spike", "live", "table"])
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--picture", help="where `live` draws the second run's report")
-    arguments = parser.parse_args()
-    parts = arguments.parts or ["grid", "spike", "live", "table"]
-    if "grid" in parts:
-        grid(arguments.seconds)
-    if "spike" in parts:
-        spike()
-    if "live" in parts:
-        live(3 * arguments.seconds, arguments.picture)
-    if "table" in parts:
-        table(arguments.seconds)
+def slots(args: Namespace) -> None:
+    names = ("workers", "latency, frames", "cv", "virtual", "live", "took, frames", "of took", "gaps", "hold")
+    print(f"\n{head(*names)}")
+    for cv in LEAST:
+        for workers, length in TEAMS:
+            latency, frames = model(length, cv), round(2 * args.seconds * FPS)
+            told = latency if cv else None
+            report = run(sleeping(length / FPS, cv), workers, FPS, 2 * args.seconds, slot="even", latency=told)
+            took, playout = times_of(report), report.playout_frames
+            decisions = sorted((span.start, span.effect) for span in report.spans if span.effect is not None)
+            share = in_time(decisions, playout, report.frames["total"])
+            expected = in_time(*decisions_of(latency, workers, "even", frames), frames)
+            of_took = in_time(*decisions_of(Trace(took), workers, "even", frames, playout), frames)
+            fewest, longest = gaps(decisions)
+            cells = workers, length, cv, f"{expected:.3f}", f"{share:.3f} (delay {playout})"
+            verdict = ", ".join(held(abs(share - each) <= 0.02) for each in (expected, of_took))
+            mean = f"{float(np.mean(took)) * FPS:.2f}"
+            print(row(*cells, mean, f"{of_took:.3f}", f"{fewest} to {longest}", verdict), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(
+        __doc__,
+        {"grid": grid, "spike": spike, "live": live, "table": table, "slots": slots},
+        seconds=(10.0, "of each run"),
+        picture=(str, "where `live` draws the second run's report"),
+    )

@@ -33,7 +33,7 @@ import torch
 from benchmarks.gpu.latency import measure_latencies
 from benchmarks.gpu.right import check_all
 from benchmarks.gpu.speed import measure_speed
-from benchmarks.interleave import print_load
+from benchmarks.measuring import print_load
 
 
 class Left:

@@ -29,7 +29,7 @@ from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.envs import create_atari_environment, create_atari_vector
 from benchmarks.gpu import plain
 from benchmarks.gpu.cases import CASES, ROBOT, VECTOR, Case, Drawn, pair
-from benchmarks.interleave import interleave, median_ratio, print_table
+from benchmarks.measuring import interleave, median_ratio, print_table
 
 OURS, PLAIN = "ours", "plain loop"
 GAMES, UNROLL = 32, 20  # of V-trace on Pong

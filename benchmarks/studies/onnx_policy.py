@@ -26,7 +26,7 @@ from async_wrappers.agents.spaces.schema import batch_of_one
 from async_wrappers.agents.trained.export import export
 from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.policy import Decision
-from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
+from benchmarks.measuring import interleave, median_ratio, print_hold, print_load, print_table
 
 CALLS = 50  # inferences of a sample
 

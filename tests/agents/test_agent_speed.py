@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from async_wrappers.agents.networks.q_network import count_parameters
-from benchmarks.players.ours import peers_network
+from benchmarks.players.agents import peers_network
 
 CONVOLUTIONS = (4 * 8 * 8 + 1) * 32 + (32 * 4 * 4 + 1) * 64 + (64 * 3 * 3 + 1) * 64
 ATOMS_OF_ALL, ATOMS = 513 * 6 * 51, 513 * 51  # weights of the last layers
@@ -30,7 +30,7 @@ def test_our_network_is_as_large_as_the_peers(agent: str, parameters: int) -> No
 
 def test_a_turnstile_lets_as_many_steps_through_as_it_is_told_and_says_how_long_they_took() -> None:
     steps = """
-from benchmarks.players.turnstile import Turnstile
+from benchmarks.players.before_after import Turnstile
 turnstile = Turnstile()
 while True:
     turnstile.enter()
