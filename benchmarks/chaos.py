@@ -3,20 +3,17 @@
 * ``children``: 60 s at 60 frames a second with 8 workers (100 ms of simulated inference) and a learner; every second a
   random worker gets SIGKILL, the learner twice in all. Hold: at most 0.1 % of the frames more than half a frame late,
   every worker back, no process and no shared memory left.
-* ``main``: ``train.py`` with configs/live/cartpole.gin gets SIGKILL 20 times, at random moments, and is started again
-  in the same directory. Hold: it goes on every time, all checkpoints are good, nothing is left.
-* ``train``: the same run in phases of a second, with two workers; at random moments, those of the start included, one
-  of its processes gets a signal: a worker, the learner or the fork server SIGKILL; the group SIGTERM, or SIGINT; the
-  main process SIGKILL; the learner SIGSTOP, and then the main process SIGTERM. Hold: after the first three the same run
-  goes on to its next checkpoint; after a signal that ends it, it exits with 130 and a good checkpoint, or is gone with
-  all its children, and the next one goes on from the newest checkpoint.
+* ``train``: ``train.py`` with configs/live/cartpole.gin in phases of a second, with two workers; at random moments,
+  those of the start included, one of its processes gets a signal: a worker, the learner or the fork server SIGKILL; the
+  group SIGTERM, or SIGINT; the main process SIGKILL; the learner SIGSTOP, and then the main process SIGTERM. Hold:
+  after the first three the same run goes on to its next checkpoint; after a signal that ends it, it exits with 130 and
+  a good checkpoint, or is gone with all its children, and the next one goes on from the newest checkpoint.
 
-    python -m benchmarks.chaos [children] [main] [train] [--seconds 60] [--kills 20] [--seed 1]
+    python -m benchmarks.chaos [children] [train] [--seconds 60] [--kills 20] [--seed 1]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -25,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
+from argparse import Namespace
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,8 +32,8 @@ from typing import Any
 import psutil
 
 from async_wrappers import AsyncRunner
-from benchmarks.frame_loop import BusyLearner, Learning
-from benchmarks.staggered_workers import Screens
+from benchmarks.frame_loop import learning_runner
+from benchmarks.measuring import head, row, run_parts
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,67 +56,42 @@ def kill_children(runner: AsyncRunner, seconds: float, killed: list[str]) -> Non
         time.sleep(1)
 
 
-def children(seconds: float) -> None:
+def children(args: Namespace) -> None:
     """Print what became of a run whose children are killed."""
-    shared = {path.name for path in Path("/dev/shm").iterdir()}
-    killed: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        runner = AsyncRunner(Screens, lambda: Learning(lambda _: 0.1), 8, 60, make_learner=BusyLearner)
+    shared, killed = segments(), list[str]()
+    runner = learning_runner(8, 60)
     with runner:
         runner.run(seconds=1)  # all is up
-        pids = [child.pid for child in psutil.Process().children(recursive=True)]
-        killer = threading.Thread(target=kill_children, args=(runner, seconds, killed))
+        children = psutil.Process().children(recursive=True)
+        killer = threading.Thread(target=kill_children, args=(runner, args.seconds, killed))
         killer.start()
-        report = runner.run(seconds=seconds)
+        report = runner.run(seconds=args.seconds)
         killer.join()
-        back = runner.run(seconds=2)
-        used = {span.worker for span in back.spans}
+        used = {span.worker for span in runner.run(seconds=2).spans}
     time.sleep(1)
-    left = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-    names = [" ".join(psutil.Process(pid).cmdline()) for pid in left]
+    names = [" ".join(each.cmdline()) for each in alive(children)]
     # These two are Python's own: it starts them once, and they end with the process that asked for them.
     names = [name for name in names if "multiprocessing.forkserver" not in name and "resource_tracker" not in name]
     print(f"\nkilled {len(killed)}: {killed.count('learner 0')} times the learner\n{report}")
-    segments = sorted({path.name for path in Path("/dev/shm").iterdir()} - shared)
     print(
         f"late by more than half a frame: {report.frames['missed_deadlines'] / report.frames['total']:.3%}; workers at "
-        f"work afterwards: {len(used)} of 8; left in /dev/shm: {segments}; processes left: {names}"
+        f"work afterwards: {len(used)} of 8; left in /dev/shm: {sorted(segments() - shared)}; processes left: {names}"
     )
 
 
-def main_process(kills: int) -> None:
-    """Print how often a killed run went on."""
-    from async_wrappers.agents.experiment.checkpoint import Checkpointer
+def segments() -> set[str]:
+    """Return the names in shared memory."""
+    return {path.name for path in Path("/dev/shm").iterdir()}
 
-    rng = random.Random(1)
-    with tempfile.TemporaryDirectory() as directory:
-        base = Path(directory) / "run"
-        command = [sys.executable, "train.py", "--base_dir", str(base), "--gin_files", "configs/live/cartpole.gin"]
-        for binding in ("Runner.num_iterations = 1000", "Runner.training_steps = 100", "Runner.evaluation_steps = 50"):
-            command += ["--gin_bindings", binding]
-        reached: list[int] = []
-        for number in range(kills):
-            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            assert process.stdout is not None
-            begun = process.stdout.readline()  # base_dir: ...
-            assert begun.startswith("base_dir"), begun
-            deadline = time.monotonic() + rng.uniform(0, 25)
-            while time.monotonic() < deadline and process.poll() is None:
-                time.sleep(0.05)
-            assert process.poll() is None, process.stdout.read()
-            pids = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
-            process.kill()
-            process.wait()
-            time.sleep(4)
-            left = [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
-            good = [iteration for iteration, _ in Checkpointer(base).load_each()]
-            assert not left, [psutil.Process(pid).cmdline() for pid in left]
-            assert good == Checkpointer(base).numbers(), "a checkpoint is bad"
-            reached.append(max(good, default=-1))
-            print(f"kill {number + 1}: newest good checkpoint {reached[-1]}, processes left {len(left)}", flush=True)
-        assert reached == sorted(reached)
-        print(f"killed {kills} times; iterations reached: {reached}")
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return those that have not ended."""
+    found = []
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            if each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
 
 
 QUICK = (
@@ -143,6 +116,7 @@ BLOWS = {  # and how often in a hundred: those that end the run cost a start eac
     "main SIGKILL": 8,
     "learner stopped, SIGTERM": 8,
 }
+GOING_ON = "worker", "learner", "fork server"  # what a run survives
 GOES_ON = 120.0  # seconds in which a run reaches its next checkpoint, on however busy a machine
 END = 120.0  # seconds in which one that was told to end has ended
 
@@ -198,7 +172,7 @@ class Run:
             with suppress(psutil.Error, ProcessLookupError):
                 if os.getsid(process.pid) == self.process.pid != process.pid:
                     found.append(process)
-        return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+        return alive(found)
 
     def find(self, what: str) -> psutil.Process | None:
         """Return a worker, the learner or the fork server, if it is there."""
@@ -218,14 +192,49 @@ class Run:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def strike(self, blow: str) -> bool:
+        """Send a signal to one process; return whether it was there."""
+        victim = self.find(blow)
+        if victim is not None:
+            with suppress(psutil.NoSuchProcess):
+                victim.kill()
+        return victim is not None
 
-def train(kills: int, seed: int) -> None:
+    def end_by(self, blow: str) -> float:
+        """Send a signal that ends the run; return the seconds until it and its children are gone.
+
+        Raises:
+            AssertionError: Something is left, or the exit code or what was printed is not that of such an end.
+        """
+        children = self.children()
+        if blow == "learner stopped, SIGTERM" and (victim := self.find("learner")) is not None:
+            with suppress(psutil.NoSuchProcess):
+                victim.suspend()
+        begin = time.monotonic()
+        if blow == "main SIGKILL":
+            self.process.kill()
+        elif blow == "learner stopped, SIGTERM":
+            self.process.terminate()
+        else:
+            os.killpg(self.process.pid, signal.SIGTERM if "TERM" in blow else signal.SIGINT)
+        code = self.process.wait(END)
+        _, left = psutil.wait_procs([*children, *self.children()], END)
+        assert not left, f"{blow}: left {[each.cmdline() for each in left]}"
+        seconds, said = time.monotonic() - begin, self.said()
+        imported = "base_dir:" in said
+        allowed = (-9,) if blow == "main SIGKILL" else (130,) if imported else (130, -2, -15)
+        assert code in allowed, (blow, code, said)
+        assert blow == "main SIGKILL" or "Traceback" not in said or not imported, said
+        return seconds
+
+
+def train(args: Namespace) -> None:
     """Print how a live run fared under signals to its processes."""
     from async_wrappers.agents.experiment.checkpoint import Checkpointer
 
-    rng = random.Random(seed)
-    random.seed(seed)
-    shared = {path.name for path in Path("/dev/shm").iterdir()}
+    rng = random.Random(args.seed)
+    random.seed(args.seed)
+    shared = segments()
     struck, went_on, absent, longest = Counter[str](), Counter[str](), Counter[str](), 0.0
     blows = [name for name, times in BLOWS.items() for _ in range(times)]
     with tempfile.TemporaryDirectory() as directory:
@@ -233,53 +242,27 @@ def train(kills: int, seed: int) -> None:
         run = Run(base)
         took = run.wait_for("\niteration")
         try:
-            for number in range(kills):
+            for number in range(args.kills):
                 if number % len(blows) == 0:
                     rng.shuffle(blows)
                 blow = blows[number % len(blows)]
                 starting = time.monotonic() - run.began < 1
                 time.sleep(rng.uniform(0, 1.2 * took if starting else 3))
-                age = time.monotonic() - run.began
+                told = f"{number + 1:>4} {blow:<25} {time.monotonic() - run.began:7.1f} s after its start"
                 before = Checkpointer(base).numbers()
                 struck[blow] += 1
-                told = f"{number + 1:>4} {blow:<25} {age:7.1f} s after its start"
-                if blow in ("worker", "learner", "fork server"):
-                    victim = run.find(blow)
-                    if victim is None:
+                if blow in GOING_ON:
+                    if not run.strike(blow):
                         absent[blow] += 1
                         told += " (not there yet)"
-                    else:
-                        with suppress(psutil.NoSuchProcess):
-                            victim.kill()
                     run.goes_on()
                 else:
-                    children = run.children()
-                    if blow == "learner stopped, SIGTERM" and (victim := run.find("learner")) is not None:
-                        with suppress(psutil.NoSuchProcess):
-                            victim.suspend()
-                    begin = time.monotonic()
-                    if blow == "main SIGKILL":
-                        run.process.kill()
-                    elif blow == "learner stopped, SIGTERM":
-                        run.process.terminate()
-                    else:
-                        os.killpg(run.process.pid, signal.SIGTERM if "TERM" in blow else signal.SIGINT)
-                    code = run.process.wait(END)
-                    _, left = psutil.wait_procs([*children, *run.children()], END)
-                    assert not left, f"{blow}: left {[each.cmdline() for each in left]}"
-                    seconds = time.monotonic() - begin
+                    seconds = run.end_by(blow)
                     longest = max(longest, seconds)
-                    imported = "base_dir:" in run.said()
-                    assert code in ((-9,) if blow == "main SIGKILL" else (130,) if imported else (130, -2, -15)), (
-                        blow,
-                        code,
-                        run.said(),
-                    )
-                    assert blow == "main SIGKILL" or "Traceback" not in run.said() or not imported, run.said()
                     good = [each for each, _ in Checkpointer(base).load_each()]
                     assert good == Checkpointer(base).numbers(), "a checkpoint is bad"
                     assert max(good) >= max(before), (good, before)
-                    told += f"; exit code {code} and gone after {seconds:.1f} s, checkpoint {max(good)}"
+                    told += f"; gone after {seconds:.1f} s, checkpoint {max(good)}"
                     run = Run(base)
                     if rng.random() < 0.6:  # else the next signal meets it as it starts
                         run.wait_for("\niteration")
@@ -287,32 +270,20 @@ def train(kills: int, seed: int) -> None:
                 print(told, flush=True)
         finally:
             run.end()
-    left_over = sorted({path.name for path in Path("/dev/shm").iterdir()} - shared)
-    print("\n| signal to | sent | went on |\n|---|---|---|")
+    print("\n" + head("signal to", "sent", "not there yet", "went on"))
     for blow in BLOWS:
-        print(
-            f"| {blow} | {struck[blow] - absent[blow]}{f' ({absent[blow]} not there yet)' if absent[blow] else ''} "
-            f"| {went_on[blow]} |"
-        )
-    print(f"{sum(went_on.values())} of {kills}; the longest end took {longest:.1f} s; left in /dev/shm: {left_over}")
-
-
-def main() -> None:
-    """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[], choices=[[], "children", "main", "train"])
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    wanted = arguments.parts or ["children", "main", "train"]
-    if "children" in wanted:
-        children(arguments.seconds)
-    if "main" in wanted:
-        main_process(arguments.kills)
-    if "train" in wanted:
-        train(arguments.kills, arguments.seed)
+        print(row(blow, struck[blow] - absent[blow], absent[blow], went_on[blow]))
+    left_over = sorted(segments() - shared)
+    print(
+        f"{sum(went_on.values())} of {args.kills}; the longest end took {longest:.1f} s; left in /dev/shm: {left_over}"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(
+        __doc__,
+        {"children": children, "train": train},
+        seconds=(60.0, "of the children's run"),
+        kills=(20, "signals"),
+        seed=(1, "of the moments"),
+    )

@@ -312,9 +312,11 @@ def fresh(args: Namespace) -> None:
 def proxy(args: Namespace) -> None:
     """Print the share of fresh frames behind a network of 20 +- 10 ms each way, and the simulation's."""
     common: dict[str, Any] = {"playout": "p95", "default_action": 0, "workers": 8, "fps": 50}
-    with PolicyServer(Sleeping, "tcp://127.0.0.1:0", 8) as server:
-        with Proxy(int(server.address.rpartition(":")[2]), (0.020, 0.010)) as network:
-            report = AsyncRunner(Line, f"tcp://127.0.0.1:{network.port}", **common).run(seconds=args.seconds)
+    with (
+        PolicyServer(Sleeping, "tcp://127.0.0.1:0", 8) as server,
+        Proxy(int(server.address.rpartition(":")[2]), (0.020, 0.010)) as network,
+    ):
+        report = AsyncRunner(Line, f"tcp://127.0.0.1:{network.port}", **common).run(seconds=args.seconds)
     print(report)
     common["playout"] = report.playout_frames
     again = AsyncRunner(Line, lambda: lambda shown: 1, backend="virtual", latency=report.latency_trace(), **common)

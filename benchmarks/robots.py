@@ -124,9 +124,8 @@ def age(args: Namespace) -> None:
     print(f"age of the reading as inference begins, {args.fps:g} Hz, ms")
     for name, rounds in found.items():
         p50, p99 = np.median(rounds, axis=0)
-        print(
-            f"{name:<12} p50 {p50:7.3f}   p99 {p99:7.3f}   p99 of each round {[round(each[1], 3) for each in rounds]}"
-        )
+        each = ", ".join(f"{of_round[1]:.3f}" for of_round in rounds)
+        print(f"{name:<12} p50 {p50:7.3f}   p99 {p99:7.3f}   p99 of each round {each}")
     print_hold("p99 of the Machine, ms", statistics.median(p99 for _, p99 in found["Machine"]), most=1)
 
 

@@ -7,7 +7,7 @@ async_wrappers networks --times FILE`` reads, so that it tells how many workers 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,12 +26,14 @@ SIZES, BRIEF_SIZES = ("1m", "10m", "100m", "1b"), ("55k",)
 BATCH = 16  # of the published live experiments
 
 
-def measure_latencies(device: str, left: Callable[[], float], brief: bool) -> list[dict[str, Any]]:
+def measure_latencies(
+    device: str, left: Callable[[], float], brief: bool, sizes: Sequence[str] = SIZES
+) -> list[dict[str, Any]]:
     """Print and return a row for each network, in float32 and in bfloat16 where the device computes in it itself."""
     rows: list[dict[str, Any]] = []
     print(f"\n{'network':<14}{'weights':>15}{'inference ms':>14}{'p99':>9}{'update ms':>11}")
     longest = 0.0
-    for size in BRIEF_SIZES if brief else SIZES:
+    for size in BRIEF_SIZES if brief else sizes:
         began = time.monotonic()
         if left() < 4 * longest + 10:  # the next network is ten times as large
             print(f"{size:<14} left out, as no time was left", flush=True)

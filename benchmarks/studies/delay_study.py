@@ -3,20 +3,20 @@
 DQN, in so many frames: an action on every frame (noops 0); five seeds; the same short training for all. Shown to the
 policy, besides the observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions
 that are known when it starts (`CommittedActions`); all committed actions (its oracle, for delays that come from
-transport). Writes its part of docs/results/delay_study.md, and the picture docs/delay_study.png.
+transport). Writes its tables into docs/results/delay_study.md, between the page's markers, and draws the picture
+docs/delay_study.png.
 
     python -m benchmarks.studies.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
 
 V-trace, in so many CPU seconds: told nothing; with an LSTM at release; with one worker that never rests, which gives
-chunks and is told their committed prefix (`benchmarks.studies.realtime_memory.STUDY`). Writes the page's other part,
-and goes on where it was interrupted.
+chunks and is told their committed prefix (`benchmarks.studies.realtime_memory.STUDY`). Writes the page's other tables,
+and goes on where it was interrupted. What the tables say is the page's own.
 
     python -m benchmarks.studies.delay_study --vtrace results/delay_study --seeds 3 [--seconds 15]
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
 import statistics
@@ -38,21 +38,15 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.files import write_text_atomically
+from benchmarks.measuring import head, parser_of, row
 from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, played
+from benchmarks.studies.trials import DOCS
 
 DEFAULT_ACTIONS: dict[str, Any] = {"CartPole-v1": "repeat", "Acrobot-v1": 1}
 DELAYS = (0, 2, 4, 8)
 SHOWN = ("nothing", "applied", "committed, known", "committed, all (oracle)")
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-VTRACE = "## V-trace"  # begins the second part of the page
-NOTE = """\
-*Told nothing* and the *LSTM at release* act on every frame, which takes as many workers as an action is frames late.
-The LSTM reads each action that was on its way ([core at release](../concepts/core_at_release.md)). The *chunk* is of
-one worker that never rests: a decision per `delay` frames, told its
-[committed prefix](../concepts/chunks.md#the-committed-prefix). A frame costs the chunk less time and the LSTM more, so
-they do not train on equally many. Settings: `configs/vtrace/cartpole_delay_lstm.gin` and `cartpole_prefix.gin`, for
-Acrobot too.
-"""
+PAGE = DOCS / "results" / "delay_study.md"
 EPISODES = 20  # of an evaluation
 
 
@@ -112,77 +106,50 @@ def cases(seeds: int, frames: int) -> list[Case]:
     return [Case(*cell, frames) for cell in grid if cell[1] or cell[2] == "nothing"]
 
 
-def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
-    """Write the page's first part."""
-    lines = [
-        "# What telling a policy about its delay is worth",
-        "",
-        f"DQN, an action on every frame, {frames:,} training frames, {seeds} seeds; mean return of 20 evaluation",
-        "episodes per seed, with the 95 % bootstrap interval over seeds. Made by",
-        f"`python -m benchmarks.studies.delay_study --frames {frames} --seeds {seeds}`, which trains all of it.",
-        "",
-        "![Return against delay](../delay_study.png)",
-        "",
-    ]
+def write(part: str, lines: Sequence[str], page: Path | None = None) -> None:
+    """Write tables between the markers of a part of the page, and nothing else.
+
+    Raises:
+        ValueError: The page has no such markers.
+    """
+    page = PAGE if page is None else page
+    begin, end = f"<!-- {part}: begin -->\n", f"\n<!-- {part}: end -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, also, after = rest.partition(end)
+    if not (found and also):
+        raise ValueError(f"{page} must hold the lines {begin.strip()} and {end.strip()}, between which tables go")
+    write_text_atomically(page, before + begin + "\n".join(["", *lines, ""]) + end + after)
+
+
+def dqn_tables(scores: dict[Case, float]) -> list[str]:
+    """Return the tables of DQN."""
+    lines = []
     for environment_id, default in DEFAULT_ACTIONS.items():
-        lines += [
-            f"## {environment_id}, default action {default!r}",
-            "",
-            "| delay, frames | " + " | ".join(SHOWN) + " |",
-        ]
-        lines.append("|---" * (len(SHOWN) + 1) + "|")
+        lines += [f"## {environment_id}, default action {default!r}", "", head("delay, frames", *SHOWN)]
         for delay in DELAYS:
-            row = [_cell(_of(scores, environment_id, delay, shown)) for shown in SHOWN]
-            lines.append(f"| {delay} | " + " | ".join(row) + " |")
+            lines.append(row(delay, *(_cell(_of(scores, environment_id, delay, shown)) for shown in SHOWN)))
         lines.append("")
-    lines += [
-        "*Nothing*: the delayed observation alone. *Applied*: the last `delay` actions that the environment received",
-        "before it. *Committed, known*: of the actions on their way, the one that lands on the observation's frame;",
-        "constants say of no other that its inference has ended. *Committed, all*: every action on its way, which",
-        "makes the problem Markov again, and which no policy that computes its own actions can know: an oracle, for",
-        "delays of transport.",
-        "",
-        "Under a delay of 8, CartPole receives eight pushes to the left before the first action can land and is all",
-        "but lost by then, whatever a policy knows.",
-        "",
-    ]
-    write("\n".join(lines), None)
+    return lines[:-1]
 
 
-def write(first: str | None, second: str | None) -> None:
-    """Write a part of docs/results/delay_study.md, or both; None leaves one as it is."""
-    page = DOCS / "results" / "delay_study.md"
-    before, heading, after = page.read_text().partition(VTRACE)
-    parts = (before if first is None else first), (heading + after if second is None else second)
-    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n")
-
-
-def vtrace_part(base_dir: Path, seeds: int, seconds: float) -> str:
-    """Play V-trace's trials that are missing; return the page's second part."""
+def vtrace_tables(base_dir: Path, seeds: int, seconds: float) -> list[str]:
+    """Play V-trace's trials that are missing; return its tables."""
     scores: dict[tuple[str, str, str], list[float]] = {}
     for seed in range(seeds):  # all ways of a seed before the next: an interrupted run compares something too
         for env, tasks in STUDY.items():
-            for task, ways in tasks.items():
-                for name in ways:
-                    trial = played(task, name, env, seed, seconds, EPISODES, base_dir)
+            for task, name in ((task, name) for task, ways in tasks.items() for name in ways):
+                if trial := played(task, name, env, seed, seconds, EPISODES, base_dir):
                     scores.setdefault((env, task, name), []).append(trial["mean"])
-    lines = [
-        f"{VTRACE}: a core at release, and chunks",
-        "",
-        f"V-trace, at most {seconds:g} CPU seconds of training, counted from the start of a process; then the mean",
-        f"return of {EPISODES} greedy episodes with the final weights, for each of {seeds} seeds. Made by",
-        "`python -m benchmarks.studies.delay_study"
-        f" --vtrace results/delay_study --seeds {seeds} --seconds {seconds:g}`.",
-    ]
+    lines = []
     for env, tasks in STUDY.items():
         names = tuple(dict.fromkeys(name for ways in tasks.values() for name in ways))
         before = "random" if ENVIRONMENTS[env][1] is None else f"{ENVIRONMENTS[env][1]}"
-        lines += ["", f"### {ENVIRONMENTS[env][0]}, before the first action: {before}", ""]
-        lines += ["| delay, frames | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        lines += [f"### {ENVIRONMENTS[env][0]}, before the first action: {before}", "", head("delay, frames", *names)]
         for task in tasks:
             cells = [", ".join(f"{score:.0f}" for score in scores.get((env, task, name), [])) for name in names]
-            lines.append(f"| {task.removeprefix('study_')} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", NOTE])
+            lines.append(row(task.removeprefix("study_"), *cells))
+        lines.append("")
+    return lines[:-1]
 
 
 def draw(scores: dict[Case, float]) -> None:
@@ -223,26 +190,26 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=20_000, help="training frames of a run")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser = parser_of(
+        __doc__,
+        frames=(20_000, "training frames of a run"),
+        seeds=(5, "of each"),
+        jobs=(2, "processes"),
+        seconds=(15.0, "CPU seconds of a trial of V-trace"),
+    )
     parser.add_argument("--vtrace", type=Path, metavar="DIR", help="V-trace instead, with its trials in DIR")
-    parser.add_argument("--seconds", type=float, default=15.0, help="CPU seconds of a trial of V-trace")
     options = parser.parse_args()
     if options.vtrace is not None:
-        write(None, vtrace_part(options.vtrace, options.seeds, options.seconds))
+        write("V-trace", vtrace_tables(options.vtrace, options.seeds, options.seconds))
         return
     runs = cases(options.seeds, options.frames)
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         scores = {}
         for case, value in zip(runs, pool.imap(score, runs), strict=True):
             scores[case] = value
-            print(
-                f"{len(scores)}/{len(runs)} {case.environment_id} delay {case.delay}, {case.shown}: {value:.1f}",
-                flush=True,
-            )
-    write_table(scores, options.seeds, options.frames)
+            what = f"{case.environment_id} delay {case.delay}, {case.shown}"
+            print(f"{len(scores)}/{len(runs)} {what}: {value:.1f}", flush=True)
+    write("DQN", dqn_tables(scores))
     draw(scores)
 
 

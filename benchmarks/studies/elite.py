@@ -22,13 +22,12 @@ and count, with 95 % intervals (Student's t).
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
+
+from benchmarks.measuring import parser_of
+from benchmarks.studies.trials import Facts, keep, load, played, table
 
 _HALF = "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.5)]"
 _ELITE = "EliteReplay.elite_sampling_strategy = "
@@ -44,11 +43,8 @@ ARMS = {
 ITERATIONS = 10
 
 
-def play(arm: str, seed: int, frames: int, episodes: int, base_dir: Path) -> None:
+def train(arm: str, seed: int, frames: int, episodes: int, directory: Path) -> None:
     """Train one run, evaluate it, and write down what came out."""
-    import gin
-
-    import async_wrappers.configurables  # noqa: F401 - the gin names
     from async_wrappers.agents.experiment.metrics import read_iterations
     from async_wrappers.agents.registry import create_runner
 
@@ -63,68 +59,36 @@ def play(arm: str, seed: int, frames: int, episodes: int, base_dir: Path) -> Non
         "StandardReplay.capacity = 500",
         "EliteReplay.capacity = 500",
     ]
-    gin.parse_config_files_and_bindings(
-        ["configs/vtrace/cartpole_no_velocity.gin"], [*shared, *ARMS[arm]], print_includes_and_imports=False
-    )
-    runner = create_runner(base_dir)
+    load("configs/vtrace/cartpole_no_velocity.gin", [*shared, *ARMS[arm]])
+    runner = create_runner(directory)
     runner.run_experiment()
     trained = time.process_time()
-    learnt = [score for line in read_iterations(base_dir) for score in line["train_episode_returns"]]
+    learnt = [score for line in read_iterations(directory) for score in line["train_episode_returns"]]
     scores = [episode.score for episode in runner.evaluation(runner.trained_agent(), episodes)]
-    facts = {"training": statistics.fmean(learnt), "final": statistics.fmean(scores), "cpu_seconds": trained}
-    (base_dir / "elite.json").write_text(json.dumps({**facts, "updates": runner.agent.updates}))
-
-
-def interval(differences: list[float]) -> str:
-    """Return the mean of paired differences with its 95 % interval."""
-    from scipy import stats
-
-    mean = statistics.fmean(differences)
-    if len(differences) < 2:
-        return f"{mean:+7.1f}"
-    half = stats.t.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / math.sqrt(len(differences))
-    return f"{mean:+7.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
+    facts = {"training": statistics.fmean(learnt), "final": statistics.fmean(scores)}
+    keep(directory, {**facts, "updates": runner.agent.updates, "cpu_seconds": trained})
 
 
 def main() -> None:
     """Play what is missing, one run after another, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, seeds=(5, "of each"), frames=(150_000, "of training"), episodes=(100, "played then"))
     parser.add_argument("--base_dir", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--frames", type=int, default=150_000)
-    parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--only", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--run", nargs=2, metavar=("ARM", "SEED"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.run is not None:
-        arm, seed = arguments.run
-        play(arm, int(seed), arguments.frames, arguments.episodes, arguments.base_dir)
+    parser.add_argument("--trial", nargs=2, metavar=("ARM", "SEED"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.trial is not None:
+        train(args.trial[0], int(args.trial[1]), args.frames, args.episodes, args.base_dir)
         return
-    results: dict[str, list[dict[str, float]]] = {arm: [] for arm in arguments.only}
-    for seed in range(arguments.seeds):
+    results: dict[str, dict[int, Facts]] = {arm: {} for arm in args.only}
+    lengths = ["--frames", str(args.frames), "--episodes", str(args.episodes)]
+    for seed in range(args.seeds):
         for arm, of_arm in results.items():
-            directory = (arguments.base_dir / f"{arm}_{arguments.frames}_{seed}").resolve()
-            lengths = ["--frames", str(arguments.frames), "--episodes", str(arguments.episodes)]
-            if not (directory / "elite.json").is_file():
-                command = [sys.executable, "-m", "benchmarks.studies.elite", "--base_dir", str(directory), *lengths]
-                subprocess.run([*command, "--run", arm, str(seed)], check=True, stdout=subprocess.DEVNULL, timeout=7200)
-            of_arm.append(result := json.loads((directory / "elite.json").read_text()))
-            print(
-                f"{arm:>9}, seed {seed}: training {result['training']:6.1f}, final {result['final']:6.1f}, "
-                f"{result['updates']} updates, {result['cpu_seconds']:.1f} CPU s",
-                flush=True,
-            )
+            name = f"{arm}_{args.frames}_{seed}"
+            if facts := played("benchmarks.studies.elite", (arm, str(seed)), args.base_dir, lengths, name):
+                of_arm[seed] = facts
+    pairs = [(arm, other) for arm in results for other in ("queue", "standard", "count")]
     for measure in ("training", "final"):
-        print(f"\n{measure}: mean return, and paired differences with 95 % intervals")
-        for arm, of_arm in results.items():
-            own = [result[measure] for result in of_arm]
-            against = []
-            for other in ("queue", "standard", "count"):
-                if other in results and other != arm:
-                    theirs = [result[measure] for result in results[other]]
-                    differences = [one - another for one, another in zip(own, theirs, strict=True)]
-                    against.append(f"minus {other} {interval(differences)}")
-            print(f"{arm:>9} {statistics.fmean(own):7.1f}   {';  '.join(against)}")
+        print("\n" + table(measure, results, pairs, measure, ("updates", "cpu_seconds")))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,7 @@ play greedily. A finished run in DIR is not played again. Prints a line per run,
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +20,12 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-CORE = {
-    "vtrace/cartpole_no_velocity": ("create_actor_critic.core", "'lstm'"),
-    "r2d2/cartpole_no_velocity": ("create_recurrent_q_network.core", "'lstm'"),
-    "vtrace/corridor": ("create_actor_critic.core", "'lstm'"),
-    "r2d2/corridor": ("create_recurrent_q_network.core", "'lstm'"),
-}
+from benchmarks.measuring import parser_of
+from benchmarks.studies.trials import Facts, keep, load, played, table, train_until
+
+CORE = {"vtrace": "create_actor_critic.core", "r2d2": "create_recurrent_q_network.core"}
+CONFIGS = [f"{agent}/{task}" for task in ("cartpole_no_velocity", "corridor") for agent in CORE]
+CORES = ("lstm", "None")
 # The corridor is played with the settings of CartPole without velocities, but for these. The previous action is not
 # shown: an agent without core could pass the cue on to itself by what it does on the way.
 _OF_CORRIDOR = (
@@ -89,85 +84,42 @@ class Corridor(gym.Env[npt.NDArray[np.float32], int]):
         return observation, float(ends and action == self._cue), ends, False, {}
 
 
-def _of_corridor(agent: str) -> list[str]:
-    own = _OF_VTRACE if agent == "vtrace" else ()
-    return [*_OF_CORRIDOR, *own, f"Runner.num_iterations = {_ITERATIONS[agent]}"]
-
-
-def play(config: str, core: str, seed: int, seconds: float, episodes: int, base_dir: Path) -> None:
+def train(config: str, core: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
     """Train one run until its time is over, evaluate it, and write down what came out."""
-    import gin
-
-    import async_wrappers.configurables  # noqa: F401 - the gin names
     from async_wrappers.agents.registry import create_runner
 
     gym.register("Corridor-v0", Corridor)
     agent, task = config.split("/")
-    gin.parse_config_files_and_bindings(
-        [f"configs/{agent}/cartpole_no_velocity.gin"],
-        [
-            *(_of_corridor(agent) if task == "corridor" else ()),
-            f"{CORE[config][0]} = {core}",
-            f"Runner.seed = {seed}",
-        ],
-        print_includes_and_imports=False,
-    )
-    runner = create_runner(base_dir)
-    whole, longest = runner.num_iterations, 0.0
-    for iterations in range(1, whole + 1):
-        before = time.process_time()
-        runner.num_iterations = iterations
-        runner.run_experiment()
-        longest = max(longest, time.process_time() - before)
-        if time.process_time() + longest > seconds:
-            break
-    trained = time.process_time()
+    bindings = [f"{CORE[agent]} = {None if core == 'None' else core!r}", f"Runner.seed = {seed}"]
+    if task == "corridor":
+        own = _OF_VTRACE if agent == "vtrace" else ()
+        bindings = [*_OF_CORRIDOR, *own, f"Runner.num_iterations = {_ITERATIONS[agent]}", *bindings]
+    load(f"configs/{agent}/cartpole_no_velocity.gin", bindings)
+    runner = create_runner(directory)
+    trained = train_until(runner, seconds)
     scores = [episode.score for episode in runner.evaluation(runner.trained_agent(), episodes)]
-    facts = {"iterations": runner.start_iteration, "cpu_seconds": trained, "mean": statistics.fmean(scores)}
-    (base_dir / "memory_task.json").write_text(json.dumps({**facts, "scores": scores}))
+    facts = {"mean": statistics.fmean(scores), "iterations": runner.start_iteration, "cpu_seconds": trained}
+    keep(directory, {**facts, "scores": scores})
 
 
 def main() -> None:
     """Play what is missing, one run after another, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, seeds=(3, "of each"), seconds=(60.0, "of CPU"), episodes=(100, "played then"))
     parser.add_argument("--base_dir", type=Path, required=True)
-    parser.add_argument("--config", choices=CORE, default="vtrace/cartpole_no_velocity")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--run", nargs=2, metavar=("CORE", "SEED"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.run is not None:
-        core, seed = arguments.run
-        play(arguments.config, core, int(seed), arguments.seconds, arguments.episodes, arguments.base_dir)
+    parser.add_argument("--config", choices=CONFIGS, default=CONFIGS[0])
+    parser.add_argument("--trial", nargs=2, metavar=("CORE", "SEED"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.trial is not None:
+        train(args.config, args.trial[0], int(args.trial[1]), args.seconds, args.episodes, args.base_dir)
         return
-    means: dict[str, list[float]] = {CORE[arguments.config][1]: [], "None": []}
-    for seed in range(arguments.seeds):
-        for core, of_core in means.items():
-            name = f"{arguments.config.replace('/', '_')}_{core.strip(chr(39))}_{seed}"
-            directory = (arguments.base_dir / name).resolve()
-            own = ["--base_dir", str(directory), "--config", arguments.config, "--run", core, str(seed)]
-            lengths = ["--seconds", str(arguments.seconds), "--episodes", str(arguments.episodes)]
-            if not (directory / "memory_task.json").is_file():
-                command = [sys.executable, "-m", "benchmarks.studies.memory_tasks", *own, *lengths]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
-            result = json.loads((directory / "memory_task.json").read_text())
-            of_core.append(result["mean"])
-            print(
-                f"core {core:>7}, seed {seed}: {result['mean']:6.2f} after {result['iterations']} iterations and "
-                f"{result['cpu_seconds']:.1f} CPU s",
-                flush=True,
-            )
-    with_core, without = means.values()
-    print(f"median with core {statistics.median(with_core):.2f}, without {statistics.median(without):.2f}")
-    differences = [one - other for one, other in zip(with_core, without, strict=True)]
-    print(f"paired differences {', '.join(f'{each:.2f}' for each in differences)}")
-    if len(differences) > 1:
-        from scipy import stats
-
-        half = stats.t.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / math.sqrt(len(differences))
-        mean = statistics.fmean(differences)
-        print(f"mean paired difference {mean:.2f}, 95 % interval {mean - half:.2f} to {mean + half:.2f}")
+    found: dict[str, dict[int, Facts]] = {core: {} for core in CORES}
+    options = ["--config", args.config, "--seconds", str(args.seconds), "--episodes", str(args.episodes)]
+    for seed in range(args.seeds):
+        for core, of_core in found.items():
+            name = f"{args.config.replace('/', '_')}_{core}_{seed}"
+            if facts := played("benchmarks.studies.memory_tasks", (core, str(seed)), args.base_dir, options, name):
+                of_core[seed] = facts
+    print("\n" + table(f"{args.config}, core", found, [CORES], columns=("iterations", "cpu_seconds")))
 
 
 if __name__ == "__main__":

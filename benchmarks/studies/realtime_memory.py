@@ -21,17 +21,14 @@ trial, then tables: of the likeliest actions and, where all trials have them, of
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import shutil
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.measuring import parser_of
+from benchmarks.studies import trials
+from benchmarks.studies.trials import Facts, keep, table, train_until
 
 _ITERATIONS = 20
 
@@ -178,13 +175,10 @@ def load(way: Way, env: str, seed: int) -> None:
     """Give gin the values of a trial."""
     import gin
 
-    import async_wrappers.agents.play.live
-    import async_wrappers.configurables  # noqa: F401 - the gin names
-
     environment_id, noop = ENVIRONMENTS[env]
     of_noop = () if noop is None or way.noop is None else (f"{way.noop} = {noop}",)
-    gin.parse_config_files_and_bindings(
-        [f"configs/{way.config}.gin"],
+    trials.load(
+        f"configs/{way.config}.gin",
         [
             f"Runner.num_iterations = {_ITERATIONS}",
             f"Runner.training_steps = {_frames(way, env)}",
@@ -198,7 +192,6 @@ def load(way: Way, env: str, seed: int) -> None:
             *of_noop,
             f"Runner.seed = {seed}",
         ],
-        print_includes_and_imports=False,
     )
     if env == "boxing":
         wrappers = gin.query_parameter("create_gym_environment.wrappers")
@@ -213,20 +206,11 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
 
     load(way, env, seed)
     runner = create_runner(directory)
-    longest, done = 0.0, 0
-    while done < _ITERATIONS and time.process_time() + longest < seconds:
-        before, done = time.process_time(), done + 1
-        runner.num_iterations = done
-        runner.run_experiment()
-        longest = max(longest, time.process_time() - before)
-    trained = time.process_time()
+    trained = train_until(runner, seconds)
     scores, drawn = evaluated(runner.agent, env, episodes), evaluated(runner.agent, env, episodes, drawn=True)
-    facts = {"frames": done * _frames(way, env), "updates": runner.agent.updates, "cpu_seconds": trained}
     means = {"mean": statistics.fmean(scores), "drawn": statistics.fmean(drawn)}
-    result = {**facts, **means, "scores": scores, "drawn_scores": drawn}
-    part = directory / "trial.part"
-    part.write_text(json.dumps(result))
-    part.rename(directory / "trial.json")
+    facts = {"frames": runner.num_iterations * _frames(way, env), "updates": runner.agent.updates}
+    keep(directory, {**means, **facts, "cpu_seconds": trained, "scores": scores, "drawn_scores": drawn})
 
 
 def evaluated(agent: Any, env: str, episodes: int, drawn: bool = False) -> list[float]:
@@ -256,79 +240,37 @@ def evaluated(agent: Any, env: str, episodes: int, drawn: bool = False) -> list[
     return list(scores.values())
 
 
-def interval_95(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of independent values, by Student's t."""
-    from scipy import stats
-
-    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values) - half, statistics.fmean(values) + half
-
-
-def table(task: str, ways: dict[str, list[dict[str, float]]], score: str = "mean") -> str:
-    """Return a task's results as a table, with the differences of a score from its first way, seed by seed."""
-    seeds = max(map(len, ways.values()))
-    lines = [f"| {task} | {' | '.join(f'seed {seed}' for seed in range(seeds))} | median | frames | CPU seconds |"]
-    lines.append("|" + "---|" * (seeds + 4))
-    for name, trials in ways.items():
-        means = [f"{trial[score]:.1f}" for trial in trials] + [""] * (seeds - len(trials))
-        median = f"{statistics.median(trial[score] for trial in trials):.1f}" if trials else ""
-        frames, seconds = ([trial[key] for trial in trials] or [0] for key in ("frames", "cpu_seconds"))
-        spans = f"{min(frames):,.0f} to {max(frames):,.0f} | {min(seconds):.0f} to {max(seconds):.0f}"
-        lines.append(f"| {name} | {' | '.join(means)} | {median} | {spans} |")
-    (first, own), *others = ways.items()
-    for name, trials in others:
-        differences = [one[score] - other[score] for one, other in zip(own, trials, strict=False)]
-        if len(differences) > 1:
-            low, high = interval_95(differences)
-            mean = statistics.fmean(differences)
-            lines += ["", f"{first} less {name}: {mean:.1f}, 95 % interval {low:.1f} to {high:.1f}."]
-    return "\n".join(lines)
-
-
-def played(task: str, name: str, env: str, seed: int, seconds: float, episodes: int, base_dir: Path) -> dict[str, Any]:
+def played(task: str, name: str, env: str, seed: int, seconds: float, episodes: int, base_dir: Path) -> Facts | None:
     """Return what a trial has written down, and play it first if it has not yet been, in a process of its own."""
-    trial = f"{env}_{task}_{name.replace(' ', '_')}_{seed}"
-    directory = (base_dir / trial).resolve()
-    if not (directory / "trial.json").is_file():
-        shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
-        own = ["--env", env, "--trial", task, name, str(seed), "--base_dir", str(directory)]
-        lengths = ["--seconds", str(seconds), "--episodes", str(episodes)]
-        command = [sys.executable, "-m", "benchmarks.studies.realtime_memory", *own, *lengths]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
-    result: dict[str, Any] = json.loads((directory / "trial.json").read_text())
-    print(f"{trial}: {result['mean']:.1f} after {result['cpu_seconds']:.1f} CPU s", flush=True)
-    return result
+    options = ["--env", env, "--seconds", str(seconds), "--episodes", str(episodes)]
+    directory = f"{env}_{task}_{name.replace(' ', '_')}_{seed}"
+    return trials.played("benchmarks.studies.realtime_memory", (task, name, str(seed)), base_dir, options, directory)
 
 
 def main() -> None:
     """Play what is missing, one trial after another, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, seeds=(5, "of each way"), seconds=(30.0, "of CPU"), episodes=(100, "played then"))
     parser.add_argument("--base_dir", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--env", choices=ENVIRONMENTS, default="cartpole")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--trial", nargs=3, metavar=("TASK", "WAY", "SEED"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.trial is not None:
-        task, name, seed = arguments.trial
-        way = (TASKS | STUDY.get(arguments.env, {}))[task][name]
-        length = arguments.seconds, arguments.episodes, arguments.base_dir
-        train(way, arguments.env, int(seed), *length)
+    args = parser.parse_args()
+    lengths = args.seconds, args.episodes, args.base_dir
+    if args.trial is not None:
+        task, name, seed = args.trial
+        train((TASKS | STUDY.get(args.env, {}))[task][name], args.env, int(seed), *lengths)
         return
-    lengths = arguments.seconds, arguments.episodes, arguments.base_dir
-    results: dict[str, dict[str, list[dict[str, Any]]]] = {
-        task: {name: [] for name in TASKS[task]} for task in arguments.tasks
-    }
-    for seed in range(arguments.seeds):  # all ways of a seed before the next: an interrupted run compares something too
-        for task in arguments.tasks:
-            for name in TASKS[task]:
-                results[task][name].append(played(task, name, arguments.env, seed, *lengths))
-    for task, ways in results.items():
-        print("\n" + table(task, ways))
-        if all("drawn" in trial for trials in ways.values() for trial in trials):
-            print("\n" + table(f"{task}, drawn", ways, "drawn"))
+    found: dict[str, dict[str, dict[int, Facts]]] = {task: {name: {} for name in TASKS[task]} for task in args.tasks}
+    for seed in range(args.seeds):
+        for task, ways in found.items():
+            for name, of_way in ways.items():
+                if facts := played(task, name, args.env, seed, *lengths):
+                    of_way[seed] = facts
+    for task, ways in found.items():
+        first, *others = ways
+        for score in ("mean", "drawn"):
+            pairs = [(first, other) for other in others]
+            print("\n" + table(f"{task}, {score}", ways, pairs, score, ("frames", "cpu_seconds")))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from async_wrappers.agents.registry import create_runner
-from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
+from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, TASKS, load
+from benchmarks.studies.trials import interval_95, table
 from tests.worlds.bindings import no_bindings  # noqa: F401 - a fixture
 
 WAYS = [
@@ -34,19 +35,19 @@ def test_a_table_has_medians_and_differences_seed_by_seed() -> None:
         return {"mean": mean, "frames": 1000, "cpu_seconds": 28.4}
 
     ways = {"core": [trial(4.0), trial(9.0)], "nothing": [trial(1.0), trial(2.0), trial(5.0)]}
-    assert table("delay 4", ways).splitlines() == [
-        "| delay 4 | seed 0 | seed 1 | seed 2 | median | frames | CPU seconds |",
-        "|---|---|---|---|---|---|---|",
-        "| core | 4.0 | 9.0 |  | 6.5 | 1,000 to 1,000 | 28 to 28 |",
-        "| nothing | 1.0 | 2.0 | 5.0 | 2.0 | 1,000 to 1,000 | 28 to 28 |",
+    found = {way: dict(enumerate(trials)) for way, trials in ways.items()}
+    pairs = [("core", "nothing"), ("core", "core"), ("core", "not played")]
+    assert table("delay 4", found, pairs, columns=("frames", "cpu_seconds")).splitlines() == [
+        "| delay 4 | seed 0 | seed 1 | seed 2 | mean | median | frames | cpu_seconds |",
+        "|---|---|---|---|---|---|---|---|",
+        "| core | 4.0 | 9.0 |  | 6.5 | 6.5 | 1,000 | 28 |",
+        "| nothing | 1.0 | 2.0 | 5.0 | 2.7 | 2.0 | 1,000 | 28 |",
         "",
-        "core less nothing: 5.0, 95 % interval -20.4 to 30.4.",
+        "core less nothing: 5.00, 95 % interval -20.41 to 30.41 (2 seeds).",
     ]
 
 
 def test_a_table_is_of_the_score_that_is_asked_for() -> None:
     trial = {"mean": 4.0, "drawn": 7.0, "frames": 1000, "cpu_seconds": 28.4}
-    assert (
-        table("delay 4", {"core": [trial]}, "drawn").splitlines()[2]
-        == "| core | 7.0 | 7.0 | 1,000 to 1,000 | 28 to 28 |"
-    )
+    found = table("delay 4", {"core": {0: trial}}, (), "drawn", ("frames", "cpu_seconds"))
+    assert found.splitlines()[2] == "| core | 7.0 | 7.0 | 7.0 | 1,000 | 28 |"

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from async_wrappers.live.memory.exchange import FrameRing
 from async_wrappers.processes.block import Block
-from benchmarks.studies import torn_reads
+from tests.worlds import torn_reads
 from tests.worlds.noticed_block import NoticedBlock
 
 SPACE = spaces.Dict(

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from async_wrappers.live.memory.journal import Journal, Numbered, Transitions
 from async_wrappers.processes.block import Block
-from benchmarks.studies import torn_reads
+from tests.worlds import torn_reads
 from tests.worlds.noticed_block import NoticedBlock
 
 OBSERVATION = spaces.Dict({"number": spaces.Discrete(10**9), "picture": spaces.Box(0, 10**9, (3,), np.int64)})

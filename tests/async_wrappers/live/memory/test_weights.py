@@ -20,7 +20,7 @@ from torch import nn
 
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
 from async_wrappers.processes.block import Block
-from benchmarks.studies import torn_reads
+from tests.worlds import torn_reads
 
 DTYPES = [
     torch.bool,

@@ -3,22 +3,15 @@
 Each frame, transition and version is filled with a value made of its number, so that a mixture of two shows. Readers
 are processes. A reader of frames asks for the newest and for the one that is about to be overwritten, of a ring of 2; a
 reader of transitions follows a journal of 16 entries; readers of weights read them in place, slowly, while the writer
-waits for nobody, and take snapshots. Printed are how much was read whole, how much was refused because the writer had
-gone past it, how much of what was refused had really been mixed, and how much was accepted although it was mixed.
-
-    python -m benchmarks.studies.torn_reads [--frames 1000000] [--transitions 1000000] [--flips 10000] [--readers 4]
-
-Hold: nothing that is accepted is torn or out of order; every inference overtaken by a version is detected.
+waits for nobody, and take snapshots.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from multiprocessing import connection
 from typing import Any
 
@@ -263,29 +256,3 @@ def _values(given: dict[str, Any], pause: float) -> tuple[int, bool]:
     time.sleep(pause)
     second = (given["second"].min(), given["second"].max())
     return int(first[0]), len({*first, *second}) == 1
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=1_000_000)
-    parser.add_argument("--transitions", type=int, default=1_000_000)
-    parser.add_argument("--flips", type=int, default=10_000, help="versions of the weights")
-    parser.add_argument("--readers", type=int, default=4, help="processes")
-    options = parser.parse_args()
-    print("| what | written | a second | " + " | ".join(field.name for field in fields(Counts)) + " | |")
-    print("|---" * (4 + len(fields(Counts))) + "|")
-    for what, number, play in (
-        ("frames", options.frames, frames),
-        ("transitions", options.transitions, transitions),
-        ("weights", options.flips, weights),
-    ):
-        counts, rate = play(number, options.readers)
-        held = "held" if counts.whole and not counts.torn and not counts.disordered else "MISSED"
-        print(
-            f"| {what} | {number:,} | {rate:,.0f} | " + " | ".join(f"{n:,}" for n in astuple(counts)) + f" | {held} |"
-        )
-    print(f"\nload average {os.getloadavg()[0]:.1f}")
-
-
-if __name__ == "__main__":
-    main()
