@@ -21,7 +21,6 @@ Source is all Python but tests, benchmarks, examples and docs. What the rows mea
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
 import re
@@ -37,21 +36,16 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from benchmarks.measuring import parser_of
+
 ROOT = Path(__file__).parents[1]
 NOT_SOURCE = {"benchmarks", "docs", "examples"}
 NO_MODULES = {"setup.py", "conf.py", "conftest.py"}
 DQN_CLASSES = ("DQNAgent", "Dqn", "DQN")  # by which the module of a DQN is found, where nobody names it
 MODULE, FUNCTION, TYPING = "at module level", "with imports inside functions", "with imports for type checking"
 LICENCE = re.compile(r"copyright|licen[cs]e|spdx", re.IGNORECASE)
-NOTHING = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
+_NOTHING = "COMMENT NL NEWLINE INDENT DEDENT ENCODING ENDMARKER"
+NOTHING = {getattr(tokenize, name) for name in _NOTHING.split()}
 
 
 class Lines(NamedTuple):
@@ -481,13 +475,14 @@ def print_rows(columns: Mapping[str, Mapping[str, str]]) -> None:
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--commit", help="an earlier commit of this project")
-    parser.add_argument("--beside", action="append", default=[], metavar="NAME=PATH[@COMMIT]", help="another project")
-    parser.add_argument(
-        "--dqn", action="append", default=[], metavar="NAME=MODULE", help="where a column's DQN is, such as now=a.b"
+    parser = parser_of(
+        __doc__,
+        commit=(str, "an earlier commit of this project"),
+        list=(False, "print what was counted in the working tree"),
     )
-    parser.add_argument("--list", action="store_true", help="print what was counted in the working tree")
+    pairs = {"beside": "NAME=PATH[@COMMIT]", "dqn": "NAME=MODULE"}  # another project; where a column's DQN is
+    for name, metavar in pairs.items():
+        parser.add_argument(f"--{name}", action="append", default=[], metavar=metavar)
     arguments = parser.parse_args()
     for pair in (*arguments.beside, *arguments.dqn):
         if "=" not in pair:

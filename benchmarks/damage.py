@@ -20,7 +20,6 @@ Hold: nothing fails.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 import shutil
@@ -59,13 +58,22 @@ from async_wrappers.agents.play.live import Live
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.live.learning.learner_state import restore_learner, save_learner
+from async_wrappers.live.learning.learner_state import (
+    read_state,
+    restore_learner,
+    save_learner,
+    state_file,
+    write_state,
+)
+from benchmarks.measuring import held, parser_of
 
 ROOT = Path(__file__).parents[1]
 ITERATIONS = 5
 DAMAGES = ("flip", "cut", "delete", "swap")
 OUTCOMES = ("right", "less", "earlier", "refused", "FAILED")
 State = dict[str, Any]
+Counts = Counter[tuple[str, str, str]]
+"""How often by damage, kind of file, and what came of it."""
 
 
 def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Experiment:
@@ -140,19 +148,14 @@ class Restored:
         """Make the learners."""
         assert isinstance(runner.agent, TurnBasedAgent)
         self.learners: list[Learner] = [make_learner(runner.agent.spec, n, learners) for n in range(learners)]
-        self._states: list[Any] = []
 
     def put_states(self, directory: Path, iteration: int, states: list[Any]) -> None:
         """Write the states where a learner's process looks for them."""
-        from async_wrappers.live.learning.learner_state import state_file, write_state
-
         for number, state in enumerate(states):
             write_state(state_file(directory, iteration, number), state)
 
     def take_states(self, directory: Path, iteration: int) -> list[Any]:
         """Read and delete what the learners wrote."""
-        from async_wrappers.live.learning.learner_state import read_state, state_file
-
         paths = [state_file(directory, iteration, number) for number in range(len(self.learners))]
         states = [read_state(path) for path in paths]
         self.drop_states(directory, iteration)
@@ -160,8 +163,6 @@ class Restored:
 
     def drop_states(self, directory: Path, iteration: int) -> None:
         """Delete what `put_states` wrote."""
-        from async_wrappers.live.learning.learner_state import state_file
-
         for number in range(len(self.learners)):
             state_file(directory, iteration, number).unlink(missing_ok=True)
 
@@ -358,112 +359,116 @@ def _told() -> Iterator[list[str]]:
         logger.handlers, logger.propagate = handlers, propagate
 
 
+RUNS: Mapping[str, Callable[[Path, int], Experiment]] = {
+    "turn-based, ring": turn_based,
+    "turn-based, priorities": partial(turn_based, replay_scheme="prioritized"),
+    "turn-based, reservoir": partial(turn_based, replay_eviction="reservoir"),
+    "turn-based, SAC": sac,
+    "turn-based, PPO": ppo,
+    "live": live,
+}
+
+
 def make_cases(directory: Path, schedules: tuple[str, ...] = ("turn-based", "live")) -> list[Case]:
     """Make the runs that are damaged."""
-    made: dict[str, Callable[[Path, int], Experiment]] = {}
-    if "turn-based" in schedules:
-        made["turn-based, ring"] = turn_based
-        made["turn-based, priorities"] = partial(turn_based, replay_scheme="prioritized")
-        made["turn-based, reservoir"] = partial(turn_based, replay_eviction="reservoir")
-        made |= {"turn-based, SAC": sac, "turn-based, PPO": ppo}
-    if "live" in schedules:
-        made["live"] = live
     cases = []
-    for name, make in made.items():
-        for keep in (4, 1):
+    for name, make in RUNS.items():
+        for keep in (4, 1) if name.startswith(schedules) else ():
             base_dir = directory / f"{name.replace(', ', '_')}_{keep}" / "run"
             base_dir.parent.mkdir()
-            cases.append(Case(name, base_dir, partial(_with_keep, make, keep)))
+            cases.append(Case(name, base_dir, partial(make, keep=keep)))
     return cases
 
 
-def _with_keep(make: Callable[[Path, int], Experiment], keep: int, base_dir: Path) -> Experiment:
-    return make(base_dir, keep)
+def trials(cases: list[Case], number: int, seed: int, place: Path, processes: bool = False) -> Counts:
+    """Damage the cases in turn; return how often what came of which damage to which kind of file; print failures.
 
-
-def trials(cases: list[Case], number: int, seed: int, place: Path) -> Counter[tuple[str, str, str]]:
-    """Damage the cases in turn; return how often what came of which damage to which kind of file; print failures."""
-    rng, counts = random.Random(seed), Counter[tuple[str, str, str]]()
+    Args:
+        cases: The runs.
+        number: Of trials.
+        seed: Of chance.
+        place: For the damaged copies.
+        processes: Let them play another iteration with all of their processes.
+    """
+    rng, counts = random.Random(seed), Counts()
     for k in range(number):
         case, how = cases[k % len(cases)], DAMAGES[k // len(cases) % len(DAMAGES)]
-        kind, outcome, told = trial(case, how, rng, place)
+        kind, outcome, told = (played_on if processes else trial)(case, how, rng, place)
         counts[how, kind, outcome] += 1
         if outcome == "FAILED":
             print(f"trial {k}, {case.name}: {how} of {kind}: FAILED\n{told}", flush=True)
     return counts
 
 
-def with_processes(case: Case, number: int, seed: int, place: Path) -> Counter[tuple[str, str, str]]:
-    """Let damaged live runs play another iteration, with all of their processes."""
-    rng, counts = random.Random(seed), Counter[tuple[str, str, str]]()
-    for k in range(number):
-        how = DAMAGES[k % len(DAMAGES)]
-        with case.copied(place) as base_dir, _told() as told:
-            kind = damage(base_dir, how, rng)
-            runner = case.make(base_dir)
-            runner.num_iterations += 1
-            outcome = "FAILED"
-            try:
-                if runner.resume():
-                    begin = runner.start_iteration
-                    with redirect_stdout(StringIO()):
-                        runner.run_experiment()
-                    number_used = begin - 1
-                    lost = any("transitions are lost" in line for line in told)
-                    named = any(f"goes on from checkpoint {number_used}," in line for line in told)
-                    if number_used == case.numbers[0]:
-                        outcome = "less" if lost else "right"
-                    elif named:
-                        outcome = "earlier"
-            except ValueError as error:
-                outcome = "refused" if "\n" not in str(error) else "FAILED"
-            except Exception:
-                told.append(traceback.format_exc())
-            counts[how, kind, outcome] += 1
-            if outcome == "FAILED":
-                print(f"with processes, trial {k}: {how} of {kind}: FAILED\n" + "\n".join(told), flush=True)
-    return counts
+def played_on(case: Case, how: str, rng: random.Random, place: Path) -> tuple[str, str, str]:
+    """Let a damaged live run play another iteration, with all of its processes; see `trial`."""
+    with case.copied(place) as base_dir, _told() as told:
+        kind = damage(base_dir, how, rng)
+        runner = case.make(base_dir)
+        runner.num_iterations += 1
+        outcome = "FAILED"
+        try:
+            if runner.resume():
+                used = runner.start_iteration - 1
+                with redirect_stdout(StringIO()):
+                    runner.run_experiment()
+                said = "\n".join(told)
+                if used == case.numbers[0]:
+                    outcome = "less" if "transitions are lost" in said else "right"
+                elif f"goes on from checkpoint {used}," in said:
+                    outcome = "earlier"
+        except ValueError as error:
+            outcome = "refused" if "\n" not in str(error) else "FAILED"
+        except Exception:
+            told.append(traceback.format_exc())
+    return kind, outcome, "\n".join(told)
 
 
-def table(counts: Counter[tuple[str, str, str]]) -> str:
+def table(counts: Counts) -> str:
     """Return the counts as a table."""
     rows = sorted({(how, kind) for how, kind, _ in counts}, key=lambda row: (DAMAGES.index(row[0]), row[1]))
     lines = [f"{'damage':8}{'of':10}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES)]
     for how, kind in rows:
         lines.append(f"{how:8}{kind:10}" + "".join(f"{counts[how, kind, outcome]:9}" for outcome in OUTCOMES))
-    total = Counter[str]()
-    for (_, _, outcome), count in counts.items():
-        total[outcome] += count
-    lines.append(f"{'all':18}" + "".join(f"{total[outcome]:9}" for outcome in OUTCOMES))
-    return "\n".join(lines)
+    return "\n".join([*lines, f"{'all':18}" + "".join(f"{total(counts, outcome):9}" for outcome in OUTCOMES)])
+
+
+def total(counts: Counts, outcome: str) -> int:
+    """Return how often something came of any damage."""
+    return sum(count for (_, _, what), count in counts.items() if what == outcome)
 
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turn-based", type=int, default=700)
-    parser.add_argument("--live", type=int, default=300)
-    parser.add_argument("--processes", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    parser = parser_of(
+        __doc__,
+        turn_based=(700, "trials"),
+        live=(300, "trials"),
+        processes=(10, "trials of live runs with all processes"),
+        seed=(0, "of chance"),
+    )
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        place = directory / "damaged"
-        for schedule, number in (("turn-based", arguments.turn_based), ("live", arguments.live)):
+        cases: dict[str, list[Case]] = {}
+        for schedule, number, processes in (
+            ("turn-based", args.turn_based, False),
+            ("live", args.live, False),
+            ("live", args.processes if args.live else 0, True),
+        ):
             if not number:
                 continue
             began = time.monotonic()
-            cases = make_cases(directory, (schedule,))
-            counts = trials(cases, number, arguments.seed, place)
-            failed += sum(count for (_, _, outcome), count in counts.items() if outcome == "FAILED")
-            print(f"\n{schedule}, {number} trials, {time.monotonic() - began:.0f} s\n{table(counts)}", flush=True)
-            if schedule == "live" and arguments.processes:
-                counts = with_processes(cases[0], arguments.processes, arguments.seed, place)
-                failed += sum(count for (_, _, outcome), count in counts.items() if outcome == "FAILED")
-                print(f"\nlive, {arguments.processes} trials with all processes\n{table(counts)}", flush=True)
-    print(f"\nfailed: {failed}: {'MISSED' if failed else 'held'}")
+            if schedule not in cases:
+                cases[schedule] = make_cases(directory, (schedule,))
+            own = cases[schedule][:1] if processes else cases[schedule]
+            counts = trials(own, number, args.seed, directory / "damaged", processes)
+            failed += total(counts, "FAILED")
+            what = f"{schedule}{', with all processes' * processes}, {number} trials"
+            print(f"\n{what}, {time.monotonic() - began:.0f} s\n{table(counts)}", flush=True)
+    print(f"\nfailed: {failed}: {held(not failed)}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ Exit code 0: every case is equal. What differs is printed, for each case, as wha
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import json
@@ -39,7 +38,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -47,6 +46,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from benchmarks.measuring import chosen, parser_of
 
 ROOT = Path(__file__).parents[1]
 AGENTS = {  # the folder of its gin files, and the name of its class in gin
@@ -57,35 +58,15 @@ AGENTS = {  # the folder of its gin files, and the name of its class in gin
     "quantile": "QuantileAgent",
     "implicit_quantile": "ImplicitQuantileAgent",
 }
-FEWER = {  # what makes a case affordable; the two numbers differ so that exchanging them cannot go unseen
-    "implicit_quantile": (
-        "ImplicitQuantileAgent.num_tau_samples = 16",
-        "ImplicitQuantileAgent.num_tau_prime_samples = 8",
-    ),
-}
+_FEW = "ImplicitQuantileAgent.num_tau_samples = 16", "ImplicitQuantileAgent.num_tau_prime_samples = 8"
+FEWER = {"implicit_quantile": _FEW}  # affordable; the numbers differ so that exchanging them cannot go unseen
 TIMES = ("per_second", "seconds", "time", "ActRate", "AddRate", "SampleRate", "LearnRate")  # parts of names
-ADDED = {  # what reports tell since some version: no difference where the earlier commit does not tell it
-    "actions_per_frame",
-    "journey_ms",
-    "lag_updates",
-    "limited",
-    "loop_share",
-    "losses",
-    "notes",
-    "off_policy",
-    "paused",
-    "phase_state",
-    "realtime",
-    "recording",
-    "released",
-    "skipped",
-    "stopped",
-    "timeline_s",
-    "too_old",
-    "updates_per_action",
-    "updates_per_frame",
-    "wins",
-}
+# What reports tell since some version: no difference where the earlier commit does not tell it.
+_ADDED = """
+actions_per_frame journey_ms lag_updates limited loop_share losses notes off_policy paused phase_state realtime
+recording released skipped stopped timeline_s too_old updates_per_action updates_per_frame wins
+"""
+ADDED = set(_ADDED.split())
 GONE = {"encounter", "standing"}  # what they told until some version, of environments that no case plays
 LATENCIES, LIVE_RUN = "latencies.json", "live_run"  # what is recorded live, once for both trees
 TEACHER = "teacher"  # a run of the earlier commit that students of both trees learn from
@@ -137,17 +118,10 @@ DELAYED_ATARI = (
     "DQNAgent.min_replay_history = 200",
     "DQNAgent.target_update_period = 100",
 )
-RECORDED = (
-    *CARTPOLE,
-    "Runner.training_steps = 3_000",
-    "RealtimeDelay.latency = @Trace()",
-    "Trace.latencies = '{latencies}'",
-)
+TRACE = ("RealtimeDelay.latency = @Trace()", "Trace.latencies = '{latencies}'")
+RECORDED = (*CARTPOLE, "Runner.training_steps = 3_000", *TRACE)
 DICTS = (
-    "Runner.num_iterations = 2",
-    "Runner.report_episodes = 0",
-    "Runner.training_steps = 2_000",
-    "Runner.evaluation_steps = 500",
+    *CARTPOLE,
     "Runner.max_steps_per_episode = 1_000",
     'create_gym_environment.environment_kwargs = {"observation": "dict", "level": 9}',
     "DQNAgent.min_replay_history = 500",
@@ -165,12 +139,8 @@ R2D2 = (
     "R2D2Agent.target_update_period = 400",
     "R2D2Agent.replay_capacity = 6_000",
 )
-APEX = (
-    *ON_MANY,
-    "Runner.training_steps = 3_000",
-    "VectorRunner.replay_ratio = 8.0",
-    "DQNAgent.replay_capacity = 4_000",
-)
+RATIO = ("VectorRunner.replay_ratio = 8.0", "DQNAgent.replay_capacity = 4_000")
+APEX = (*ON_MANY, "Runner.training_steps = 3_000", *RATIO)
 STUDENT = (
     *CARTPOLE,
     "RunnerWithTeacher.teacher_checkpoint_dir = '{teacher}'",
@@ -407,15 +377,21 @@ if __name__ == "__main__":
 """
 
 
+TWICE = (("Runner.num_iterations = 1",), ("Runner.num_iterations = 2",))
+CARTPOLE_FILE, NO_VELOCITY = "configs/vtrace/cartpole.gin", "configs/vtrace/cartpole_no_velocity.gin"
+
+
 def cases() -> dict[str, Case]:
     """Return the cases by name."""
-    dqn = "configs/dqn/cartpole.gin"
+    dqn, students = "configs/dqn/cartpole.gin", "configs/reincarnation"
+    long = "Runner.training_steps = 20_000", "Runner.max_steps_per_episode = 2_000"
+    delay = "RealtimeDelay.delay = 4", "VTraceAgent.discount_by = 'frame'", "VTraceAgent.lambda_ = 0.9"
+    elite = "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.5)]", "EliteReplay.capacity = 100"
+    reservoir = "DQNAgent.replay_eviction = 'reservoir'", "DQNAgent.replay_capacity = 1_000"
+    wrappers = "create_gym_environment.wrappers = [@KeepEntries, @RealtimeDelay]"
+    delayed = wrappers, "RealtimeDelay.default_action = 'repeat'", *DELAYED[-2:]
     found = {
-        "default": Case(
-            "configs/default.gin",
-            (*SHORT, "Runner.training_steps = 20_000", "Runner.max_steps_per_episode = 2_000"),
-            updates=2_000,
-        ),
+        "default": Case("configs/default.gin", (*SHORT, *long), updates=2_000),
         "delayed": Case(dqn, DELAYED),
         "delayed on Atari": Case("configs/dqn/atari.gin", DELAYED_ATARI),
         "random latencies": Case("configs/staggered.gin", CARTPOLE),
@@ -423,69 +399,32 @@ def cases() -> dict[str, Case]:
         "dict observations": Case("configs/dqn/falling_blocks.gin", DICTS),
         "overlap": Case(dqn, (*CARTPOLE, "Runner.overlap = True"), updates=700),
         "prioritised": Case(dqn, (*CARTPOLE, "DQNAgent.replay_scheme = 'prioritized'"), updates=700),
-        "reservoir": Case(
-            dqn,
-            (*CARTPOLE, "DQNAgent.replay_eviction = 'reservoir'", "DQNAgent.replay_capacity = 1_000"),
-            updates=700,
-        ),
-        "continued": Case(
-            "configs/rainbow/cartpole.gin", CARTPOLE, (("Runner.num_iterations = 1",), ("Runner.num_iterations = 2",))
-        ),
+        "reservoir": Case(dqn, (*CARTPOLE, *reservoir), updates=700),
+        "continued": Case("configs/rainbow/cartpole.gin", CARTPOLE, TWICE),
         "virtual clock": Case(script=VIRTUAL, replays=LATENCIES),
         "live decisions replayed": Case(script=REPLAYED, replays=BOTH),
         "learnt on the virtual clock": Case(script=LEARNT),
         "chunks and default actions": Case(script=CHUNKED),
-        "V-trace": Case("configs/vtrace/cartpole.gin", VTRACE, updates=80, copies=0),
-        "V-trace under delay": Case(
-            "configs/vtrace/cartpole.gin",
-            (*VTRACE, "RealtimeDelay.delay = 4", "VTraceAgent.discount_by = 'frame'", "VTraceAgent.lambda_ = 0.9"),
-            updates=80,
-            copies=0,
-        ),
-        "V-trace with a core": Case("configs/vtrace/cartpole_no_velocity.gin", VTRACE, updates=80, copies=0),
-        "V-trace continued": Case(
-            "configs/vtrace/cartpole_no_velocity.gin",
-            VTRACE,
-            (("Runner.num_iterations = 1",), ("Runner.num_iterations = 2",)),
-            updates=80,
-            copies=0,
-        ),
-        "V-trace with an elite replay": Case(
-            "configs/vtrace/cartpole.gin",
-            (*VTRACE, "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.5)]", "EliteReplay.capacity = 100"),
-            updates=80,
-            copies=0,
-        ),
-        "V-trace on chunks": Case("configs/vtrace/cartpole_chunk.gin", CHUNKS, updates=40, copies=0),
-        "V-trace on chunks with a prefix": Case("configs/vtrace/cartpole_prefix.gin", CHUNKS, updates=40, copies=0),
+        "V-trace": _vtrace(VTRACE),
+        "V-trace under delay": _vtrace((*VTRACE, *delay)),
+        "V-trace with a core": _vtrace(VTRACE, gin_file=NO_VELOCITY),
+        "V-trace continued": replace(_vtrace(VTRACE, gin_file=NO_VELOCITY), calls=TWICE),
+        "V-trace with an elite replay": _vtrace((*VTRACE, *elite)),
+        "V-trace on chunks": _vtrace(CHUNKS, gin_file="configs/vtrace/cartpole_chunk.gin", updates=40),
+        "V-trace on chunks with a prefix": _vtrace(CHUNKS, gin_file="configs/vtrace/cartpole_prefix.gin", updates=40),
         "R2D2": Case("configs/r2d2/cartpole_no_velocity.gin", R2D2, updates=300),
-        "R2D2 under delay": Case(
-            "configs/r2d2/cartpole_no_velocity.gin",
-            (
-                *R2D2,
-                "create_gym_environment.wrappers = [@KeepEntries, @RealtimeDelay]",
-                "RealtimeDelay.default_action = 'repeat'",
-                *DELAYED[-2:],
-            ),
-            updates=100,
-        ),
+        "R2D2 under delay": Case("configs/r2d2/cartpole_no_velocity.gin", (*R2D2, *delayed), updates=100),
         "Ape-X": Case("configs/apex/cartpole.gin", APEX, updates=300),
         "Ape-X of two learners": Case("configs/apex/cartpole.gin", (*APEX, "VectorRunner.learners = 2")),
-        "QDagger": Case("configs/reincarnation/qdagger_dqn_cartpole.gin", STUDENT, replays=TEACHER, updates=900),
+        "QDagger": Case(f"{students}/qdagger_dqn_cartpole.gin", STUDENT, replays=TEACHER, updates=900),
         "QDagger on R2D2": Case(
-            "configs/reincarnation/qdagger_r2d2_cartpole.gin",
+            f"{students}/qdagger_r2d2_cartpole.gin",
             (*STUDENT, "RunnerWithTeacher.teacher_steps = 2_000"),
             replays=TEACHER,
         ),
-        "QDagger under delay": Case(
-            "configs/reincarnation/delayed_cartpole.gin", STUDENT[:-2], replays=TEACHER, updates=900
-        ),
-        "kickstarting V-trace": Case(
-            "configs/reincarnation/kickstarting_vtrace_cartpole.gin",
-            STUDENT[:-2],
-            replays=TEACHER,
-            updates=40,
-            copies=0,
+        "QDagger under delay": Case(f"{students}/delayed_cartpole.gin", STUDENT[:-2], replays=TEACHER, updates=900),
+        "kickstarting V-trace": replace(
+            _vtrace(STUDENT[:-2], gin_file=f"{students}/kickstarting_vtrace_cartpole.gin", updates=40), replays=TEACHER
         ),
     }
     for folder, name in AGENTS.items():
@@ -497,29 +436,23 @@ def cases() -> dict[str, Case]:
     implied = *TERMS["KLMask"], "KLMask.to = 'implied'"
     found["V-trace with KLMask to the implied policy"] = _vtrace(REPLAYED_ROWS, ("KLMask",), implied)
     every = tuple(line for bound in TERMS.values() for line in bound)
-    found["V-trace with a core and every term"] = _vtrace(
-        REPLAYED_ROWS, tuple(TERMS), every, "configs/vtrace/cartpole_no_velocity.gin"
-    )
-    found["V-trace on chunks with KLCost and TargetEntropy"] = _vtrace(
-        CHUNKS,
-        ("TargetEntropy", "KLCost"),
-        ("TargetEntropy.target = 5.0", "KLCost.cost = 0.05"),
-        "configs/vtrace/cartpole_chunk.gin",
-        updates=40,
-    )
+    found["V-trace with a core and every term"] = _vtrace(REPLAYED_ROWS, tuple(TERMS), every, NO_VELOCITY)
+    both, bound = ("TargetEntropy", "KLCost"), ("TargetEntropy.target = 5.0", "KLCost.cost = 0.05")
+    file = "configs/vtrace/cartpole_chunk.gin"
+    found["V-trace on chunks with KLCost and TargetEntropy"] = _vtrace(CHUNKS, both, bound, file, updates=40)
     return found
 
 
 def _vtrace(
     bindings: tuple[str, ...],
-    terms: tuple[str, ...],
-    bound: tuple[str, ...],
-    gin_file: str = "configs/vtrace/cartpole.gin",
+    terms: tuple[str, ...] = (),
+    bound: tuple[str, ...] = (),
+    gin_file: str = CARTPOLE_FILE,
     updates: int = 80,
 ) -> Case:
-    """Return a case of V-trace whose loss has terms."""
-    named = f"VTraceAgent.terms = ({', '.join(f'@{term}()' for term in terms)},)"
-    return Case(gin_file, (*bindings, named, *bound), updates=updates, copies=0)
+    """Return a case of V-trace, whose loss may have terms."""
+    named = (f"VTraceAgent.terms = ({', '.join(f'@{term}()' for term in terms)},)",) if terms else ()
+    return Case(gin_file, (*bindings, *named, *bound), updates=updates, copies=0)
 
 
 def record(tree: Path, directory: Path) -> None:
@@ -530,17 +463,16 @@ def record(tree: Path, directory: Path) -> None:
             script = Path(place) / "live.py"
             script.write_text(LIVE)
             _write_whole(directory / LATENCIES, _call([sys.executable, str(script)], tree))
-    if not (directory / LIVE_RUN).is_dir():
-        unfinished = directory / f"{LIVE_RUN}.tmp"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        short = ("Runner.num_iterations = 1", "Runner.training_steps = 1_000", "Runner.evaluation_steps = 200")
-        _train(tree, unfinished, "configs/live/cartpole.gin", short)
-        unfinished.rename(directory / LIVE_RUN)
-    if not (directory / TEACHER).is_dir():
-        unfinished = directory / f"{TEACHER}.tmp"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        _train(tree, unfinished, "configs/dqn/cartpole.gin", CARTPOLE)
-        unfinished.rename(directory / TEACHER)
+    short = ("Runner.num_iterations = 1", "Runner.training_steps = 1_000", "Runner.evaluation_steps = 200")
+    for name, gin_file, bindings in (
+        (LIVE_RUN, "configs/live/cartpole.gin", short),
+        (TEACHER, "configs/dqn/cartpole.gin", CARTPOLE),
+    ):
+        if not (directory / name).is_dir():
+            unfinished = directory / f"{name}.tmp"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            _train(tree, unfinished, gin_file, bindings)
+            unfinished.rename(directory / name)
 
 
 def run(tree: Path, case: Case, directory: Path, recordings: Path) -> dict[str, Any]:
@@ -562,12 +494,7 @@ def run(tree: Path, case: Case, directory: Path, recordings: Path) -> dict[str, 
     copies = target_copies((directory / "config.gin").read_text(), updates) if case.copies else 0
     if copies < case.copies:
         raise CaseFailed(f"{case.gin_file} in {tree}: {copies} target copies, at least {case.copies} were wanted")
-    return {
-        "updates": updates,
-        "copies": copies,
-        "arrays": arrays(directory / "checkpoints"),
-        "lines": lines,
-    }
+    return {"updates": updates, "copies": copies, "arrays": arrays(directory / "checkpoints"), "lines": lines}
 
 
 def target_copies(config: str, updates: int) -> int:
@@ -760,21 +687,19 @@ def compare(name: str, old: Future[dict[str, Any]], new: Future[dict[str, Any]] 
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(
+        __doc__,
+        jobs=(2, "runs at a time, both trees' together"),
+        before=(Path, "the directory where the earlier commit's results are kept"),
+        fill=(False, "only run what is missing there"),
+    )
     parser.add_argument("commit")
     parser.add_argument("--only", action="append", default=[], help="part of a case's name")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, both trees' together")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="where the earlier commit's results are kept")
-    parser.add_argument("--fill", action="store_true", help="only run what is missing there")
     arguments = parser.parse_args()
     if arguments.fill and arguments.before is None:
         parser.error("--fill needs --before, the directory that is to be filled")
-    chosen = {
-        name: case
-        for name, case in cases().items()
-        if not arguments.only or any(word in name for word in arguments.only)
-    }
-    if not chosen:
+    wanted = {name: case for name, case in cases().items() if name in chosen(cases(), arguments.only)}
+    if not wanted:
         parser.error(f"--only must be part of a case's name, of {', '.join(cases())}; got {', '.join(arguments.only)}")
     parsed = ["git", "rev-parse", "--verify", f"{arguments.commit}^{{commit}}"]
     commit = subprocess.run(parsed, check=True, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -785,7 +710,7 @@ def main() -> int:
         with ThreadPoolExecutor(arguments.jobs) as pool:
             record(old_tree, kept.recordings)
             futures: dict[str, tuple[Future[dict[str, Any]], Future[dict[str, Any]] | None]] = {}
-            for name, case in chosen.items():
+            for name, case in wanted.items():
 
                 def make(tree: Path, side: str, name: str = name, case: Case = case) -> dict[str, Any]:
                     return run(tree, case, place / "runs" / side / name.replace(" ", "_"), kept.recordings)
@@ -795,8 +720,8 @@ def main() -> int:
                     None if arguments.fill else pool.submit(make, ROOT, "new"),
                 )
             good = sum([compare(name, old, new) for name, (old, new) in futures.items()])
-    print(f"{good} of {len(chosen)} cases are {'kept' if arguments.fill else 'equal'}")
-    return 0 if good == len(chosen) else 1
+    print(f"{good} of {len(wanted)} cases are {'kept' if arguments.fill else 'equal'}")
+    return 0 if good == len(wanted) else 1
 
 
 if __name__ == "__main__":

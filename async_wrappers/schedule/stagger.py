@@ -382,7 +382,7 @@ _PLACES = 1000  # of a distribution of latencies, when its mean over a function 
 #    no rounding, and all starts lie at a frame's beginning.
 # 3. With random latencies a ticket may be taken late. If all later tickets moved by as much, the time would be lost; if
 #    none moved, one slow inference would be followed by starts on many successive frames. So they move by the excess
-#    over one slot: `due = max(due, frame - slot) + slot`. `python -m benchmarks.slots` prints the results.
+#    over one slot: `due = max(due, frame - slot) + slot`. `python -m benchmarks.schedules slots` prints the results.
 #
 # `due` is a whole number of q-ths of a frame, where the slot is p / q: exact, however long the episode.
 

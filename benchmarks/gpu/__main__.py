@@ -24,13 +24,14 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.gpu.latency import measure_latencies
+from benchmarks.gpu.latency import SIZES, measure_latencies
 from benchmarks.gpu.right import check_all
 from benchmarks.gpu.speed import measure_speed
 from benchmarks.measuring import print_load
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--brief", action="store_true", help="the fewest repetitions and the smallest networks")
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
     parser.add_argument("--times", metavar="FILE", help="write the table of latencies, for `networks --times`")
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), help="networks whose latency is measured")
     args = parser.parse_args()
     if unknown := set(args.parts) - PARTS.keys():
         parser.error(f"parts must be of {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
@@ -88,7 +90,8 @@ def main() -> None:
         "gymnasium": version("gymnasium"),
     }
     print(", ".join(f"{name} {value}" for name, value in found.items()), flush=True)
-    for part, run in PARTS.items():
+    runs = {**PARTS, "latency": partial(measure_latencies, sizes=args.sizes)}
+    for part, run in runs.items():
         if part in (args.parts or PARTS):
             found[part] = run(args.device, left, args.brief)
     print_load()

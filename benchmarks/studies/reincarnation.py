@@ -18,7 +18,6 @@ nothing and prints what is finished.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -33,9 +32,11 @@ import numpy as np
 
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, interquartile_mean
 from async_wrappers.agents.experiment.metrics import read_iterations
+from benchmarks.measuring import head, held, parser_of, print_hold, row
+from benchmarks.studies.trials import DOCS
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
+ROOT = DOCS.parent
+
 
 ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {  # DQN's file, and what a student's file lacks
     "cartpole": ("configs/dqn/cartpole.gin", ()),
@@ -90,11 +91,15 @@ def read(directory: Path) -> Finished | None:
     return Finished(frames, [line["eval_average_return"] for line in lines], rows["trained"], rows["random"])
 
 
+Found = dict[str, dict[int, Finished]]
+"""Finished runs by what is compared, and by seed."""
+
+
 class Compared(NamedTuple):
-    """A teacher, None if it is not finished, and what is compared: runs by method and seed."""
+    """A teacher, None if it is not finished, and what is compared."""
 
     teacher: Finished | None
-    methods: dict[str, dict[int, Finished]]
+    methods: Found
 
 
 class Runs:
@@ -142,22 +147,30 @@ def play_methods(runs: Runs, environment: str, seeds: int, chosen: Sequence[str]
     gin_file, own = ENVIRONMENTS[environment]
     name = f"teachers/{environment}"
     teacher = runs.play(name, gin_file, [], 0)
-    path = runs.base_dir / name / "0"
-    found: dict[str, dict[int, Finished]] = {}
+    found: Found = {method: {} for method in METHODS if method in chosen}
     for seed in range(seeds):
-        for method, (students, bindings) in METHODS.items():
-            if method not in chosen:
-                continue
-            directory = f"methods/{environment}/{method.replace(' ', '_')}"
+        for method, of in found.items():
+            students, bindings = METHODS[method]
+            network = () if method == "reloaded" else (SMALL,)
+            words, file = [*network, *own, *bindings, _checkpoint(runs, name)], f"configs/reincarnation/{students}"
             if method == FROM_SCRATCH:
-                run = runs.play(directory, gin_file, [SMALL, *SCRATCH], seed)
-            else:
-                network = [] if method == "reloaded" else [SMALL]
-                words = [*network, *own, *bindings, f"RunnerWithTeacher.teacher_checkpoint_dir = '{path}'"]
-                run = runs.play(directory, f"configs/reincarnation/{students}", words, seed)
-            if run is not None:
-                found.setdefault(method, {})[seed] = run
-    return Compared(teacher, {method: found[method] for method in METHODS if method in found})
+                words, file = [SMALL, *SCRATCH], gin_file
+            if run := runs.play(f"methods/{environment}/{method.replace(' ', '_')}", file, words, seed):
+                of[seed] = run
+    return Compared(teacher, {method: of for method, of in found.items() if of})
+
+
+def print_scores(title: str, found: Found, middle: Any, columns: Mapping[str, Any]) -> None:
+    """Print the final scores of each seed, median, a middle with its 95 % bootstrap interval, and further columns."""
+    seeds = sorted({seed for of in found.values() for seed in of})
+    names = "median", "IQM" if middle is interquartile_mean else "mean", "95 %"
+    print("\n" + head(title, *(f"seed {seed}" for seed in seeds), *names, *columns))
+    for name, of in found.items():
+        scores = _scores(of)
+        low, high = bootstrap_interval(scores, middle)
+        each = [f"{of[seed].trained:.1f}" if seed in of else "" for seed in seeds]
+        middles = f"{statistics.median(scores):.1f}", f"{middle(scores):.1f}", f"[{low:.1f}, {high:.1f}]"
+        print(row(name, *each, *middles, *(column(of) for column in columns.values())))
 
 
 def print_methods(environment: str, compared: Compared) -> None:
@@ -165,24 +178,19 @@ def print_methods(environment: str, compared: Compared) -> None:
     teacher, found = compared
     if teacher is None or not found:
         return
-    frames = teacher.frames[-1]
-    print(f"\n{environment}: teacher {teacher.trained:.1f} after {frames:,} frames, random {teacher.random:.1f}\n")
-    seeds = sorted({seed for of in found.values() for seed in of})
-    heads = ["method", "frames", *(f"seed {seed}" for seed in seeds), "median", "IQM", "95 %", "normalised median"]
-    print(_row(heads), _row(["---"] * len(heads)), sep="\n")
-    for method, of in found.items():
-        scores = [run.trained for run in of.values()]
-        low, high = bootstrap_interval(scores, interquartile_mean)
-        median = statistics.median(scores)
-        normalised = (median - teacher.random) / (teacher.trained - teacher.random)
-        each = [f"{of[seed].trained:.1f}" if seed in of else "" for seed in seeds]
-        frames = f"{statistics.fmean(run.frames[-1] for run in of.values()):,.0f}"
-        middle = f"{interquartile_mean(scores):.1f}"
-        print(_row([method, frames, *each, f"{median:.1f}", middle, f"[{low:.1f}, {high:.1f}]", f"{normalised:.2f}"]))
+
+    def share(of: Mapping[int, Finished]) -> float:
+        return (statistics.median(_scores(of)) - teacher.random) / (teacher.trained - teacher.random)
+
+    frames = f"after {teacher.frames[-1]:,} frames"
+    print(f"\n{environment}: teacher {teacher.trained:.1f} {frames}, random {teacher.random:.1f}")
+    columns = {
+        "frames": lambda of: f"{statistics.fmean(run.frames[-1] for run in of.values()):,.0f}",
+        "normalised median": lambda of: f"{share(of):.2f}",
+    }
+    print_scores("method", found, interquartile_mean, columns)
     if "QDagger" in found:
-        median = statistics.median(run.trained for run in found["QDagger"].values())
-        share = (median - teacher.random) / (teacher.trained - teacher.random)
-        print(f"QDagger, {share:.2f} of its teacher above random >= 0.9: {_held(share >= 0.9)}")
+        print_hold("QDagger, share of its teacher above random", share(found["QDagger"]), least=0.9)
 
 
 def draw_methods(found: Mapping[str, Compared]) -> None:
@@ -226,40 +234,35 @@ def draw_methods(found: Mapping[str, Compared]) -> None:
 # The labels under delay.
 
 
-def play_delay_5(runs: Runs, seeds: int) -> dict[str, dict[int, Finished]]:
+def play_delay_5(runs: Runs, seeds: int) -> Found:
     """Play the three arms under a delay of 5 frames."""
-    found: dict[str, dict[int, Finished]] = {}
+    found: Found = {arm: {} for arm in ARMS}
     file = "configs/reincarnation/delayed_cartpole.gin"
     for arm, bindings in ARMS.items():
         for seed in range(seeds):
             words = [*([] if arm == "no teacher" else _teacher(runs)), *bindings]
-            if (run := runs.play(f"delay_5/{arm.replace(' ', '_')}", file, words, seed)) is not None:
-                found.setdefault(arm, {})[seed] = run
-    return found
+            if run := runs.play(f"delay_5/{arm.replace(' ', '_')}", file, words, seed):
+                found[arm][seed] = run
+    return {arm: of for arm, of in found.items() if of}
 
 
-def print_delay_5(found: Mapping[str, Mapping[int, Finished]]) -> None:
+def print_delay_5(found: Found) -> None:
     """Print the table of delay 5, and the paired differences."""
     if not found:
         return
-    seeds = sorted({seed for of in found.values() for seed in of})
-    heads = ["delay 5", *(f"seed {seed}" for seed in seeds), "median", "mean", "95 %"]
-    print(f"\n{_row(heads)}\n{_row(['---'] * len(heads))}")
-    for arm, of in found.items():
-        scores = [run.trained for run in of.values()]
-        each = [f"{of[seed].trained:.1f}" if seed in of else "" for seed in seeds]
-        low, high = bootstrap_interval(scores)
-        middle = [f"{statistics.median(scores):.1f}", f"{statistics.fmean(scores):.1f}"]
-        print(_row([arm, *each, *middle, f"[{low:.1f}, {high:.1f}]"]))
-    for arm in list(ARMS)[1:]:
-        both = [seed for seed in seeds if seed in found.get(arm, {}) and seed in found["label at effect"]]
-        if both:
-            differences = [found["label at effect"][seed].trained - found[arm][seed].trained for seed in both]
+    print_scores("delay 5", found, statistics.fmean, {})
+    first, *others = ARMS
+    for arm in others:
+        if both := sorted(set(found[first]) & set(found.get(arm, {}))):
+            differences = [found[first][seed].trained - found[arm][seed].trained for seed in both]
             low, high = bootstrap_interval(differences)
             mean = statistics.fmean(differences)
-            print(f"label at effect minus {arm}, paired: {mean:.1f} [{low:.1f}, {high:.1f}]: {_held(low > 0)}")
-    median = statistics.median(run.trained for run in found["label at effect"].values())
-    print(f"label at effect, median {median:.1f} >= 400: {_held(median >= 400)}")
+            print(f"{first} minus {arm}, paired: {mean:.1f} [{low:.1f}, {high:.1f}]: {held(low > 0)}")
+    print_hold(f"{first}, median", statistics.median(_scores(found[first])), least=400)
+
+
+def _scores(of: Mapping[int, Finished]) -> list[float]:
+    return [run.trained for run in of.values()]
 
 
 def sweep_delays(runs: Runs, seeds: int, jobs: int) -> dict[str, dict[int, list[float]]]:
@@ -288,10 +291,9 @@ def _trials(directory: Path) -> Iterator[Any]:
 def print_delays(scores: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
     """Print the mean score of each arm under each delay, with its 95 % bootstrap interval over seeds."""
     delays = sorted({delay for of in scores.values() for delay in of})
-    heads = ["delay, frames", *map(str, delays)]
-    print(f"\n{_row(heads)}\n{_row(['---'] * len(heads))}")
+    print("\n" + head("delay, frames", *delays))
     for arm, of in scores.items():
-        print(_row([arm, *(_cell(of.get(delay, ())) for delay in delays)]))
+        print(row(arm, *(_cell(of.get(delay, ())) for delay in delays)))
 
 
 def draw_delays(scores: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
@@ -319,12 +321,13 @@ def draw_delays(scores: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
     figure.savefig(DOCS / "results_label_at.png", dpi=130)
 
 
+def _checkpoint(runs: Runs, name: str) -> str:
+    return f"RunnerWithTeacher.teacher_checkpoint_dir = '{runs.base_dir / name / '0'}'"
+
+
 def _teacher(runs: Runs) -> list[str]:
-    path = runs.base_dir / "teachers" / "cartpole" / "0"
-    return [
-        f"RunnerWithTeacher.teacher_checkpoint_dir = '{path}'",
-        "RunnerWithTeacher.teacher_gin_file = 'configs/dqn/cartpole.gin'",
-    ]
+    file = "RunnerWithTeacher.teacher_gin_file = 'configs/dqn/cartpole.gin'"
+    return [_checkpoint(runs, "teachers/cartpole"), file]
 
 
 # The main job's game.
@@ -332,11 +335,11 @@ def _teacher(runs: Runs) -> list[str]:
 
 def play_main_job(runs: Runs, seeds: int) -> None:
     """Train the main job, and students of it with another network; print the scores and the seconds."""
-    teacher = runs.play("main_job/teacher", "configs/default.gin", [], 0)
+    name = "main_job/teacher"
+    teacher = runs.play(name, "configs/default.gin", [], 0)
     for seed in range(seeds):
-        path = runs.base_dir / "main_job" / "teacher" / "0"
-        words = [f"RunnerWithTeacher.teacher_checkpoint_dir = '{path}'"]
-        run = runs.play("main_job/student", "configs/reincarnation/main_job.gin", words, seed)
+        file = "configs/reincarnation/main_job.gin"
+        run = runs.play("main_job/student", file, [_checkpoint(runs, name)], seed)
         if run is not None and teacher is not None:
             share = run.trained / teacher.trained
             print(f"main job, seed {seed}: {run.trained:.1f}, {share:.2f} of the teacher's {teacher.trained:.1f}")
@@ -347,14 +350,6 @@ def _looks() -> list[dict[str, Any]]:
     lines = ("-", "-", "--", "-.", "-", "--", ":", "-.")
     looks = zip(colours, lines, ".osD^vPX", strict=True)
     return [{"color": colour, "linestyle": line, "marker": marker} for colour, line, marker in looks]
-
-
-def _held(does: bool) -> str:
-    return "held" if does else "MISSED"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cell(scores: Sequence[float]) -> str:
@@ -369,16 +364,17 @@ PARTS = ("methods", "delay_5", "delays", "main_job")
 
 def main() -> None:
     """Play what is missing, print the tables, and draw the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(
+        __doc__,
+        seeds=(5, "of each"),
+        sweep_seeds=(3, "of the delays other than 5"),
+        jobs=(1, "trials of these delays at a time"),
+        show=(False, "play nothing"),
+        draw=(False, "draw the figures of docs/"),
+    )
     parser.add_argument("--base_dir", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sweep-seeds", type=int, default=3, help="seeds of the delays other than 5")
-    parser.add_argument("--jobs", type=int, default=1, help="trials of these delays at a time")
-    parser.add_argument("--show", action="store_true", help="play nothing")
-    parser.add_argument("--draw", action="store_true", help="draw the figures of docs/")
+    for name, choices in {"only": PARTS, "methods": METHODS, "environments": ENVIRONMENTS}.items():
+        parser.add_argument(f"--{name}", nargs="+", choices=choices, default=list(choices))
     options = parser.parse_args()
     runs = Runs(options.base_dir, options.show)
     if "delay_5" in options.only or "delays" in options.only:
@@ -395,7 +391,7 @@ def main() -> None:
     if "delays" in options.only:
         scores = sweep_delays(runs, options.sweep_seeds, options.jobs)
         for arm, of in of_5.items():
-            scores[arm][5] = [run.trained for run in of.values()]
+            scores[arm][5] = _scores(of)
         print_delays(scores)
         if options.draw:
             draw_delays(scores)
