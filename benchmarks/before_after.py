@@ -17,23 +17,24 @@ for the replay's batches. Microseconds per decision and per stored transition ar
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measuring import Player, print_hold, print_load, ratios
+from benchmarks.measuring import Player, chosen, parser_of, print_hold, print_load, ratios
 from benchmarks.same_results import ROOT, extract
 
 OLD, NEW = "before", "now"
 PLAYERS = ROOT / "benchmarks" / "players" / "before_after.py"
 TURNS = 8  # windows of each tree in a pair
 ON_ATARI, ON_CARTPOLE = 0.97, 0.93
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Measure(NamedTuple):
@@ -95,10 +96,13 @@ def sample(name: str, trees: dict[str, Path], pairs: int, restarts: int) -> dict
         if not share:
             continue  # more restarts than pairs
         players: dict[str, Player] = {}
-        try:
+        with ExitStack() as stack:
             for side, tree in trees.items():  # one after the other: warming up together would only make each wait
-                players[side] = _player(name, tree, measure.window)
-                players[side].play(measure.warmup)
+                environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(tree)}
+                command = [sys.executable, "-P", str(PLAYERS), name]
+                player = Player(command, measure.window, cwd=tree, environment=environment)
+                players[side] = stack.enter_context(closing(player))
+                player.play(measure.warmup)
             for _ in range(share):
                 seconds = dict.fromkeys(trees, 0.0)
                 for turn in range(TURNS):
@@ -106,21 +110,7 @@ def sample(name: str, trees: dict[str, Path], pairs: int, restarts: int) -> dict
                         seconds[side] += players[side].play(measure.window)[1]
                 for side in trees:
                     rates[side].append(TURNS * measure.window / seconds[side])
-        finally:
-            for player in players.values():
-                player.close()
     return rates
-
-
-def _player(name: str, tree: Path, window: int) -> Player:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    return Player([sys.executable, "-P", str(PLAYERS), name], window, cwd=tree, environment=environment)
 
 
 def print_measure(name: str, rates: dict[str, list[float]]) -> bool:
@@ -139,30 +129,26 @@ def print_measure(name: str, rates: dict[str, list[float]]) -> bool:
     if low == -math.inf:
         print(f"  too few pairs for an interval, which is to begin at >= {measure.least:g}")
         return True
-    print_hold(f"{name}, lower end", low, least=measure.least)
-    sys.stdout.flush()
-    return low >= measure.least
+    return print_hold(f"{name}, lower end", low, least=measure.least)
 
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, pairs=(20, "windows of each tree"), restarts=(4, "how often new players begin"))
     parser.add_argument("commit")
     parser.add_argument("--only", action="append", default=[], help=f"part of a name of {', '.join(MEASURES)}")
-    parser.add_argument("--pairs", type=int, default=20, help="windows of each tree")
-    parser.add_argument("--restarts", type=int, default=4, help="how often new players begin")
     parser.add_argument("--now", type=Path, default=ROOT, metavar="DIR", help="another tree than this one")
     arguments = parser.parse_args()
     for name in ("pairs", "restarts"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name} must be >= 1, got {getattr(arguments, name)}")
-    chosen = [name for name in MEASURES if not arguments.only or any(word in name for word in arguments.only)]
-    if not chosen:
+    wanted = chosen(MEASURES, arguments.only)
+    if not wanted:
         parser.error(f"--only must be part of a name of {', '.join(MEASURES)}, got {', '.join(arguments.only)}")
     missed = []
     with tempfile.TemporaryDirectory() as directory:
         old = extract(arguments.commit, Path(directory) / "old")
-        for name in chosen:
+        for name in wanted:
             rates = sample(name, {OLD: old, NEW: arguments.now.resolve()}, arguments.pairs, arguments.restarts)
             if not print_measure(name, rates):
                 missed.append(name)

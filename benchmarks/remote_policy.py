@@ -255,6 +255,9 @@ def trip(args: Namespace) -> None:
 
 def ray(args: Namespace) -> None:
     """Print the round trips to a worker on Ray, beside our wire and a bare call."""
+    if importlib.util.find_spec("ray") is None:
+        print("a worker on Ray: left out, as ray is not installed")
+        return
     for size, found in table({OURS: ours, RAY: on_ray, BARE: bare_ray}):
         for peer in (BARE, OURS):
             p50, p99 = np.median(np.divide(found[RAY], found[peer]), axis=0)

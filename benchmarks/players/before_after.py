@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from inspect import signature
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any
 
 FOUND = {  # by name, the places where a tree may have it: the first that is there is taken
@@ -168,18 +168,11 @@ def vector() -> Play:
 
 def virtual() -> Play:
     """Play CartPole by staggered workers on the virtual clock; each call is a run."""
+    terms = {"backend": "virtual", "latency": 0.120, "default_action": "repeat", "seed": 0}
 
     def play(frames: int) -> None:
-        find("AsyncRunner")(
-            cartpole,
-            lambda: lambda observation: int(observation[2] > 0),
-            8,
-            60,
-            backend="virtual",
-            latency=0.120,
-            default_action="repeat",
-            seed=0,
-        ).run(frames=frames)
+        runner = find("AsyncRunner")(cartpole, lambda: lambda observation: int(observation[2] > 0), 8, 60, **terms)
+        runner.run(frames=frames)
 
     return play
 
@@ -197,9 +190,11 @@ def bound(gin_files: tuple[str, ...], *bindings: str) -> Any:
     return gin
 
 
-def train(turnstile: Turnstile, gin_file: str, environment: str, *bindings: str) -> None:
-    """Train the agent of a gin file for ever, episode by episode, as the runner does."""
-    gin = bound((gin_file,), *bindings)
+def train(folder: str, game: str, agent: str, turnstile: Turnstile) -> None:
+    """Train the agent of a gin file, which learns soon, for ever, episode by episode, as the runner does."""
+    soon = f"{agent}.min_replay_history = 200", f"{agent}.replay_capacity = 10_000"
+    gin = bound((f"configs/{folder}/{game}.gin",), *soon)
+    environment = "create_atari_environment" if game == "atari" else "create_gym_environment"
     play_for_ever(turnstile, gin, gin.get_configurable(environment)())
 
 
@@ -220,7 +215,7 @@ def play_for_ever(turnstile: Turnstile, gin: Any, environment: Any, eval_mode: b
         play_episode(agent, watched, seed)
 
 
-def free_decisions(turnstile: Turnstile, eval_mode: bool) -> None:
+def free_decisions(eval_mode: bool, turnstile: Turnstile) -> None:
     """Play a game of constants by a DQN whose network returns a constant, and which never learns."""
     import gin
     import gymnasium as gym
@@ -268,7 +263,7 @@ def free_decisions(turnstile: Turnstile, eval_mode: bool) -> None:
 # Replays: a unit is a transition stored, or a batch drawn, with its priorities set where it has some.
 
 
-def atari_replay(prioritized: bool = False, **arguments: Any) -> Any:
+def atari_replay(prioritized: bool) -> Any:
     """Return an empty replay of 84 x 84 grey frames in stacks of four."""
     import numpy as np
     from gymnasium.spaces import Box
@@ -277,7 +272,7 @@ def atari_replay(prioritized: bool = False, **arguments: Any) -> Any:
     kind: dict[str, Any] = {"selector": "prioritized" if prioritized else "uniform"}
     if "selector" not in signature(create_replay).parameters:
         kind = {"prioritized": prioritized}  # as older trees call it
-    return create_replay(space, capacity=STORED, stack_size=4, batch_size=BATCH, seed=0, **kind, **arguments)
+    return create_replay(space, capacity=STORED, stack_size=4, batch_size=BATCH, seed=0, **kind)
 
 
 def transitions() -> Iterator[Mapping[str, Any]]:
@@ -298,15 +293,22 @@ def transitions() -> Iterator[Mapping[str, Any]]:
         }
 
 
+def full(prioritized: bool = False) -> tuple[Any, Iterator[Mapping[str, Any]]]:
+    """Return a replay that is full, and what is to be stored next."""
+    replay, coming = atari_replay(prioritized), transitions()
+    for transition in islice(coming, 2 * STORED):
+        replay.observe(transition)
+    return replay, coming
+
+
 def store() -> Play:
     """Store transitions in a replay that is full."""
-    replay, coming = atari_replay(), transitions()
+    replay, coming = full()
 
     def play(units: int) -> None:
-        for transition, _ in zip(coming, range(units), strict=False):
+        for transition in islice(coming, units):
             replay.observe(transition)
 
-    play(2 * STORED)
     return play
 
 
@@ -314,11 +316,8 @@ def draw(prioritized: bool) -> Play:
     """Draw batches from a full replay; by priorities, which are set after each draw, or uniformly."""
     import numpy as np
 
-    replay = atari_replay(prioritized)
-    for transition, _ in zip(transitions(), range(2 * STORED), strict=False):
-        replay.observe(transition)
-    drawn = np.random.default_rng(0).random((101, BATCH)) + 0.01
-    priorities = cycle(drawn)
+    replay, _ = full(prioritized)
+    priorities = cycle(np.random.default_rng(0).random((101, BATCH)) + 0.01)
 
     def play(units: int) -> None:
         for _ in range(units):
@@ -329,12 +328,6 @@ def draw(prioritized: bool) -> Play:
     return play
 
 
-def learning(agent: str) -> tuple[str, ...]:
-    """Return bindings with which an agent learns soon."""
-    return (f"{agent}.min_replay_history = 200", f"{agent}.replay_capacity = 10_000")
-
-
-ATARI, GYM = "create_atari_environment", "create_gym_environment"
 CALLED: Mapping[str, Callable[[], Play]] = {
     "wrapper_atari": partial(wrapper, boxing, delay=DELAY),
     "wrapper_cartpole": partial(wrapper, cartpole, delay=DELAY),
@@ -347,16 +340,12 @@ CALLED: Mapping[str, Callable[[], Play]] = {
     "stored_transition": store,
 }
 LOOPS: Mapping[str, Callable[[Turnstile], None]] = {
-    "dqn_atari": lambda here: train(here, "configs/dqn/atari.gin", ATARI, *learning("DQNAgent")),
-    "dqn_cartpole": lambda here: train(here, "configs/dqn/cartpole.gin", GYM, *learning("DQNAgent")),
-    "full_rainbow_atari": lambda here: train(
-        here, "configs/full_rainbow/atari.gin", ATARI, *learning("FullRainbowAgent")
-    ),
-    "full_rainbow_cartpole": lambda here: train(
-        here, "configs/full_rainbow/cartpole.gin", GYM, *learning("FullRainbowAgent")
-    ),
-    "decision": partial(free_decisions, eval_mode=True),
-    "decision_stored": partial(free_decisions, eval_mode=False),
+    "dqn_atari": partial(train, "dqn", "atari", "DQNAgent"),
+    "dqn_cartpole": partial(train, "dqn", "cartpole", "DQNAgent"),
+    "full_rainbow_atari": partial(train, "full_rainbow", "atari", "FullRainbowAgent"),
+    "full_rainbow_cartpole": partial(train, "full_rainbow", "cartpole", "FullRainbowAgent"),
+    "decision": partial(free_decisions, True),
+    "decision_stored": partial(free_decisions, False),
 }
 
 
