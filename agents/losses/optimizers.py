@@ -25,8 +25,8 @@ __all__ = [
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 
 # PyTorch's own `Adam.step` and `clip_grad_norm_` look for devices, dtypes and hooks on each call, which takes
-# longer than the arithmetic of a small network (`benchmarks/learning_speed.py`). These two do the same operations, bit for
-# bit, on parameters of one device and dtype.
+# longer than the arithmetic of a small network (`benchmarks/learning_speed.py`). These two do the same operations, bit
+# for bit, on parameters of one device and dtype.
 
 
 class Adam(torch.optim.Adam):

@@ -124,8 +124,8 @@ class PolicyValueNetwork(nn.Module):
     """A policy and a value of vectors, each with hidden layers of its own and tanh, computed as one.
 
     Both read the observation's numbers, flattened and joined. Layer i of the two is one batched product, with weights
-    `[2, in, out]`, which on a CPU takes less time than two (`benchmarks/learning_speed.py`). It remembers no more than a
-    window of its last actions, and is called as a `SequenceNetwork`.
+    `[2, in, out]`, which on a CPU takes less time than two (`benchmarks/learning_speed.py`). It remembers no more than
+    a window of its last actions, and is called as a `SequenceNetwork`.
 
     Args:
         observation_shape: Of one observation, `[k, *shape]`; for a Dict, the shapes by key.

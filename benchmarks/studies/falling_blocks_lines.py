@@ -34,7 +34,6 @@ docs/results_falling_blocks_lines.png; `--show` plays nothing.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -60,8 +59,10 @@ from async_wrappers.envs.falling_blocks.game import ACTIONS, COLUMNS, ENTRY, NO_
 from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Seen, Vector
 from async_wrappers.envs.falling_blocks.player import best_place, press, towards
+from benchmarks.measuring import head, parser_of
+from benchmarks.measuring import row as table_row
+from benchmarks.studies.trials import DOCS
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 BUTTONS = tuple(ACTIONS.values())
 NOOP = 0
 
@@ -575,12 +576,11 @@ def summary(games: Sequence[Sequence[int]]) -> tuple[float, float, float]:
 
 def print_table(lines: Lines) -> None:
     """Print lines a game, in Markdown."""
-    print("| player | interaction | delay, frames | lines a game, each seed | mean | 95 % |\n" + "|---" * 6 + "|")
+    print(head("player", "interaction", "delay, frames", "lines a game, each seed", "mean", "95 %"))
     for (player, interaction), games in lines.items():
         mean, low, high = summary(games)
         each = ", ".join(f"{statistics.fmean(of):.2f}" for of in games)
-        cells = [player, interaction.name, str(interaction.delay), each, f"{mean:.2f}", f"[{low:.2f}, {high:.2f}]"]
-        print(f"| {' | '.join(cells)} |")
+        print(table_row(player, interaction.name, interaction.delay, each, f"{mean:.2f}", f"[{low:.2f}, {high:.2f}]"))
 
 
 def draw(lines: Lines) -> None:
@@ -621,13 +621,15 @@ def _met(name: str, delay: int) -> Interaction:
 
 def main() -> None:
     """Play what is missing, print the table, and draw the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(
+        __doc__,
+        delays=((0, 1, 4, 8, 16), "frames"),
+        seeds=(3, "of each student"),
+        rounds=(ROUNDS, "of a student's own games"),
+        show=(False, "play nothing"),
+        draw=(False, "draw docs/results_falling_blocks_lines.png"),
+    )
     parser.add_argument("--base_dir", type=Path, required=True)
-    parser.add_argument("--delays", type=int, nargs="+", default=[0, 1, 4, 8, 16], help="frames")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a student's own games")
-    parser.add_argument("--show", action="store_true", help="play nothing")
-    parser.add_argument("--draw", action="store_true", help="draw docs/results_falling_blocks_lines.png")
     options = parser.parse_args()
     torch.set_num_threads(1)
     wanted = trials(options.delays, options.seeds, options.rounds)

@@ -8,7 +8,6 @@ asks for it. Hold: ONNX Runtime takes no longer.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from functools import partial
@@ -26,17 +25,15 @@ from async_wrappers.agents.spaces.schema import batch_of_one
 from async_wrappers.agents.trained.export import export
 from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.policy import Decision
-from benchmarks.measuring import interleave, median_ratio, print_hold, print_load, print_table
+from benchmarks.measuring import interleave, median_ratio, parser_of, print_hold, print_load, print_table
 
 CALLS = 50  # inferences of a sample
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stack", type=int, default=4)
-    parser.add_argument("--size", default="nature")
-    parser.add_argument("--rounds", type=int, default=30)
-    options = parser.parse_args()
+    options = parser_of(
+        __doc__, stack=(4, "frames"), size=("nature", "of the network"), rounds=(30, "interleaved samples")
+    ).parse_args()
     torch.set_num_threads(1)
     frames = Box(0, 255, (84, 84), np.uint8)
     network = partial(create_network, torso=options.size)
