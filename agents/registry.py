@@ -13,7 +13,7 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.teaching import NoTeaching, Teaching
+from async_wrappers.agents.experiment.teaching import NoTeaching, TaughtRun, Teaching
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
@@ -38,8 +38,8 @@ from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
-from async_wrappers.agents.teaching.methods.sequences import KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.teaching.student import ReincarnatedAgent, Student, only_in_turn
+from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, KickstartingVTrace, QDaggerR2D2
+from async_wrappers.agents.teaching.student import Student, without_teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
 
 __all__ = ["AGENTS", "BASELINES", "SCHEDULES", "create_agent", "create_runner", "create_spec", "spec_of"]
@@ -59,12 +59,19 @@ AGENTS: Mapping[str, type[Spec]] = {
     "qdagger_rainbow": QDaggerRainbow,
     "qdagger_r2d2": QDaggerR2D2,
     "kickstarting_vtrace": KickstartingVTrace,
+    "kickstarting_ppo": KickstartingPPO,
     "dqfd_dqn": DQfD,
     "jsrl_dqn": JSRL,
     "pretrained_dqn": PretrainedDQN,
     "reloaded_dqn": ReloadedDQN,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
+
+
+def taught_if_student(run: TaughtRun) -> Teaching:
+    """Make the part of a student's teacher, with what gin binds; none for other agents."""
+    spec = getattr(run.play.agent, "spec", None)
+    return Reincarnation(RunnerWithTeacher(), run) if isinstance(spec, Student) else NoTeaching(run)
 
 
 @dataclass(frozen=True)
@@ -105,8 +112,8 @@ SCHEDULES: Mapping[str, Schedule] = {
     "continuous_train_and_eval": Schedule(),
     "continuous_train": Schedule(evaluates=False, others=(TrainRunner,)),
     "realtime": Schedule(Live, (LiveRunner,)),
-    "vector": Schedule(Many, (VectorRunner,)),
-    "hosts": Schedule(on_hosts, (Hosts, VectorRunner)),
+    "vector": Schedule(Many, (VectorRunner,), taught_if_student),
+    "hosts": Schedule(on_hosts, (Hosts, VectorRunner), taught_if_student),
     "reincarnation": Schedule(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),
 }
 
@@ -126,9 +133,7 @@ def create_agent(environment: gym.Env[Any, Any], agent_name: Any = "dqn", *, see
     """
     if isinstance(agent_name, str) and agent_name in BASELINES:
         return BASELINES[agent_name](environment, seed=seed)
-    kind = spec_of(agent_name)
-    agent = ReincarnatedAgent if issubclass(kind, Student) else TurnBasedAgent
-    return agent.playing(kind, environment, seed=seed)
+    return TurnBasedAgent.playing(spec_of(agent_name), environment, seed=seed)
 
 
 def create_spec(observation_space: gym.Space[Any], action_space: gym.Space[Any], *, seed: int = 0) -> Spec:
@@ -150,7 +155,7 @@ def create_spec(observation_space: gym.Space[Any], action_space: gym.Space[Any],
         raise ValueError(f"create_agent.agent_name must be of an agent with policy and learner, got {agent_name!r}")
     kind = spec_of(agent_name)
     if issubclass(kind, Student):
-        raise ValueError(only_in_turn(kind.name))
+        raise ValueError(without_teacher(kind.name))
     return kind(observation_space, action_space, decision_interval=None, seed=seed)
 
 

@@ -308,6 +308,15 @@ class Spec:
     def check_alone(self) -> None:
         """Refuse to learn without a teacher, with a ValueError, as students do."""
 
+    def lessons(self, agent: Any, number: int, learners: int) -> Any:
+        """Return a teacher's part in an agent of this spec, as students have one; None for none.
+
+        Args:
+            agent: A `LearningAgent`.
+            number: Which of several learners it is.
+            learners: How many there are.
+        """
+
     def check_warmup(self) -> None:
         """Refuse settings that need a fixed number of frames per decision, with a ValueError."""
 

@@ -12,7 +12,8 @@ So what can be read is found as a graph search. A configurable is *reached*
 4. if it is the default of a parameter that nobody binds;
 5. if the code of a function that is reached names it. A table of names in that code (agents, runners, torsos) counts
    entry by entry where a parameter chooses the entry, such as ``create_agent.agent_name``;
-6. if a text that is bound to a class which is reached names it in that class's table, such as ``VTraceAgent.sources``.
+6. if a class that is reached names it among the records that its runs read, as students name `RunnerWithTeacher`;
+7. if a text that is bound to a class which is reached names it in that class's table, such as ``VTraceAgent.sources``.
    Code that names such a table reaches none of its entries.
 
 Whatever is reached counts as read, with all of its parameters, but for two cases. A class passes a parameter on to its
@@ -29,7 +30,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
@@ -180,6 +181,11 @@ class _Configurables:
             thing = vars(thing)["__init__"]
         parameters = inspect.signature(inspect.unwrap(thing)).parameters.values()
         return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+
+    def records(self, name: str) -> Sequence[str]:
+        """Return the records of settings that runs of an agent of this class read."""
+        records: Sequence[str] = getattr(self._things[name], "records", ())
+        return records
 
     def named_in_code(self, name: str, choices: Mapping[str, set[str]]) -> set[str]:
         """Return the configurables that a function's code names, itself or by the functions and classes that it uses.
@@ -434,6 +440,7 @@ class _Graph:
             defaults = [value for key, value in self._ours.defaults(name).items() if key not in bound]
             yield from filter(None, map(self._ours.name_of, leaves(defaults)))
             yield from self._ours.named_in_code(name, self._choices(name, opened))
+            yield from self._ours.records(name)
             for (owner, parameter), table in TABLES.items():
                 texts = [each for each in self._values(owner, parameter) if type(each) is str] if owner == name else []
                 if texts:

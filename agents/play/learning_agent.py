@@ -13,6 +13,7 @@ from torch import Tensor
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.play.agent import Report
+from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 
@@ -25,17 +26,23 @@ class LearningAgent:
     Args:
         spec: Of the agent.
         learner: Whose weights the policy reads.
+        number: Which of the learners of a run it is.
+        learners: How many there are.
+
+    Attributes:
+        lessons: A teacher's part, where the agent is a student; None elsewhere.
     """
 
     learns = True
     policy: RowsPolicy
 
-    def __init__(self, spec: Spec, learner: Any) -> None:
+    def __init__(self, spec: Spec, learner: Any, number: int = 0, learners: int = 1) -> None:
         """See the class."""
         self.spec, self.learner = spec, learner
         self.times: PartTimes = getattr(learner, "times", None) or PartTimes()
         self._overlap: Overlap | None = None
         self._report: Report | None = None
+        self.lessons: Lessons | None = spec.lessons(self, number, learners)
 
     @property
     def updates(self) -> int:
@@ -46,12 +53,12 @@ class LearningAgent:
     def summary(self) -> Mapping[str, Any]:
         """Return the values that are reported beside the scalars of an update; see `Learner.summary`."""
         found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
-        return found
+        return found if self.lessons is None else {**found, **self.lessons.summary()}
 
     def finish_update(self) -> None:
         """Wait for the end of the parallel update, if one is under way."""
         if self._overlap is not None and (scalars := self._overlap.join()) is not None:
-            self._write_scalars(scalars)
+            self.write_scalars(scalars)
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
         """Load the weights alone, into the network and its target.
@@ -63,7 +70,7 @@ class LearningAgent:
         if not isinstance(state := bundle.get("learner"), Mapping):
             raise ValueError(f"the state of a learner is missing: there is {', '.join(map(str, bundle)) or 'nothing'}")
         self.learner.load_policy(state)
-        self._publish()
+        self.publish()
 
     def keep_diverged_in(self, directory: str | Path) -> None:
         """Write the batch whose loss is not finite into a run's directory, unless another one was given."""
@@ -89,7 +96,23 @@ class LearningAgent:
         self._overlap = Overlap(self.learner)
         self._act_on(self._overlap)
 
-    def _publish(self) -> None:
+    def pretrain(self) -> Mapping[str, Tensor]:
+        """Do one update, even with fewer transitions than training needs to begin; see `Learner.update`."""
+        scalars = self._update()
+        if self._overlap is not None:
+            self._overlap.publish()
+        return scalars
+
+    def _update(self) -> Mapping[str, Any]:
+        before = self.learner.updates
+        scalars: Mapping[str, Any] = self.learner.update()
+        if self.learner.updates == before:
+            raise ValueError(
+                f"update() of {type(self.learner).__name__} must add 1 to its `updates`, got {before} before and after"
+            )
+        return scalars
+
+    def publish(self) -> None:
         """Let the policy act on the learner's weights as they are now."""
         if self._overlap is not None:
             self._overlap.publish()
@@ -104,7 +127,8 @@ class LearningAgent:
         """Return the frames of training so far."""
         raise NotImplementedError
 
-    def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
+    def write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
+        """Report the scalars of the last update, if its turn has come."""
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
             for name, value in {**scalars, **self.summary()}.items():
                 self._report(name, float(value), self._frames())

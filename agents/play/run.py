@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
 from async_wrappers.agents.play.runner import Runner
 
@@ -60,6 +61,16 @@ class Play(Protocol):
 
     def begin(self) -> AbstractContextManager[Any]:
         """Start environments and learners, which end with the context."""
+
+    def teach(self, lesson: Lesson) -> None:
+        """Let the agent learn from a teacher, and environments of training show it what it reads; before `begin`.
+
+        Raises:
+            ValueError: It cannot be taught here.
+        """
+
+    def tell_lessons(self, what: str, *arguments: Any) -> None:
+        """Call a method of the lessons of each learner, by its name; where there are several, after `begin`."""
 
     def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
         """Play a training phase.

@@ -1,13 +1,8 @@
-"""Students: agents that learn from a teacher in three phases.
+"""Students: agents that learn from a teacher, in three phases (`async_wrappers.agents.teaching.lessons`).
 
-    phase    who acts      transitions go to        batches come from
-    COLLECT  the teacher   the teacher's replay     -
-    OFFLINE  nobody        -                        the teacher's replay
-    ONLINE   the student   the student's replay     the student's replay, or both (`Rehearsal`)
-
-A decision's *label* is the teacher's Q-values [A] of one observation. It is computed once, when the transition is
-stored, and kept as an extra: a frozen teacher's values do not change. So a loss needs no teacher, and the teacher may
-read other observations than its student.
+A decision's *label* is the teacher's Q-values [A] of one observation. It is computed once, when the transition is made,
+and kept as an extra: a frozen teacher's values do not change. So a loss needs no teacher, and the teacher may read
+other observations than its student. Only where who acts cannot label are labels made when a batch is drawn.
 
 Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
 which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: a teacher without
@@ -22,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import gymnasium as gym
@@ -36,26 +30,24 @@ from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.losses.loss import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
-from async_wrappers.agents.play.turns.clock import Outcome
-from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.settings import choice, must, settings
 from async_wrappers.agents.spaces.schema import each_array
-from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.spec import Spec, own_seed
 from async_wrappers.policy import Decision
 
 __all__ = [
     "LABEL",
     "VIEW",
     "Rehearsal",
-    "ReincarnatedAgent",
     "Student",
     "Teaches",
     "Teaching",
     "TeachingPhase",
-    "only_in_turn",
     "seed_of",
     "with_teacher",
+    "without_teacher",
 ]
 
 LABEL = "teacher_values"  # the extra that holds a transition's label
@@ -241,8 +233,10 @@ class Student(Spec):
     such as `guided`.
 
     Attributes:
-        labelled: Whether transitions carry the teacher's values.
-        teaching: The student's progress, which `ReincarnatedAgent` updates.
+        records: Names of the records that gin binds for its runs.
+        labelled: Whether it learns from the teacher's values.
+        draws_labels: Whether they are made when a batch is drawn, and stored with no transition.
+        teaching: The student's progress, which its lessons update.
         follows_score: Whether the weight of the teacher's term follows the student's score.
         decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where its decay is
             bound; None where it is.
@@ -251,7 +245,9 @@ class Student(Spec):
         reloads_replay: Whether the student's replay begins as that of its teacher.
     """
 
+    records: ClassVar[tuple[str, ...]] = ("RunnerWithTeacher",)
     labelled: ClassVar[bool] = True
+    draws_labels: bool = False
     follows_score: bool = True
     decides_learning_rate: ClassVar[str | None] = None
     decay_period: int = -1
@@ -280,10 +276,21 @@ class Student(Spec):
     def extras(self) -> gym.spaces.Dict | None:  # type: ignore[override]
         """The extras of a transition: those of the agent's own policy, and the label."""
         own: gym.spaces.Dict | None = super().extras
-        if not self.labelled:
+        if not self.stores_labels:
             return own
         label = gym.spaces.Box(-np.inf, np.inf, (self.num_actions,), np.float32)
         return gym.spaces.Dict({**({} if own is None else own.spaces), LABEL: label})
+
+    @property
+    def stores_labels(self) -> bool:
+        """Whether a transition carries its label."""
+        return self.labelled and not self.draws_labels
+
+    def lessons(self, agent: LearningAgent, number: int = 0, learners: int = 1) -> Any:
+        """Make the lessons of an agent of this spec; see `Spec.lessons`."""
+        from async_wrappers.agents.teaching.lessons import StudentsLessons
+
+        return StudentsLessons(self, agent, number, learners)
 
     def check_replays(self) -> None:
         """Refuse a replay that the agent can have alone, but not as a student."""
@@ -331,8 +338,8 @@ class Student(Spec):
         """Whether the teacher chooses the action of a decision of the online phase, number 0, 1 .. of its episode."""
         return False
 
-    def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
-        """Load the teacher's state into a new student; here do nothing."""
+    def reload(self, lessons: Any, teacher: Teaches) -> None:
+        """Load the teacher's state into a new student, by its lessons (`StudentsLessons`); here do nothing."""
 
     def learning_rate(self) -> float | None:
         """Return the rate of the present lambda; None where it is the optimiser's own."""
@@ -342,292 +349,26 @@ class Student(Spec):
         """Change from offline updates to play: copy the weights to the target network."""
         learner.synchronize_target()
 
-    @property
-    def rehearsal_seed(self) -> int:
-        """Seed of the choice of a batch's rows that are the teacher's."""
-        return seed_of(self.replay_seed, 2)
+    def rehearsal_seed(self, number: int = 0) -> int:
+        """Return the seed of the choice of a batch's rows that are the teacher's, for learner `number`."""
+        return own_seed(seed_of(self.replay_seed, 2), number)
 
-    def make_teacher_replay(self) -> Replay:
-        """Make the replay of the teacher's transitions."""
-        one: Any = self.with_settings(  # type: ignore[attr-defined]
-            replay_scheme=self.teacher_replay_scheme, actor_priorities=False
-        )
-        return make_replay(one, seed_of(self.replay_seed, 1))
+    def make_teacher_replay(self, lanes: int = 1, number: int = 0, learners: int = 1) -> Replay:
+        """Make the replay of the teacher's transitions.
+
+        Args:
+            lanes: Environments in which it collects.
+            number: Which of several learners has it.
+            learners: How many there are.
+        """
+        share = {} if learners == 1 else self.share_of(learners)  # type: ignore[attr-defined]
+        settings = {**share, "replay_scheme": self.teacher_replay_scheme, "actor_priorities": False}
+        one: Any = self.with_settings(**settings)  # type: ignore[attr-defined]
+        return make_replay(one, own_seed(seed_of(self.replay_seed, 1), number), lanes)
 
     def check_alone(self) -> None:
         """Refuse to learn without a teacher."""
-        raise ValueError(only_in_turn(self.name))
-
-    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
-        """Refuse: labels are made in turn-based play alone.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError(only_in_turn(self.name))
-
-
-class ReincarnatedAgent(TurnBasedAgent):
-    """A turn-based student, which acts and learns by its phase.
-
-    Its environment reports ``info["realtime"]["observation_info"]["teacher_observation"]`` (`TeacherView`).
-
-    Args:
-        spec: A `Student`.
-
-    Attributes:
-        teacher: Set by `set_teacher`; None in evaluation.
-        teacher_replay: The teacher's transitions; None where no later phase needs them.
-    """
-
-    def __init__(self, spec: Any) -> None:
-        """See the class."""
-        super().__init__(spec)
-        self.teacher: Teaches | None = None
-        self.teacher_replay: Replay | None = None
-        self._label_at = "start"
-        self._label: npt.NDArray[np.float32] | None = None  # of the present decision, where it is made at the start
-        self._number = 0  # of the present decision in its episode
-        self._seen: Mapping[str, Any] | None = None  # info["realtime"] that came with the present observation
-        self.learner.keeps_batch = True
-        self._set_learning_rate()
-
-    @property
-    def student(self) -> Student:
-        """The spec, a `Student`."""
-        assert isinstance(self.spec, Student)
-        return self.spec
-
-    @property
-    def teaching(self) -> Teaching:
-        """The student's progress."""
-        return self.student.teaching
-
-    def set_teacher(self, teacher: Teaches, *, keeps_replay: bool, label_at: str = "start") -> None:
-        """Learn from this teacher.
-
-        Args:
-            teacher: Sees the environment by way of a `TeacherView`.
-            keeps_replay: Whether a later phase needs the teacher's transitions.
-            label_at: ``"start"`` or ``"effect"``: the frame whose observation is labelled. The delay then reports the
-                effect (``RealtimeDelay.report_effect``).
-        """
-        self.teacher, self._label_at = teacher, label_at
-        self.teacher_replay = self.student.make_teacher_replay() if keeps_replay else None
-
-    def begin_phase(self, phase: TeachingPhase, *, last: bool = False) -> None:
-        """Begin a phase, which lasts until the next call.
-
-        Args:
-            phase: The phase.
-            last: Whether no later one needs the teacher's replay.
-        """
-        self.finish_update()
-        self.learner.finish_update()
-        if self.teaching.phase is TeachingPhase.OFFLINE and phase is TeachingPhase.ONLINE:
-            self.student.begin_online(self.learner)
-            self._publish()
-        self.teaching.phase = phase
-        self._set_learning_rate()
-        if last:
-            self.teacher_replay = None
-        self.learner.source = self._source(phase)
-
-    def _source(self, phase: TeachingPhase) -> Any:
-        if phase is TeachingPhase.OFFLINE:
-            if self.teacher_replay is None or not len(self.teacher_replay):
-                raise ValueError(
-                    "an offline phase needs the teacher's replay, which is empty: collect transitions first"
-                )
-            return self.teacher_replay
-        ratio = self.student.teacher_data_ratio
-        if ratio and self.teacher_replay is not None:
-            seed = self.student.rehearsal_seed
-            return Rehearsal(self.learner.replay, self.teacher_replay, ratio, self.teaching, seed)
-        return self.learner.replay
-
-    def record_score(self, normalized_score: float) -> None:
-        """Let lambda, and with it the learning rate, follow the score of an iteration."""
-        self.student.record_score(normalized_score)
-        self._set_learning_rate()
-
-    def _set_learning_rate(self) -> None:
-        if (rate := self.student.learning_rate()) is not None:
-            self.learner.set_learning_rate(rate)
-
-    def reload(self, state: Mapping[str, Any], *, optimizer: bool) -> None:
-        """Load the state of another agent's learner, from its checkpoint.
-
-        Args:
-            state: What its `bundle_and_checkpoint` returned.
-            optimizer: Whether its optimiser's moments are loaded too.
-
-        Raises:
-            ValueError: It has another network.
-        """
-        own = self.learner.state_dict()
-        counts = {"kind": own["kind"], **({} if optimizer else {"optimizer": own["optimizer"]})}
-        self.learner.load_state_dict({**state["learner"], **counts})
-        self._training_steps = state["training_steps"]
-        self._publish()
-
-    def learn_offline(self) -> None:
-        """Do one update on the teacher's replay."""
-        self._write_scalars(self.pretrain())
-
-    def take_over(self, demonstrations: Any) -> int:
-        """Store the episodes of the teacher's own replay; return how many transitions they have."""
-        assert self.teacher_replay is not None
-        for demonstration in demonstrations:
-            for transition, label in demonstration.transitions():
-                extras = {"extras": {LABEL: label}} if self.student.labelled else {}
-                self.teacher_replay.observe({**transition, **extras})
-        return len(self.teacher_replay)
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return the values reported beside the scalars of an update: sizes, rates, and statistics of Q-values."""
-        return {**super().summary(), **self._values_in_numbers()}
-
-    def _values_in_numbers(self) -> dict[str, float]:
-        """Return statistics of the student's values of the last batch, on the weights after its update.
-
-        Returns:
-            "AverageQ" and "MaxQ", over rows and actions; "ActionGap", the best action's value less the next best one's,
-            and "QMinusTeacherQ", a mean too; and "TeacherReplaySize", transitions. Empty of an agent without values.
-        """
-        found: dict[str, float] = {}
-        if self.teacher_replay is not None:
-            found["TeacherReplaySize"] = len(self.teacher_replay)
-        if self.learner.batch is None:
-            return found
-        with torch.no_grad():
-            values = self.student.values_of(self.learner.networks, self.learner.batch)
-            if values is None:
-                return found
-            q, labels = values[0].float(), values[1]
-            if q.shape[-1] > 1:
-                best = q.topk(2, dim=-1).values
-                found["ActionGap"] = float((best[..., 0] - best[..., 1]).mean())
-            if labels is not None:
-                found["QMinusTeacherQ"] = float((q - labels).mean())
-            return {**found, "AverageQ": float(q.mean()), "MaxQ": float(q.max())}
-
-    # Playing.
-
-    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
-        """Return the first action of an episode."""
-        if self.teacher is None and not self.eval_mode:
-            raise ValueError(only_in_turn(self.spec.name))
-        self._seen, self._number = realtime, 0
-        return super().begin_episode(observation, realtime)
-
-    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
-        """Return the next action; `reward` is the last decision's."""
-        self._seen, self._number = realtime, self._number + 1
-        return super().step(reward, observation, realtime)
-
-    def end_episode(
-        self,
-        reward: float,
-        terminal: bool = True,
-        observation: Any = None,
-        realtime: Mapping[str, Any] | None = None,
-    ) -> None:
-        """End the episode; see `TurnBasedAgent.end_episode`."""
-        self._seen = realtime
-        super().end_episode(reward, terminal, observation, realtime)
-
-    def _decide(self, observation: Any, decision: Decision) -> Any:
-        action = super()._decide(observation, decision)
-        if self.eval_mode:
-            return action
-        guided = self._guided(decision)
-        if guided or (self.student.labelled and self._label_at == "start"):
-            self._label = self._values_of("observation_info")
-            if guided:
-                action = self._action = self.student.first_action + int(self._label.argmax())
-        return action
-
-    def _values_of(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the teacher's values [A] of the frame whose info stands in ``info["realtime"]`` under a name."""
-        assert self.teacher is not None
-        info = (self._seen or {}).get(name) or {}
-        if VIEW not in info:
-            raise ValueError(
-                "an environment of a student must show the teacher's observations: put a TeacherView into it "
-                "(async_wrappers.agents.teaching.teacher)"
-            )
-        values: npt.NDArray[np.float32] = self.teacher.values(info[VIEW])[0]
-        return values
-
-    def _guided(self, decision: Decision) -> bool:
-        """Whether the teacher chooses the action of a decision."""
-        if self.teaching.phase is TeachingPhase.COLLECT:
-            return True
-        return self.student.guided(decision, self._number)
-
-    def _close(
-        self,
-        reward: float,
-        outcome: Outcome,
-        following: Any,
-        realtime: Mapping[str, Any] | None,
-        terminal: bool = False,
-        truncated: bool = False,
-    ) -> None:
-        if self.student.labelled and not self.eval_mode and outcome.applied:
-            label = self._label if self._label_at == "start" else self._values_of("effect_info")
-            self._extras = {"extras": {**self._extras.get("extras", {}), LABEL: label}}
-        super()._close(reward, outcome, following, realtime, terminal, truncated)
-
-    def _learn_from_closed(self, frame: int) -> None:
-        if self.teaching.phase is not TeachingPhase.COLLECT:
-            super()._learn_from_closed(frame)
-            return
-        assert self.teacher_replay is not None
-        first = self.student.first_action
-        while self._closed and self._closed[0][0] <= frame:
-            transition = self._closed.popleft()[1]
-            self.teacher_replay.observe({**transition, "action": transition["action"] - first})
-
-    def _train_step(self) -> None:
-        if self.teaching.phase is TeachingPhase.COLLECT:
-            return
-        self.teaching.online_steps += 1
-        super()._train_step()
-
-    # Checkpoints.
-
-    def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
-        """Return all state between two episodes; both replays go into files of their own in `checkpoint_dir`."""
-        bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration)
-        if self.teacher_replay is not None:
-            self.teacher_replay.save(checkpoint_dir / _REPLAY, iteration)
-        teaching = {**vars(self.teaching), "phase": self.teaching.phase.value}
-        return {**bundle, "teaching": teaching, "teacher_replay": self.teacher_replay is not None}
-
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
-        """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
-        lost = super().unbundle(checkpoint_dir, iteration, bundle, partial)
-        if bundle["teacher_replay"]:
-            replay = self.student.make_teacher_replay()
-            lost += replay.load(checkpoint_dir / _REPLAY, iteration, partial)
-            self.teacher_replay = replay
-        else:
-            self.teacher_replay = None
-        state = bundle["teaching"]
-        vars(self.teaching).update({**state, "phase": TeachingPhase(state["phase"])})
-        self._set_learning_rate()
-        return lost
-
-    def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
-        """Delete the replay files that no iteration in `keep` needs."""
-        super().forget_checkpoints(checkpoint_dir, keep)
-        if (checkpoint_dir / _REPLAY).is_dir():
-            self.learner.forget_replays(checkpoint_dir / _REPLAY, keep)
-
-
-_REPLAY = "teacher_replay"
+        raise ValueError(without_teacher(self.name))
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -636,7 +377,7 @@ def seed_of(seed: int, number: int) -> int:
     return int(np.random.SeedSequence((seed, number, 1)).generate_state(1)[0])
 
 
-def only_in_turn(name: str) -> str:
+def without_teacher(name: str) -> str:
     """Return the message that refuses an agent without a teacher."""
     return (
         f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "

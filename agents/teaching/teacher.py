@@ -1,25 +1,11 @@
-"""A teacher: the agent of a run, frozen; and its own view of an environment that shows its student another one.
-
-The two may read the same game in different ways: a teacher without delay reads frames, and its student under delay may
-read the actions in flight too. Their environments, as chains of wrappers, have their innermost part in common::
-
-    student   CartPole  TimeLimit | AppliedActions  RealtimeDelay  CommittedActions
-    teacher   CartPole  TimeLimit | FlattenObservation
-                     common part  | own wrappers
-
-`TeacherView` stands around the common part in the student's chain. It shows each frame to the teacher's own wrappers
-too, and puts the stack of observations that the teacher would read into ``info["teacher_observation"]``. So a delay
-passes it on with the observation of the same frame.
-"""
+"""A teacher: the agent of a run, frozen, with its own environment."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import os
 import re
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +15,7 @@ import numpy.typing as npt
 
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.config.config import empty_gin
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, checked_replay, newest_bundle
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
@@ -42,19 +28,17 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL
 from async_wrappers.agents.spaces.actions import DiscreteActions, discrete_actions
-from async_wrappers.agents.spaces.schema import Arrays, batch_of_one, each_array, stacked
-from async_wrappers.agents.teaching.student import VIEW
+from async_wrappers.agents.spaces.schema import Arrays, each_array
+from async_wrappers.agents.teaching.view import is_delay, layers_of
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 
 __all__ = [
     "COLLECT",
     "RANDOM_SCORES",
+    "FrozenTeacher",
     "Teacher",
-    "TeacherView",
     "TeachersDemonstration",
-    "WithoutDelay",
     "check_own_replay",
-    "layers_of",
 ]
 
 Environment = gym.Env[Any, Any]
@@ -95,6 +79,7 @@ class Teacher:
         spec: The agent's.
         environment: As given.
         num_actions: A.
+        frozen: What labels need of it, which travels to other processes.
 
     Raises:
         ValueError: The agent has neither values nor the logits of single actions, or remembers.
@@ -126,7 +111,7 @@ class Teacher:
         actions = discrete_actions(environment.action_space, "teacher")
         self.first_action, self.num_actions = actions.first, actions.number
         self._agent, self._policy, self._replay, self._checkpoint = agent, policy, replay, checkpoint
-        self._labels = policy.q_values if of_values else lambda stacks: policy.first_outputs(stacks)[0]
+        self.frozen = FrozenTeacher(policy, of_values, source)
 
     @classmethod
     def of_run(cls, path: str | Path, number: int | None = None) -> Teacher:
@@ -162,7 +147,7 @@ class Teacher:
             stack_size: Observations that it reads.
             seed: Of the weights.
         """
-        inside = next((layer.env for layer in layers_of(environment) if _is_delay(layer)), environment)
+        inside = next((layer.env for layer in layers_of(environment) if is_delay(layer)), environment)
         with empty_gin():  # the student's bindings are not the teacher's
             small: dict[str, Any] = {"stack_size": stack_size, "replay_capacity": stack_size + 8}
             agent = TurnBasedAgent.playing(DQN, inside, seed=seed, **small)
@@ -202,8 +187,7 @@ class Teacher:
 
         They are without noise.
         """
-        values: npt.NDArray[np.float32] = self._labels(stacks).float().cpu().numpy()
-        return values
+        return self.frozen.values(stacks)
 
     def score(self, seed: int, length: Any, max_frames: int | None) -> list[float]:
         """Play greedily in its own environment, and return the return of each episode.
@@ -256,6 +240,26 @@ class Teacher:
             raise ValueError(f"{self.source}: {error}: {COLLECT}") from None
         finally:
             learner.replay.clear()
+
+
+class FrozenTeacher:
+    """What labels need of a teacher: a policy's Q-values, or its logits.
+
+    Args:
+        policy: Of an agent of values, or without memory.
+        of_values: Which of the two.
+        source: In messages, where it comes from.
+    """
+
+    def __init__(self, policy: Any, of_values: bool, source: str) -> None:
+        """See the class."""
+        self._policy, self._of_values, self.source = policy, of_values, source
+
+    def values(self, stacks: Any) -> npt.NDArray[np.float32]:
+        """See `Teacher.values`."""
+        found = self._policy.q_values(stacks) if self._of_values else self._policy.first_outputs(stacks)[0]
+        values: npt.NDArray[np.float32] = found.float().cpu().numpy()
+        return values
 
 
 def check_own_replay(environment: Environment, teacher: Teacher) -> None:
@@ -333,175 +337,3 @@ def _has_logits(spec: Any, policy: Any) -> bool:
 
 def _never(decision: Any) -> float:
     return 0.0
-
-
-# A teacher's view of its student's environment.
-
-
-class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
-    """Puts the stack that a teacher reads of each frame into ``info["teacher_observation"]``.
-
-    A stack holds the observations of consecutive frames, as those of a teacher without delay do.
-
-    Args:
-        env: The part that the environments of student and teacher have in common.
-        teacher: Whose view it is.
-        own: The teacher's own wrappers, innermost first, each a function from an environment to an environment; they
-            are driven with the frames that the student's environment shows.
-    """
-
-    def __init__(
-        self, env: Environment, teacher: Teacher, own: Sequence[Callable[[Environment], Environment]] = ()
-    ) -> None:
-        """See the class."""
-        super().__init__(env)
-        self._shown = shown = _Shown(env)
-        self._frames: Environment = shown
-        for wrap in own:
-            self._frames = wrap(self._frames)
-        self._teacher = teacher
-        self._stack: deque[Any] = deque(maxlen=teacher.spec.stack_size)
-
-    @classmethod
-    def within(cls, environment: Environment, teacher: Teacher) -> Environment:
-        """Return a student's environment with a teacher's view inside.
-
-        Raises:
-            ValueError: The teacher's observations or actions are of another game.
-        """
-        students, teachers = layers_of(environment), layers_of(teacher.environment)
-        common = 0
-        for one, other in zip(students, teachers, strict=False):
-            if _is_delay(one) or _is_delay(other) or not _alike(one, other):
-                break
-            common += 1
-        if not common:
-            raise ValueError(
-                f"{teacher.source} must play the environment of its student, {_name(students[0])} with the "
-                f"observations {environment.observation_space}, got {_name(teachers[0])} with "
-                f"{teacher.environment.observation_space}"
-            )
-        actions = discrete_actions(environment.action_space, "a student")
-        if (actions.first, actions.number) != (teacher.first_action, teacher.num_actions):
-            raise ValueError(
-                f"{teacher.source} must have the actions of its student, {environment.action_space}, got "
-                f"{teacher.environment.action_space}"
-            )
-        own = teachers[common:]
-        delays = [place for place, layer in enumerate(own) if _is_delay(layer)]
-        if delays and (outside := own[delays[-1] + 1 :]):
-            names = ", ".join(type(layer).__name__ for layer in outside)
-            raise ValueError(
-                f"{teacher.source} has wrappers around its RealtimeDelay ({names}), which read a delay that its "
-                "student does not have: train a teacher without them"
-            )
-        wraps = [_moved(layer) for layer in own if not _is_delay(layer)]
-        view = cls(students[common - 1], teacher, wraps)
-        if common < len(students):
-            students[common].env = view
-        else:
-            environment = view
-        return environment if delay_layer(environment) is not None else WithoutDelay(environment)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset both."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._shown.last = observation, 0.0, False, False, info
-        self._stack.extend([self._teacher.spec.blank()] * self._teacher.spec.stack_size)
-        seen, _ = self._frames.reset()
-        return observation, self._with_view(seen, info)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Play a frame, and show it to the teacher's wrappers."""
-        observation, reward, terminated, truncated, info = self._shown.last = self.env.step(action)
-        seen, *_ = self._frames.step(action)
-        return observation, reward, terminated, truncated, self._with_view(seen, info)
-
-    def _with_view(self, seen: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        # Copied: the environment may reuse its arrays, and a stack holds several frames.
-        self._stack.append(each_array(np.array, self._teacher.spec.without_tuples(seen)))
-        return {**info, VIEW: batch_of_one(stacked(self._stack))}
-
-
-class _Shown(gym.Wrapper[Any, Any, Any, Any]):
-    """Repeats the last result of another environment, and has its attributes."""
-
-    last: tuple[Any, Any, bool, bool, dict[str, Any]]
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return the observation and the info of the reset."""
-        return self.last[0], self.last[4]
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Return the step."""
-        return self.last
-
-
-class WithoutDelay(gym.Wrapper[Any, Any, Any, Any]):
-    """Reports in ``info["realtime"]`` what a delay of 0 frames does, where nothing delays the environment."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._frame, self._info = 0, info
-        return observation, {**info, "realtime": {"frame": 0, "start": 0, "observation_info": info}}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Play a frame, which is a decision."""
-        (effect, self._frame), before = (self._frame, self._frame + 1), self._info
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        realtime = {
-            "delay": 0,
-            "interval": 1,
-            "default_frames": 0,
-            "frame": self._frame,
-            "start": self._frame,
-            "applied": True,
-            "finished": effect,
-            "observation_info": info,
-            "effect_info": before,
-        }
-        self._info = info
-        return observation, reward, terminated, truncated, {**info, "realtime": realtime}
-
-
-def layers_of(environment: Environment) -> list[Any]:
-    """Return an environment and its wrappers, innermost first."""
-    layers = [environment]
-    while isinstance(layers[-1], gym.Wrapper):
-        layers.append(layers[-1].env)
-    return layers[::-1]
-
-
-def _is_delay(layer: Any) -> bool:
-    return type(layer).__name__ == "RealtimeDelay"  # by name, since agents do not import the wrappers
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Return whether two layers are of one kind, made with the same arguments."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, gym.Wrapper):
-        return _arguments(one) == _arguments(other) and str(one.observation_space) == str(other.observation_space)
-    return _name(one) == _name(other) and str(one.observation_space) == str(other.observation_space)
-
-
-def _arguments(layer: Any) -> str:
-    return repr(getattr(layer, "_saved_kwargs", {}))
-
-
-def _name(environment: Any) -> str:
-    spec = environment.unwrapped.spec
-    return type(environment).__name__ if spec is None else str(spec.id)
-
-
-def _moved(layer: Any) -> Callable[[Environment], Environment]:
-    """Return a function that puts a copy of a wrapper around another environment."""
-
-    def around(environment: Environment) -> Environment:
-        # A copy, since the teacher still plays in its own environment; shared parts begin anew at each reset.
-        moved: Any = copy.copy(layer)
-        moved.env = environment
-        return moved  # type: ignore[no-any-return]
-
-    return around

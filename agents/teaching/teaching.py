@@ -13,16 +13,18 @@ from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.config.config import save_config
-from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.teaching import TaughtRun
 from async_wrappers.agents.experiment.words import lengths_in_words
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
 from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
-from async_wrappers.agents.teaching.student import ReincarnatedAgent, TeachingPhase, seed_of
-from async_wrappers.agents.teaching.teacher import Teacher, TeacherView, check_own_replay
+from async_wrappers.agents.teaching.lessons import StudentsLessons
+from async_wrappers.agents.teaching.student import Student, TeachingPhase, seed_of
+from async_wrappers.agents.teaching.teacher import Teacher, check_own_replay
+from async_wrappers.agents.teaching.view import View, reads_alike
 
 __all__ = ["Reincarnation", "RunnerWithTeacher", "train_teacher"]
 
@@ -106,7 +108,7 @@ class Reincarnation:
         self._settings, self._run = settings, run
         agent, evaluation = run.play.agent, run.lengths[Phase.EVAL]
         must(
-            isinstance(agent, ReincarnatedAgent),
+            isinstance(getattr(agent, "lessons", None), StudentsLessons),
             "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
             f"create_agent.agent_name = 'qdagger_dqn', got {agent.identity()['agent']}",
         )
@@ -138,9 +140,9 @@ class Reincarnation:
             "RunnerWithTeacher.evaluate_teacher = False",
         )
         must(
-            settings.evaluate_teacher or score is not None or not self.student.student.follows_score,
+            settings.evaluate_teacher or score is not None or not self.student.follows_score,
             "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is False "
-            f"with agent {self.student.spec.name!r}, whose lambda follows the normalised score, got None",
+            f"with agent {self.student.name!r}, whose lambda follows the normalised score, got None",
         )
         must(
             not settings.random_teacher or settings.teacher_checkpoint_dir is settings.teacher_gin_file is None,
@@ -154,7 +156,7 @@ class Reincarnation:
         Args:
             offline: How many iterations learn from the teacher's replay alone.
         """
-        spec, steps = self.student.student, self._settings.teacher_steps
+        spec, steps = self.student, self._settings.teacher_steps
         spec.check_phases(teacher_steps=steps, offline=offline)
         learns = bool(offline or self._rehearses)
         must(
@@ -169,15 +171,19 @@ class Reincarnation:
         )
 
     @property
-    def student(self) -> ReincarnatedAgent:
-        """The agent."""
-        agent = self._run.play.agent
-        assert isinstance(agent, ReincarnatedAgent)
-        return agent
+    def lessons(self) -> StudentsLessons:
+        """Those of the agent, of several learners the first one's."""
+        lessons: StudentsLessons = self._run.play.agent.lessons
+        return lessons
+
+    @property
+    def student(self) -> Student:
+        """The agent's spec."""
+        return self.lessons.student
 
     @property
     def _rehearses(self) -> bool:
-        return bool(self.student.student.teacher_data_ratio)
+        return bool(self.student.teacher_data_ratio)
 
     def prepare(self) -> None:
         """Load the teacher, and show it what it needs.
@@ -188,12 +194,12 @@ class Reincarnation:
         if self.teacher is not None:
             return
         run, label_at = self._run, self._settings.label_at
-        self.teacher = self._load_teacher()
-        run.environment = TeacherView.within(run.environment, self.teacher)
+        self.teacher = teacher = self._load_teacher()
         needed = TeachingPhase.OFFLINE in self._kinds or self._rehearses
-        self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=label_at)
-        if label_at == "effect" and (delay := delay_layer(run.environment)) is not None:
-            delay.report_effect = True
+        collects = TeachingPhase.COLLECT in self._kinds
+        view = View.of(run.environment, teacher, label_at)
+        alike = reads_alike(run.environment, self.student, teacher, label_at)
+        run.play.teach(Lesson(teacher.frozen, view, alike, needed, collects, label_at))
 
     def begin_run(self) -> None:
         """Give the student the teacher's replay and weights, as far as its method takes them.
@@ -201,20 +207,20 @@ class Reincarnation:
         Raises:
             ValueError: The teacher has no replay, and one is needed.
         """
-        spec, teacher = self.student.student, self.teacher
+        spec, teacher = self.student, self.teacher
         assert teacher is not None
-        takes_over = self.student.teacher_replay is not None and TeachingPhase.COLLECT not in self._kinds
+        takes_over = self.lessons.teacher_replay is not None and TeachingPhase.COLLECT not in self._kinds
         if takes_over or spec.reloads_replay:
             check_own_replay(self._run.environment, teacher)
-        if takes_over and not self.student.take_over(teacher.demonstrations()):
+        if takes_over and not self.lessons.take_over(teacher.demonstrations()):
             raise ValueError(f"{teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
-        spec.reload(self.student, teacher)
+        spec.reload(self.lessons, teacher)
 
     def _load_teacher(self) -> Teacher:
         settings, create_environment = self._settings, self._run.settings.create_environment_fn
         if settings.random_teacher:
             seed = seed_of(self._run.settings.seed, 3)  # not the student's, whose first weights would be the same
-            return Teacher.of_first_weights(create_environment(), self.student.spec.stack_size, seed)
+            return Teacher.of_first_weights(create_environment(), self.student.stack_size, seed)
         if settings.teacher_checkpoint_dir is None:
             raise ValueError(
                 "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
@@ -231,7 +237,7 @@ class Reincarnation:
         """Begin an iteration; before the first one the teacher and random play are measured."""
         self._kind = self._kinds[iteration]
         needed = self._rehearses or TeachingPhase.OFFLINE in self._kinds[iteration:]
-        self.student.begin_phase(self._kind, last=not needed)
+        self._run.play.tell_lessons("begin_phase", self._kind, not needed)
         if self.scores is None:
             self._measure()
         if self._kind is TeachingPhase.COLLECT:  # the student has learnt nothing yet
@@ -277,12 +283,12 @@ class Reincarnation:
         """Play a training phase, or make the updates of an offline one."""
         if self._kind is not TeachingPhase.OFFLINE:
             return self._run.play.train(length, carried)
-        run, agent, steps = self._run, self.student, self._settings.num_pretraining_steps
+        run, agent, steps = self._run, self._run.play.agent, self._settings.num_pretraining_steps
         updates, first = carried.get("updates", agent.updates), carried.get("offline", 0)
         for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
             if run.due():
                 run.save({"updates": updates, "offline": done})
-            agent.learn_offline()
+            run.play.tell_lessons("learn_offline")
             run.shown.share((done + 1) / steps, f"{done + 1:,} of {steps:,} offline updates")
         made, encounter = agent.updates - updates, encounter_of(run.environment)
         return Played([], 0, made, encounter, frames=0, times=agent.times.take())
@@ -290,7 +296,7 @@ class Reincarnation:
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Return the kind of iteration and the teacher's weight, which follows an evaluation's normalised score."""
         told: dict[str, Any] = {"phase": self._kind.value}
-        weight = self.student.teaching.weight
+        weight = self.lessons.teaching.weight
         if phase != Phase.EVAL:
             return {**told, "teacher_weight": weight}, {}
         assert self.scores is not None
@@ -299,7 +305,7 @@ class Reincarnation:
             normalized = self.normalized_score(line["eval_average_return"])
             told |= {"eval_normalized_score": normalized, "teacher_return": self.scores["teacher"]}
             scalars["Eval/Normalized_Score"] = normalized
-        self.student.record_score(normalized)
+        self._run.play.tell_lessons("record_score", normalized)
         return told, {**scalars, "Train/distill_loss_decay": weight}
 
     def state(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def state(runner: Experiment) -> dict[str, Any]:
         "learner": agent.learner.state_dict(),
         "replay": agent.learner.replay.state_dict(),
         "turns": agent._clock.state_dict(),
-        "training_steps": agent._training_steps,
+        "training_steps": agent.training_steps,
         "waiting": list(agent._closed),
         "episodes": runner.counts.episodes,
         "frames": runner.counts.frames,

@@ -18,9 +18,12 @@ import async_wrappers.configurables
 from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.lessons import Lesson
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
+from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
-from async_wrappers.agents.teaching.student import LABEL, VIEW, ReincarnatedAgent, TeachingPhase
+from async_wrappers.agents.teaching.student import LABEL, VIEW, TeachingPhase
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin
@@ -78,20 +81,25 @@ class TaughtEnv(DriftingEnv):
         return {**view, "realtime": realtime}
 
 
-def make_student(kind: Any, environment: gym.Env[Any, Any], **arguments: Any) -> ReincarnatedAgent:
+def make_student(kind: Any, environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:
     """A small student of `ScriptedTeacher`, in its online phase."""
     return taught(kind, environment, **hyperparameters(kind, **arguments))
 
 
-def taught(kind: Any, environment: gym.Env[Any, Any], keeps_replay: bool = True, **arguments: Any) -> ReincarnatedAgent:
+def taught(kind: Any, environment: gym.Env[Any, Any], keeps_replay: bool = True, **arguments: Any) -> TurnBasedAgent:
     """A student of `ScriptedTeacher`, in its online phase."""
-    agent = ReincarnatedAgent.playing(kind, environment, **arguments)
-    assert isinstance(agent, ReincarnatedAgent)
+    agent = TurnBasedAgent.playing(kind, environment, **arguments)
     space: Any = environment.action_space
     teacher: Any = ScriptedTeacher(int(space.n), int(space.start))
-    agent.set_teacher(teacher, keeps_replay=keeps_replay)
-    agent.begin_phase(TeachingPhase.ONLINE)
+    lessons_of(agent).set_teacher(Lesson(teacher, keeps_replay=keeps_replay))
+    lessons_of(agent).begin_phase(TeachingPhase.ONLINE)
     return agent
+
+
+def lessons_of(agent: Any) -> StudentsLessons:
+    """The lessons of a student's agent."""
+    assert isinstance(agent.lessons, StudentsLessons)
+    return agent.lessons
 
 
 def teachers_run(base_dir: Path, *bindings: str) -> Path:

@@ -74,6 +74,7 @@ class PPO(ActorCritic):
 
     name: ClassVar[str] = "ppo"
     learner_kind: str = "PPOLearner"
+    read_of_extras: ClassVar[tuple[str, ...]] = (VERSION, TORSO_VERSION)  # by the loss, beside what it always reads
 
     # The algorithm.
 
@@ -157,8 +158,7 @@ class PPO(ActorCritic):
         if (given := self._in_plain_layers(networks, batch)) is not None:
             loss, metrics = clipped_loss(given)
             return LossOutput(loss, metrics=metrics)
-        (parameters, values), _ = self._forward(networks, batch["read"], batch[STATE])
-        parameters, values, batch = _decisions(parameters, values, batch)
+        parameters, values, batch = self.outputs_of(networks, batch)
         log_ratios = self._log_prob(parameters, batch) - batch["log_mu"]
         policy_loss = clipped_policy_loss(log_ratios, batch["advantage"], self.epsilon)
         old_values = batch["old_value"] if self.clip_critic_loss else None
@@ -196,6 +196,11 @@ class PPO(ActorCritic):
             self.entropy_coefficient,
         )
 
+    def outputs_of(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor, Batch]:
+        """Return parameters and values of a minibatch's decisions, and what the loss reads of these."""
+        (parameters, values), _ = self._forward(networks, batch["read"], batch[STATE])
+        return _decisions(parameters, values, batch)
+
     @staticmethod
     def _forward(networks: Networks, read: Mapping[str, Any], state: Tensor) -> Any:
         """Call the network on observations that are normalised already."""
@@ -227,7 +232,7 @@ class PPO(ActorCritic):
     def _steps(self, batch: Batch) -> dict[str, Any]:
         """Return what the loss reads of each of the T decisions of B sequences, `[T, B, ...]` by name."""
         extras, executed = batch["extras"], batch.get("executed")
-        steps = {name: extras[name] for name in (VERSION, TORSO_VERSION) if name in extras}
+        steps = {name: extras[name] for name in self.read_of_extras if name in extras}
         steps["mask"], steps["log_mu"] = batch["mask"], over_executed(extras["log_prob"], executed)
         steps["action"] = extras["drawn"] if self.real else batch["action"]
         return steps if executed is None else {**steps, "executed": executed}
@@ -235,8 +240,7 @@ class PPO(ActorCritic):
     @torch.no_grad()
     def _apart(self, networks: Networks, batch: Batch) -> dict[str, Tensor]:
         """Return means over a whole round, of all learners: the entropy, and how far pi is from mu."""
-        (parameters, values), _ = self._forward(networks, batch["read"], batch[STATE])
-        parameters, _, batch = _decisions(parameters, values, batch)
+        parameters, _, batch = self.outputs_of(networks, batch)
         log_ratios = self._log_prob(parameters, batch) - batch["log_mu"]
         rows = {
             "Entropy": self._entropy(parameters, batch),

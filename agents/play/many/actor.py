@@ -11,16 +11,17 @@ they run in step. So a row's result is independent of the other rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
+from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput, RowsPolicy
 from async_wrappers.agents.acting.effect import LANDED
 from async_wrappers.agents.learning.making import make_actor_priorities
+from async_wrappers.agents.play.lessons import TEACHER, Advice, Guide
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
 from async_wrappers.agents.spec import Spec
@@ -41,7 +42,8 @@ class ShownRows(Protocol):
     def observation(self) -> Any:
         """What the next decision reads, [R, *shape], or a dict or tuple of such arrays.
 
-        In training an agent that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`.
+        In training an agent that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`; in
+        training a student whose teacher reads something else, what `agents.teaching.view.ShowTeacher` shows.
         """
 
     @property
@@ -151,6 +153,7 @@ class Rows:
         eval_mode: Whether the episodes are those of an evaluation.
         first_env: Number of the first of these environments among those that all learners of a run play.
         learners: How many learners play as many environments as this one.
+        guide: The teacher's part in the training of a student.
 
     Attributes:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
@@ -159,9 +162,17 @@ class Rows:
         training_frames: Frames of training so far, which an evaluation's decisions have as ``Decision.frame``.
     """
 
-    def __init__(self, spec: Spec, num_envs: int, eval_mode: bool, first_env: int = 0, learners: int = 1) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        num_envs: int,
+        eval_mode: bool,
+        first_env: int = 0,
+        learners: int = 1,
+        guide: Guide | None = None,
+    ) -> None:
         """See the class."""
-        self._spec, self.num_envs, self._eval_mode = spec, num_envs, eval_mode
+        self._spec, self.num_envs, self._eval_mode, self._guide = spec, num_envs, eval_mode, guide
         self._first_env, self._num_envs_of_all = first_env, num_envs * learners
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
@@ -171,6 +182,7 @@ class Rows:
         self._game_frames = np.zeros(num_envs, np.int64)  # without those of the running episode
         self._running = np.zeros(num_envs, bool)  # whether an episode has begun, and is neither over nor cut
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
+        self._number = np.zeros(num_envs, np.int64)  # of the last decision in its episode, where there is a teacher
         self._stacks = each_array(
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
         )
@@ -211,8 +223,11 @@ class Rows:
             "truncated": shown.truncated[rows],
             "final": {env_id: self.final(shown, env_id) for env_id in env_ids[ended].tolist()},
         }
-        if self._extras:
-            columns["extras"] = {name: values[at] for name, values in self._extras.items()}
+        extras = {name: values[at] for name, values in self._extras.items()}
+        if self._guide is not None:
+            extras |= self._guide.on_landing(lambda: self._landed(shown, rows, ended))
+        if extras:
+            columns["extras"] = extras
         if "executed" in shown.realtime:  # of chunks
             columns["executed"] = shown.realtime["executed"][rows]
         return _Block(columns, shown.realtime["frame"][rows])
@@ -222,15 +237,28 @@ class Rows:
         start = each_array(lambda stacks: stacks[at, -1], self._stacks)
         if self._effects is None:
             return start
-        landed = each_array(lambda array: array[rows].copy(), self._spec.without_tuples(shown.observation[LANDED]))
+        return {START: start, EFFECT: self._landed(shown, rows, ended, self._spec.without_tuples)}
+
+    @staticmethod
+    def _landed(
+        shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], read: Callable[[Any], Any] = lambda seen: seen
+    ) -> Any:
+        """Return what is shown of the frames on which the actions of some rows landed."""
+        landed = each_array(lambda array: array[rows].copy(), read(shown.observation[LANDED]))
         for place in np.flatnonzero(ended).tolist():  # whose row shows the next episode
-            last = self._spec.without_tuples(shown.final[int(shown.env_ids[rows][place])][LANDED])
+            last = read(shown.final[int(shown.env_ids[rows][place])][LANDED])
             each_array(lambda array, one, place=place: array.__setitem__(place, one), landed, last)
-        return {START: start, EFFECT: landed}
+        return landed
+
+    @property
+    def _shows_teacher(self) -> bool:
+        return self._guide is not None and self._guide.shown
 
     def final(self, shown: ShownRows, env_id: int) -> Any:
         """Return the stored observation that an episode ends with, to bootstrap on."""
         last = shown.final[env_id]
+        if self._shows_teacher:
+            last = last[START]
         if self._effects is None:
             return self._spec.without_tuples(last)
         return {name: self._spec.without_tuples(last[name]) for name in (START, EFFECT)}
@@ -282,6 +310,7 @@ class Rows:
         if self._effects is not None:
             effects = self._spec.without_tuples(observation[EFFECT])
             each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
+        if self._effects is not None or self._shows_teacher:
             observation = observation[START]
         inputs = each_array(push, self._stacks, self._spec.without_tuples(observation))
         frame = np.full(len(start), self.training_frames)
@@ -290,6 +319,10 @@ class Rows:
         eval_mode = np.full(len(env_ids), self._eval_mode)
         decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids + self._first_env)
         output = policy.act(inputs, self._memory(shown, at, policy), decisions)
+        if self._guide is not None:
+            self._number[at] = np.where(shown.first, 0, self._number[at] + 1)
+            seen = shown.observation[TEACHER] if self._guide.shown else inputs
+            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), lambda: seen))
         if self._action is None:
             self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
         self._action[at] = output.action
@@ -368,6 +401,15 @@ class Rows:
         self._acted.fill(False)
 
 
+def _advised(output: PolicyOutput, advice: Advice) -> PolicyOutput:
+    """Return a policy's output with what a teacher adds: labels, and the actions that it chooses."""
+    action = output.action
+    if advice.guided is not None and advice.action is not None:
+        action = np.where(advice.guided, advice.action, action).astype(action.dtype)
+    extras = {**(output.extras or {}), **advice.extras}
+    return output._replace(action=action, extras=extras or None)
+
+
 _COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted")
 
 
@@ -396,16 +438,23 @@ class Actor:
         transitions: Where transitions go as soon as a decision of their environment could know them.
         first_env: As in `Rows`.
         learners: As in `Rows`.
+        guide: As in `Rows`.
 
     Attributes:
         rows: The running episodes.
     """
 
     def __init__(
-        self, spec: Spec, num_envs: int, transitions: Transitions, first_env: int = 0, learners: int = 1
+        self,
+        spec: Spec,
+        num_envs: int,
+        transitions: Transitions,
+        first_env: int = 0,
+        learners: int = 1,
+        guide: Guide | None = None,
     ) -> None:
         """See the class."""
-        self.rows = Rows(spec, num_envs, False, first_env, learners)
+        self.rows = Rows(spec, num_envs, False, first_env, learners, guide)
         self._transitions = transitions
         self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)
         self._closed: list[_Block] = []  # transitions that no decision could know yet

@@ -186,6 +186,7 @@ class Environments:
 
     Attributes:
         evaluating: Environments of an evaluation phase.
+        view: Shows a teacher what it reads in training; None where none is to be shown anything.
 
     Raises:
         ValueError: The agent reads the effects of actions, and a vector does not report them; or the vector's delay is
@@ -195,6 +196,7 @@ class Environments:
     def __init__(self, settings: VectorRunner, run: Run, spec: Spec, shares: int) -> None:
         """See the class."""
         self._settings, self._run, self._spec, self._shares = settings, run, spec, shares
+        self.view: Any = None
         create_vector = settings.create_vector_fn
         must(
             not spec.needs_effect or create_vector is None,
@@ -234,8 +236,10 @@ class Environments:
     def checked(self, phase: Phase, envs: Any) -> Any:
         """Return environments whose spaces are those of single ones; others are closed and refused."""
         here = self._run.environment.observation_space, self._run.environment.action_space
-        if self._critic_of(phase) is not None:
+        if phase == Phase.TRAIN and self._spec.needs_effect:
             here = ShowEffect.space(here[0]), here[1]
+        if phase == Phase.TRAIN and self.view is not None:
+            here = self.view.space(here[0]), here[1]
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
         ):
@@ -275,16 +279,18 @@ class Environments:
         trains = phase == Phase.TRAIN
         seeded = of_run.seed, phase, each.num_envs if trains else self.evaluating, of_run.max_steps_per_episode
         return {
-            "make_env": _Numbered(create_environment, self._critic_of(phase), *seeded),
+            "make_env": _Numbered(create_environment, self._layer_of(phase), *seeded),
             "create_vector_fn": create_vector,
             "double_buffered": each.double_buffered and trains,
             "processes": each.processes // self._shares if trains else each.processes,
             **({"timeout": each.timeout} if each.processes else {}),
         }
 
-    def _critic_of(self, phase: Phase) -> str | None:
-        """Return the name of the agent whose critic reads the effects of a phase; None where none does."""
-        return self._spec.name if self._spec.needs_effect and phase == Phase.TRAIN else None
+    def _layer_of(self, phase: Phase) -> Callable[[Any], Any] | None:
+        """Return what shows the effects to a critic, or a teacher what it reads, in a phase; None for neither."""
+        if phase == Phase.TRAIN and self._spec.needs_effect:
+            return partial(ShowEffect, agent=self._spec.name)
+        return self.view.among_many if phase == Phase.TRAIN and self.view is not None else None
 
 
 class _Numbered:
@@ -292,17 +298,17 @@ class _Numbered:
 
     Args:
         make_env: Makes the environment.
-        critic: The name of the agent whose critic reads the effects; None shows none.
+        layer: From it to one that shows more than the policy reads; None shows no more.
         *arguments: Of `NumberedEpisodes`.
     """
 
-    def __init__(self, make_env: Callable[[], Any], critic: str | None, *arguments: Any) -> None:
-        self._make_env, self._critic, self.arguments = make_env, critic, arguments
+    def __init__(self, make_env: Callable[[], Any], layer: Callable[[Any], Any] | None, *arguments: Any) -> None:
+        self._make_env, self._layer, self.arguments = make_env, layer, arguments
 
     def __call__(self) -> NumberedEpisodes:
         environment = self._make_env()
-        if self._critic is not None:
-            environment = ShowEffect(environment, self._critic)
+        if self._layer is not None:
+            environment = self._layer(environment)
         return NumberedEpisodes(environment, *self.arguments)
 
 

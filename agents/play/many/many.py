@@ -21,6 +21,7 @@ import numpy as np
 from async_wrappers.agents.config.portable import own_modules
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.actor import Ended, Rows
 from async_wrappers.agents.play.many.environments import Environments, VectorRunner, check
 from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, OtherLearners
@@ -63,6 +64,9 @@ class Worlds(Protocol):
     def check(self, agent: VectorAgent) -> None:
         """Refuse what cannot be played there with a ValueError."""
 
+    def teach(self, lesson: Lesson) -> None:
+        """Refuse a teacher that cannot be asked there with a ValueError."""
+
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
         """Return what plays and learns in this process, and let `stack` close it."""
 
@@ -94,6 +98,9 @@ class Here:
         self._envs: Any = None
 
     def check(self, agent: VectorAgent) -> None:
+        """See `Worlds`."""
+
+    def teach(self, lesson: Lesson) -> None:
         """See `Worlds`."""
 
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
@@ -241,7 +248,9 @@ class Many:
         spec.keep_diverged_in(run.base_dir)
         learners = settings.learners
         share = settings.num_envs // learners
-        self.make_agent = partial(VectorAgent, spec, share, settings.replay_ratio, learners=learners)
+        self.make_agent: Callable[..., VectorAgent] = partial(
+            VectorAgent, spec, share, settings.replay_ratio, learners=learners
+        )
         self.agent = agent = self.make_agent(act_devices=settings.act_devices, act_sync_period=settings.act_sync_period)
         agent.keep_diverged_in(run.base_dir)
         must(
@@ -270,6 +279,30 @@ class Many:
             self.environments.make(Phase.TRAIN, 1, double_buffered=False).close()
         self.agent.spec.check_chunks()
 
+    def teach(self, lesson: Lesson) -> None:
+        """See `Play`; where the teacher reads what the student reads, environments need show it nothing."""
+        if lesson.reads_alike:
+            lesson = lesson._replace(view=None, label_at="start")
+        create_vector = self._settings.create_vector_fn
+        must(
+            lesson.view is None or create_vector is None,
+            "VectorRunner.create_vector_fn must be None where the teacher reads something else than its student does, "
+            f"or label_at = 'effect' under delay, as a vector shows no teacher what it reads, got {create_vector!r}: "
+            "bind Runner.create_environment_fn alone",
+        )
+        self.environments.view = lesson.view
+        self.make_agent = partial(_taught, self.make_agent, lesson)
+        _give(self.agent, lesson)
+        self.worlds.teach(lesson)
+
+    def tell_lessons(self, what: str, *arguments: Any) -> None:
+        """See `Play`."""
+        self.others.tell("tell_lessons", what, *arguments)
+        self.agent.meters = Meters()  # nothing is played meanwhile
+        with self.others.running.watched() if self.others.running is not None else nullcontext():
+            getattr(self.agent.lessons, what)(*arguments)
+        self.others.answers()
+
     @contextmanager
     def begin(self) -> Iterator[None]:
         """Make the environments of training and, if there is evaluation, those of evaluation; close them at the end."""
@@ -286,7 +319,9 @@ class Many:
         """See `Play`."""
         agent, run, others = self.agent, self._run, self.others
         training = _Training(self, run, carried)
-        terms = training.left(length, run.writes and run.settings.exact_resume)
+        # What a teacher has begun to play, its student does not play on.
+        collects = agent.lessons is not None and agent.lessons.collects
+        terms = training.left(length, collects or (run.writes and run.settings.exact_resume))
         others.tell("train_along", *terms, others.directory)
         with run.ending.at_once():  # thousands of games take minutes to seed
             self.share.begin()
@@ -499,6 +534,18 @@ class _Training:
         """Write a checkpoint, whose replays have this number."""
         now = self.count([trained, *self._many.others.gather()])
         self._run.save({"so_far": now.plain()})
+
+
+def _taught(make_agent: Callable[..., VectorAgent], lesson: Lesson, **which: Any) -> VectorAgent:
+    """Make the agent of a learner, a student."""
+    agent = make_agent(**which)
+    _give(agent, lesson)
+    return agent
+
+
+def _give(agent: VectorAgent, lesson: Lesson) -> None:
+    assert agent.lessons is not None
+    agent.lessons.set_teacher(lesson, agent.num_envs)
 
 
 def _make_share(

@@ -132,6 +132,10 @@ class LearnerShare(ABC):
 
         return self.train(frames, episodes, cuts, save=save)
 
+    def tell_lessons(self, what: str, *arguments: Any) -> None:
+        """See `async_wrappers.agents.play.run.Play`."""
+        getattr(self.agent.lessons, what)(*arguments)
+
     def save(self, directory: Path, number: int) -> dict[str, Any]:
         """Write this learner's replay, and return the part of its state that the first learner's lacks."""
         state = self.agent.bundle_and_checkpoint(directory, number)

@@ -29,6 +29,7 @@ from async_wrappers.agents.acting.copies import PolicyCopies
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.play.learning_agent import LearningAgent
+from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.many.actor import Actor, Ended, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters
@@ -91,7 +92,7 @@ class VectorAgent(LearningAgent):
                 f"VectorRunner.replay_ratio must be None where num_updates_per_train_step is bound to "
                 f"{spec.num_updates_per_train_step}, since either says how many updates are made, got {replay_ratio}"
             )
-        super().__init__(spec, make_vector_learner(spec, num_envs, number, learners))
+        super().__init__(spec, make_vector_learner(spec, num_envs, number, learners), number, learners)
         self.num_envs, self._ratio = num_envs, replay_ratio
         self._number, self._learners = number, learners
         self._copies = _copies(spec, self.learner, num_envs * learners, act_devices, act_sync_period)
@@ -100,17 +101,21 @@ class VectorAgent(LearningAgent):
         if self._copies is not None:
             self.policy = self._copies
         self._act_on(self.learner)
-        self._actor = Actor(spec, num_envs, self, number * num_envs, learners)
+        guide = None if self.lessons is None else self.lessons.guide
+        self._actor = Actor(spec, num_envs, self, number * num_envs, learners, guide)
         self.rows = self._actor.rows
         self.meters = Meters()
         self._decisions = self._settled = 0  # updates due so far that were made or dropped
         self._begun_at = 0  # decisions before the last update
+        self._noted = 0  # decisions that the lessons have counted
 
     # A round.
 
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
         self.spec.check_chunks()
+        if self.lessons is not None:
+            self.lessons.check()
         begin = time.perf_counter()
         ended = self._actor.observe(shown)
         self.times.add("Store", begin)
@@ -128,14 +133,24 @@ class VectorAgent(LearningAgent):
 
     def owes_update(self, decisions: int) -> bool:
         """Return whether an update is due before this number of further decisions."""
+        if self.lessons is not None:
+            if self.lessons.collects:
+                return False
+            self._note(self.lessons, self._decisions + decisions)
         # The learner of a queue is ready only while a batch waits there.
         owed = self._owed(self._decisions + decisions) > self._settled
         return owed and self.learner.ready and not self._too_early()
 
+    def _note(self, lessons: Lessons, decisions: int) -> None:
+        """Let the lessons count the decisions up to a number of them."""
+        if decisions > self._noted:
+            lessons.note_decisions((decisions - self._noted) * self._learners)
+            self._noted = decisions
+
     def update(self) -> None:
         """Make an update, or begin one in parallel with the environments."""
         if self._overlap is None:
-            self._write_scalars(self.learner.update())
+            self.write_scalars(self.learner.update())
         else:
             self.finish_update()
             self._overlap.start()
@@ -159,7 +174,15 @@ class VectorAgent(LearningAgent):
         return action
 
     def count(self, decisions: int, behind: int) -> None:
-        """Count decisions, made by weights that are a number of updates behind; what is due until then is settled."""
+        """Count decisions, made by weights that are a number of updates behind; what is due until then is settled.
+
+        Nothing is due for those of a teacher that collects.
+        """
+        if self.lessons is not None:
+            if self.lessons.collects:
+                self.meters.acted += decisions
+                return
+            self._note(self.lessons, self._decisions + decisions)
         self._decisions += decisions
         self._settled = self._owed(self._decisions)
         self.meters.lag += behind * decisions
@@ -179,6 +202,8 @@ class VectorAgent(LearningAgent):
         self._actor.forget_closed()
         if isinstance(self.learner, Learner):
             self.learner.end_running()
+        if self.lessons is not None:
+            self.lessons.end_running()
         for env_id, last in running.items():
             self._actor.forget(env_id)
             if not isinstance(self.learner, Learner):
@@ -190,6 +215,8 @@ class VectorAgent(LearningAgent):
         """Cut the running episodes of some environments, which are gone; return their frames."""
         self.finish_update()
         self.learner.end_running(env_ids)
+        if self.lessons is not None:
+            self.lessons.end_running(env_ids)
         return self.rows.end(env_ids)
 
     def copy_weights(self) -> None:
@@ -202,12 +229,12 @@ class VectorAgent(LearningAgent):
 
     def extend(self, block: Mapping[str, Any]) -> None:
         """Let the learner observe transitions of several environments; see `Transitions`."""
-        self.learner.extend(block)
+        (self.lessons or self.learner).extend(block)
         self.meters.added += len(block["env_ids"])
 
     def cut(self, observation: Any, env_id: int) -> None:
         """Let the learner observe that an episode was cut; see `Transitions`."""
-        self.learner.cut(observation, env_id)
+        (self.lessons or self.learner).cut(observation, env_id)
 
     def _too_early(self) -> bool:
         """Whether to hold back the next batch of a queue, so that parallel updates are spread over time.
@@ -249,6 +276,7 @@ class VectorAgent(LearningAgent):
             "decisions": self._decisions,
             "begun_at": self._begun_at,
             "settled": self._settled,
+            **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration)),
         }
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
@@ -260,19 +288,24 @@ class VectorAgent(LearningAgent):
         lost: int = self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration, partial)
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
-        self._decisions = bundle["decisions"]
+        self._decisions = self._noted = bundle["decisions"]
         self._begun_at = bundle["begun_at"]
         self._settled = bundle["settled"]
-        self._publish()
+        if self.lessons is not None:
+            lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
+        self.publish()
         return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""
         for number in range(self._learners):
             self.learner.forget_replays(_of_replay(checkpoint_dir, number), keep)
+        if self.lessons is not None:
+            self.lessons.forget(checkpoint_dir, keep)
 
-    def _publish(self) -> None:
-        super()._publish()
+    def publish(self) -> None:
+        """Let the policy, and its copies, act on the learner's weights as they are now."""
+        super().publish()
         self.copy_weights()
 
     def _act_on(self, learner: Any) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,12 +24,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
-from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.acting.effect import Effects, report_effect
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
+from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import batch_of_one, blank_actions, copied, stacked
@@ -52,6 +53,7 @@ class TurnBasedAgent(LearningAgent):
         learner: Whose weights the policy reads.
         policy: What acts.
         eval_mode: Whether episodes are played without learning.
+        training_steps: Decisions of training so far, after which updates are due; a teacher's left out.
         times: How long the parts of training take.
     """
 
@@ -63,13 +65,14 @@ class TurnBasedAgent(LearningAgent):
         self._stack: deque[Any] = deque(maxlen=spec.stack_size)
         self._blank = spec.blank()
         self._clock = EpisodeClock()
-        self._training_steps = 0
+        self.training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
         self._observation: Any = self._blank
         self._action: Any = blank_actions(spec.action_space) if spec.action_space.shape else 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
         self._core: Any = None  # state of a policy with memory, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
+        self._number = 0  # of the last decision in its episode
         self._demonstrated = 0
         self._effects = Effects(self._copied) if spec.needs_effect else None
 
@@ -98,11 +101,13 @@ class TurnBasedAgent(LearningAgent):
         """Return the first action of an episode."""
         if not self.eval_mode:
             self.spec.check_chunks()
+            if self.lessons is not None:
+                self.lessons.check()
         self._stack.extend([self._blank] * self.spec.stack_size)
-        self._core = None
+        self._core, self._number = None, 0
         if self._effects is not None:
             self._effects.begin_episode()
-        return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime))
+        return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime), realtime)
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
@@ -110,8 +115,8 @@ class TurnBasedAgent(LearningAgent):
         observation = self._copied(observation)
         self._note_applied(realtime)
         self._close(reward, outcome, observation, realtime)
-        self._reward = reward
-        return self._decide(observation, decision)
+        self._reward, self._number = reward, self._number + 1
+        return self._decide(observation, decision, realtime)
 
     def end_episode(
         self,
@@ -132,7 +137,7 @@ class TurnBasedAgent(LearningAgent):
     def _copied(self, observation: Any) -> Any:
         return copied(self.spec.without_tuples(observation))
 
-    def _decide(self, observation: Any, decision: Decision) -> Any:
+    def _decide(self, observation: Any, decision: Decision, realtime: Mapping[str, Any] | None) -> Any:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
@@ -146,7 +151,23 @@ class TurnBasedAgent(LearningAgent):
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
         self.times.add("Act", begin)
+        if self.lessons is not None and not self.eval_mode:
+            self._consult(self.lessons, decision, realtime)
         return copy.copy(self._action)  # the environment may change an array in place
+
+    def _consult(self, lessons: Lessons, decision: Decision, realtime: Mapping[str, Any] | None) -> None:
+        """Take what the teacher says of a decision: a label, an action."""
+        guide, view = lessons.guide, partial(lessons.guide.view_in, realtime, "observation_info")
+        advice = guide.advise((decision,), (self._number,), view)
+        self._carry(advice.extras)
+        if advice.guided is not None and advice.action is not None:
+            self._action = int(advice.action[0])
+
+    def _carry(self, extras: Mapping[str, Any]) -> None:
+        """Let the last decision's transition carry further extras, [1, ...] by name."""
+        if extras:
+            more = {name: values[0] for name, values in extras.items()}
+            self._extras["extras"] = {**self._extras.get("extras", {}), **more}
 
     def _memory(self) -> Any:
         """Return the state argument of a policy with memory; () for one without."""
@@ -180,6 +201,9 @@ class TurnBasedAgent(LearningAgent):
         if self.eval_mode or not outcome.applied:
             return
         observation = self._observation
+        if self.lessons is not None:
+            guide = self.lessons.guide
+            self._carry(guide.on_landing(partial(guide.view_in, realtime, "effect_info")))
         if self._effects is not None:
             observation, following = self._effects.pair(realtime, observation, following)
         transition = {
@@ -198,20 +222,24 @@ class TurnBasedAgent(LearningAgent):
         """Let the learner observe the transitions that were complete at `frame`."""
         if not self._closed:
             return
-        begin = perf_counter()
+        begin, store = perf_counter(), self.learner if self.lessons is None else self.lessons
         while self._closed and self._closed[0][0] <= frame:
-            self.learner.observe(self._closed.popleft()[1])
+            store.observe(self._closed.popleft()[1])
         self.times.add("Store", begin)
 
     def _train_step(self) -> None:
-        if self.learner.ready and self._training_steps % self.spec.update_every == 0:
+        if self.lessons is not None:
+            if self.lessons.collects:
+                return
+            self.lessons.note_decisions(1)
+        if self.learner.ready and self.training_steps % self.spec.update_every == 0:
             for _ in range(self.spec.num_updates_per_train_step):
                 if self._overlap is None:
-                    self._write_scalars(self._update())
+                    self.write_scalars(self._update())
                 else:  # of several, the last one is computed in parallel
                     self.finish_update()
                     self._overlap.start()
-        self._training_steps += 1
+        self.training_steps += 1
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share to continue one another; see `Spec.identity`."""
@@ -225,7 +253,7 @@ class TurnBasedAgent(LearningAgent):
             "learner": self.learner.state_dict(),
             "replay": replay.state_dict() if isinstance(replay, Replay) else None,
             "clock": self._clock.state_dict(),
-            "training_steps": self._training_steps,
+            "training_steps": self.training_steps,
         }
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
@@ -235,7 +263,8 @@ class TurnBasedAgent(LearningAgent):
         return {
             "learner": self.learner.state_dict(),
             "turns": self._clock.state_dict(),
-            "training_steps": self._training_steps,
+            "training_steps": self.training_steps,
+            **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration)),
         }
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
@@ -260,13 +289,17 @@ class TurnBasedAgent(LearningAgent):
         lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
         self.learner.load_state_dict(bundle["learner"])
         self._clock.load_state_dict(bundle["turns"])
-        self._training_steps = bundle["training_steps"]
-        self._publish()
+        self.training_steps = bundle["training_steps"]
+        if self.lessons is not None:
+            lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
+        self.publish()
         return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""
         self.learner.forget_replays(checkpoint_dir / "replay", keep)
+        if self.lessons is not None:
+            self.lessons.forget(checkpoint_dir, keep)
 
     def _act_on(self, learner: Any) -> None:
         self.policy = self.spec.make_policy_of(learner)
@@ -279,22 +312,6 @@ class TurnBasedAgent(LearningAgent):
         self.learner.observe(transition)
         self._demonstrated += 1
 
-    def pretrain(self) -> Mapping[str, Tensor]:
-        """Do one update, even with fewer transitions than training needs to begin; see `Learner.update`."""
-        scalars = self._update()
-        if self._overlap is not None:
-            self._overlap.publish()
-        return scalars
-
-    def _update(self) -> Mapping[str, Any]:
-        before = self.learner.updates
-        scalars: Mapping[str, Any] = self.learner.update()
-        if self.learner.updates == before:
-            raise ValueError(
-                f"update() of {type(self.learner).__name__} must add 1 to its `updates`, got {before} before and after"
-            )
-        return scalars
-
     @property
     def transitions(self) -> int:
         """How many transitions can be drawn; without a `Replay`, how many were demonstrated."""
@@ -305,9 +322,6 @@ class TurnBasedAgent(LearningAgent):
     def batch_size(self) -> int:
         """Transitions of an update."""
         return self.spec.transitions_per_update
-
-
-# Parallel learning: a thread computes an update while the environment steps.
 
 
 # Decisions are numbered, and frames counted.

@@ -9,6 +9,7 @@ from typing import Any
 
 from async_wrappers.agents.acting.effect import report_effect
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.lessons import Lesson, Lessons
 from async_wrappers.agents.play.play import (
     Episode,
     EpisodeRow,
@@ -70,6 +71,22 @@ class Turns:
         """Return a context of nothing: there are no other processes."""
         self._times.take()
         return nullcontext()
+
+    def teach(self, lesson: Lesson) -> None:
+        """See `Play`."""
+        lessons = self._lessons
+        self._run.environment = lesson.view.within(self._run.environment)
+        lessons.set_teacher(lesson)
+
+    def tell_lessons(self, what: str, *arguments: Any) -> None:
+        """See `Play`."""
+        getattr(self._lessons, what)(*arguments)
+
+    @property
+    def _lessons(self) -> Lessons:
+        agent: Any = self.agent
+        lessons: Lessons = agent.lessons
+        return lessons
 
     def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
         """See `Play`."""

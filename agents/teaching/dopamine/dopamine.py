@@ -40,7 +40,8 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.teaching.dopamine.dopamine_replay import DopamineReplay, find_replay
 from async_wrappers.agents.teaching.dopamine.tensor_bundle import read_tensors
-from async_wrappers.agents.teaching.teacher import COLLECT, Environment, Teacher, TeachersDemonstration, layers_of
+from async_wrappers.agents.teaching.teacher import COLLECT, Environment, Teacher, TeachersDemonstration
+from async_wrappers.agents.teaching.view import layers_of
 
 __all__ = ["DopamineTeacher", "is_dopamine", "read_checkpoint"]
 
@@ -447,7 +448,7 @@ class DopamineTeacher(Teacher):
         learner.load_state_dict(state)
         agent.load_policy({"learner": state})
         self._learner_state = learner.state_dict()
-        self._training_steps = checkpoint.training_steps
+        self.training_steps = checkpoint.training_steps
         self._reads_optimizer = checkpoint.moments is not None and not rescaled
         if checkpoint.moments is not None and self._reads_optimizer:
             count, *moments = checkpoint.moments
@@ -463,7 +464,7 @@ class DopamineTeacher(Teacher):
 
     def state(self) -> dict[str, Any]:
         """Return weights, target, Adam's moments and the count of decisions."""
-        return {"learner": self._learner_state, "training_steps": self._training_steps}
+        return {"learner": self._learner_state, "training_steps": self.training_steps}
 
     def demonstrations(self) -> Iterator[TeachersDemonstration]:
         """Yield the episodes of Dopamine's replay, oldest first.

@@ -70,7 +70,9 @@ class JSRL(Augmented, Student, DQN):
     def roll_in(self, decision: Decision) -> int:
         """Return h, how many decisions of the decision's episode are its roll-in."""
         horizon = self.teaching.horizon
-        return 1 + int(self._lengths.draw(decision.episode, 0, False).integers(horizon)) if horizon > 0 else 0
+        if horizon <= 0:
+            return 0
+        return 1 + int(self._lengths.draw(decision.episode, 0, False, decision.env_id).integers(horizon))
 
     def guided(self, decision: Decision, number: int) -> bool:
         """Whether the guide acts: in the roll-in if it rolls in, after it with a probability that falls."""
@@ -78,7 +80,7 @@ class JSRL(Augmented, Student, DQN):
             return self.roll_in_guide
         steps = self.teaching.online_steps - 1  # before this decision
         decay = self.roll_out_decay_fn(self.roll_out_decay_period, steps, 0, 0.0)
-        coin = self._coins.draw(decision.episode, decision.start, False).random()
+        coin = self._coins.draw(decision.episode, decision.start, False, decision.env_id).random()
         return bool(coin < self.roll_out_guide_prob * decay)
 
     def record_score(self, normalized_score: float) -> None:

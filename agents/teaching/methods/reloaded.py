@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.settings import agent, flag
+from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.student import ReincarnatedAgent, Student, Teaches
+from async_wrappers.agents.teaching.student import Student, Teaches
 
 __all__ = ["ReloadedDQN"]
 
@@ -33,13 +34,13 @@ class ReloadedDQN(Augmented, Student, DQN):
         """Return 0: the loss is that of DQN."""
         return 0.0
 
-    def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
+    def reload(self, lessons: StudentsLessons, teacher: Teaches) -> None:
         """Load the state of the teacher's learner.
 
         Raises:
             ValueError: The teacher is of another network or optimiser, or has no replay.
         """
-        here, there = agent.learner.optimizer_name, teacher.optimizer_name
+        here, there = lessons.optimizer_name, teacher.optimizer_name
         if self.reload_optimizer and here != there:
             raise ValueError(
                 f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, "
@@ -47,7 +48,7 @@ class ReloadedDQN(Augmented, Student, DQN):
             )
         state = teacher.state()
         try:
-            agent.reload(state, optimizer=self.reload_optimizer)
+            lessons.begin_as(state, optimizer=self.reload_optimizer)
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"{teacher.source} must be of the network of its student, which begins as it: {error}"
@@ -55,5 +56,4 @@ class ReloadedDQN(Augmented, Student, DQN):
         if self.reloads_replay:
             for demonstration in teacher.demonstrations():
                 for transition, _ in demonstration.transitions():
-                    action = transition["action"] + self.first_action
-                    agent.learner.observe({**transition, "action": action})
+                    lessons.remember({**transition, "action": transition["action"] + self.first_action})

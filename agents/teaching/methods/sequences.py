@@ -1,4 +1,4 @@
-"""Students that learn from sequences: V-trace and R2D2, with and without memory, of a teacher of values.
+"""Students that learn from sequences: V-trace, PPO and R2D2, with and without memory, of a teacher of values.
 
 The teacher's term is a sum or mean along time, as the agent's own loss is, over the rows in which a decision was made.
 The two networks need have nothing in common: a student with memory may have a teacher without, which reads more.
@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
+from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.losses.actor_critic import masked_mean
@@ -18,23 +19,22 @@ from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import policy_distillation
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, number, whole
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, number, settings, whole
+from async_wrappers.agents.spaces.actions import DiscreteActions
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 from async_wrappers.agents.teaching.student import LABEL, Student
 
-__all__ = ["KickstartingVTrace", "QDaggerR2D2"]
+__all__ = ["KickstartingPPO", "KickstartingVTrace", "QDaggerR2D2"]
 
 
-@agent("KickstartingVTraceAgent")
-class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras are never None
-    """Kickstarting (Schmitt et al., "Kickstarting deep reinforcement learning", 2018) on V-trace.
+@settings
+class Kickstarting(Student):
+    """Kickstarting (Schmitt et al., "Kickstarting deep reinforcement learning", 2018), for agents of a policy.
 
-    L = V-trace's + lambda c KL(softmax(Q_T(o) / tau) || pi(o)): the teacher's policy is made of its Q-values.
-    ``KickstartingVTraceAgent`` in gin; what is bound to ``VTraceAgent`` holds for it. It plays one environment.
+    L = the agent's + lambda c KL(softmax(Q_T(o) / tau) || pi(o)): the teacher's policy is made of its Q-values. A base
+    to stand before the agent's; a subclass writes `teacher_term`.
     """
-
-    name: ClassVar[str] = "kickstarting_vtrace"
 
     distill_loss_coefficient: float = number(1.0, "c, the weight of the distillation.", NOT_NEGATIVE)
     distill_temperature: float = number(1.0, "tau, the temperature of the teacher's policy alone.", POSITIVE)
@@ -47,14 +47,10 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
         super().settle()
         self.decay_period = self.distill_decay_period
 
-    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return c times the divergence from the teacher's policy, a mean over rows and time, [B]."""
-        inputs = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
-        (logits, _), _ = networks.online(*inputs)
-        labels, mask = batch["extras"][LABEL], batch["mask"]
-        divergence = policy_distillation(labels.flatten(0, 1), logits[:-1].flatten(0, 1), self.distill_temperature)
-        loss = masked_mean(divergence.view_as(mask), mask)
-        return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss.mean()})
+    def divergences(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Return the divergences [...] of the teacher's policy, of labels [..., A], from a policy's logits [..., A]."""
+        each = policy_distillation(labels.flatten(0, -2), logits.flatten(0, -2), self.distill_temperature)
+        return each.view(logits.shape[:-1])
 
     def values_of(self, networks: Networks, batch: Batch) -> None:
         """Return None: the agent has no values of actions."""
@@ -79,7 +75,7 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
                 f"which learns once from what its own policy has done, got {teacher_steps} and {offline}"
             )
 
-    def make_teacher_replay(self) -> Replay:
+    def make_teacher_replay(self, lanes: int = 1, number: int = 0, learners: int = 1) -> Replay:
         """Refuse: there is no offline phase.
 
         Raises:
@@ -88,9 +84,49 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
         raise ValueError(f"agent {self.name!r} learns once from what its own policy has done, and has no replay")
 
 
+@agent("KickstartingVTraceAgent")
+class KickstartingVTrace(Kickstarting, VTrace):  # type: ignore[misc]  # whose extras are never None
+    """Kickstarting on V-trace, ``KickstartingVTraceAgent`` in gin; what is bound to ``VTraceAgent`` holds for it."""
+
+    name: ClassVar[str] = "kickstarting_vtrace"
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return c times the divergence from the teacher's policy, a mean over rows and time, [B]."""
+        inputs = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
+        (logits, _), _ = networks.online(*inputs)
+        loss = masked_mean(self.divergences(batch["extras"][LABEL], logits[:-1]), batch["mask"])
+        return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss.mean()})
+
+
+@agent("KickstartingPPOAgent")
+class KickstartingPPO(Kickstarting, PPO):  # type: ignore[misc]  # whose extras are never None
+    """Kickstarting on PPO, ``KickstartingPPOAgent`` in gin; what is bound to ``PPOAgent`` holds for it.
+
+    The term is of each decision of a minibatch, in every pass.
+    """
+
+    name: ClassVar[str] = "kickstarting_ppo"
+    learner_kind: str = "KickstartingPPOLearner"
+    read_of_extras: ClassVar[tuple[str, ...]] = (*PPO.read_of_extras, LABEL)
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        must(
+            isinstance(self.actions, DiscreteActions) and self.actions.chunk is None,
+            f"agent {self.name!r} needs single Discrete actions, as its teacher has, got {self.action_space}",
+        )
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return c times the divergence from the teacher's policy, of each decision."""
+        logits, _, decided = self.outputs_of(networks, batch)
+        loss = self.divergences(decided[LABEL], logits)
+        return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss})
+
+
 @agent("QDaggerR2D2Agent")
 class QDaggerR2D2(QDagger, R2D2):
-    """QDagger on R2D2, ``QDaggerR2D2Agent`` in gin; what is bound to ``R2D2Agent`` holds for it. One environment.
+    """QDagger on R2D2, ``QDaggerR2D2Agent`` in gin; what is bound to ``R2D2Agent`` holds for it.
 
     The term is of the values before their rescaling, softmax(h^-1(Q) / tau), a sum over the rows that are learnt from,
     as R2D2's loss is. In the offline phase sequences of the teacher's play are drawn, uniformly unless

@@ -14,7 +14,7 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import compare_with_baselines, table
 from async_wrappers.agents.networks.q_network import count_parameters
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.agents.teaching.student import ReincarnatedAgent
+from async_wrappers.agents.teaching.student import Student
 from async_wrappers.agents.teaching.teaching import Reincarnation
 from tests.worlds.atari_games import games_loaded_once
 from tests.worlds.experiments import load_gin
@@ -112,6 +112,6 @@ def _bound(parameter: str) -> Any:
 def test_on_atari_a_student_has_the_network_of_its_agent_without_a_teacher(name: str, tmp_path: Path) -> None:
     load_gin(f"configs/reincarnation/{name}.gin", bindings=["DQNAgent.replay_capacity = 1_000"])
     runner = create_runner(tmp_path)
-    assert isinstance(runner.agent, ReincarnatedAgent)
+    assert isinstance(runner.agent.spec, Student)
     weights = {"qdagger_rainbow": 4_200_402, "qdagger_drq": 4_047_015}
     assert count_parameters(runner.agent.learner.network) == weights.get(name, 4_046_502)

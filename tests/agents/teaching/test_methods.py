@@ -35,6 +35,7 @@ from tests.worlds.teachers import (
     ScriptedTeacher,
     TaughtEnv,
     batch_of,
+    lessons_of,
     make_spec,
     make_student,
     students_runner,
@@ -124,14 +125,14 @@ def test_the_conservative_term_falls_online_where_it_has_a_period(steps: int, le
 def test_fine_tuning_begins_with_a_new_optimiser_and_its_own_rate() -> None:
     env = TaughtEnv()
     agent = make_student(PretrainedDQN, env, pretraining_learning_rate=0.25)  # online 0.03
-    agent.begin_phase(TeachingPhase.COLLECT)
+    lessons_of(agent).begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    agent.begin_phase(TeachingPhase.OFFLINE)
+    lessons_of(agent).begin_phase(TeachingPhase.OFFLINE)
     for _ in range(3):
-        agent.learn_offline()
+        lessons_of(agent).learn_offline()
     optimizer = agent.learner.state_dict()["optimizer"]
     assert optimizer["param_groups"][0]["lr"] == 0.25 and len(optimizer["state"]) > 0
-    agent.begin_phase(TeachingPhase.ONLINE)
+    lessons_of(agent).begin_phase(TeachingPhase.ONLINE)
     optimizer = agent.learner.state_dict()["optimizer"]
     assert optimizer["param_groups"][0]["lr"] == 0.03 and not optimizer["state"]
 
@@ -192,11 +193,11 @@ def test_rows_of_a_rehearsal_give_their_priorities_to_the_replay_that_they_come_
 def test_a_student_rehearses_online_and_keeps_the_teachers_replay() -> None:
     env = TaughtEnv()
     agent = make_student(PretrainedDQN, env, teacher_data_ratio=0.5)
-    agent.begin_phase(TeachingPhase.COLLECT)
+    lessons_of(agent).begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    agent.begin_phase(TeachingPhase.ONLINE)
+    lessons_of(agent).begin_phase(TeachingPhase.ONLINE)
     play(agent, env, range(8))
-    assert agent.updates == agent.teaching.rehearsed > 0
+    assert agent.updates == lessons_of(agent).teaching.rehearsed > 0
     assert isinstance(agent.learner.source, Rehearsal)
 
 
@@ -276,7 +277,7 @@ def test_a_run_of_each_method_resumes_bit_for_bit(agent: str, teacher_dir: Path,
             part.run_experiment()
         runner = students_runner(tmp_path / name, teacher_dir, *bindings)
         runner.run_experiment()
-        states.append({**state(runner), "teaching": vars(runner.agent.teaching)})
+        states.append({**state(runner), "teaching": vars(lessons_of(runner.agent).teaching)})
     assert_identical(*states)
 
 
@@ -334,7 +335,7 @@ def test_what_the_guide_does_is_played_and_learnt_from_in_training_alone() -> No
         best = ScriptedTeacher().values(np.array(life.observations[:-1])[:, None]).argmax(1)
         assert chosen == best.tolist()
     assert len(agent.learner.replay) == 6 * 9 and agent.updates > 0
-    agent.teacher = None
+    lessons_of(agent).guide.teacher = None
     assert play(agent, env, range(2), eval_mode=True)
 
 

@@ -30,14 +30,15 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching import teaching as runner_module
 from async_wrappers.agents.teaching.student import VIEW
-from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher, TeacherView
+from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, train_teacher
+from async_wrappers.agents.teaching.view import TeacherView
 from async_wrappers.agents.trained.agent_file import shipped_agents
 from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, make_dqn, state, timeless
 from tests.worlds.plain_data import assert_identical
-from tests.worlds.teachers import QUICK, students_runner, teachers_run
+from tests.worlds.teachers import QUICK, lessons_of, students_runner, teachers_run
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +51,10 @@ def teacher_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def all_of(runner: Any) -> dict[str, Any]:
     """All that a student's run is, between two iterations."""
-    replay = runner.agent.teacher_replay
+    replay = lessons_of(runner.agent).teacher_replay
     return {
         **state(runner),
-        "teaching": vars(runner.agent.teaching),
+        "teaching": vars(lessons_of(runner.agent).teaching),
         "teachers": None if replay is None else replay.state_dict(),
         "scores": runner.teaching.scores,
     }
@@ -340,14 +341,14 @@ def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> No
     weights = [line["teacher_weight"] for line in lines]
     assert weights[:4] == [1, 1, 1, 1]
     assert weights[4] == pytest.approx(min(max(1 - lines[3]["eval_normalized_score"], 0), 1))
-    assert runner.agent.teacher_replay is None  # nothing needs it any more
+    assert lessons_of(runner.agent).teacher_replay is None  # nothing needs it any more
 
 
 def test_without_collecting_the_teachers_own_replay_is_learnt_from(teacher_dir: Path, tmp_path: Path) -> None:
     runner = students_runner(tmp_path, teacher_dir, "RunnerWithTeacher.teacher_steps = 0", "Runner.num_iterations = 1")
     runner.resume()
     own = [len(list(d.transitions())) for d in Teacher.of_run(teacher_dir).demonstrations()]
-    assert len(runner.agent.teacher_replay) == sum(own)
+    assert len(lessons_of(runner.agent).teacher_replay) == sum(own)
     runner.run_experiment()
     assert [line["phase"] for line in read_iterations(tmp_path)] == ["offline", "offline", "online"]
 
@@ -412,13 +413,14 @@ def test_a_run_that_is_asked_to_end_amid_offline_updates_ends_as_an_uninterrupte
     whole = students_runner(tmp_path / "whole", teacher_dir, *bindings)
     whole.run_experiment()
     stopped = students_runner(tmp_path / "stopped", teacher_dir, *bindings)
-    learn = stopped.teaching.student.learn_offline
+    lessons: Any = lessons_of(stopped.agent)
+    learn = lessons.learn_offline
 
     def asked() -> None:
         learn()
         stopped.ending.asked = stopped.agent.updates == updates
 
-    stopped.teaching.student.learn_offline = asked
+    lessons.learn_offline = asked
     with pytest.raises(KeyboardInterrupt):
         stopped.run_experiment()
     resumed = students_runner(tmp_path / "stopped", teacher_dir, *bindings)

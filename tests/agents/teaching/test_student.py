@@ -21,6 +21,7 @@ from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rain
 from async_wrappers.agents.losses.loss import LossOutput, Networks
 from async_wrappers.agents.losses.teaching import create_linear_schedule, distillation
 from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.spec import own_seed
 from async_wrappers.agents.teaching.methods.augmentation import random_shift
 from async_wrappers.agents.teaching.methods.dqfd import DQfD
@@ -28,11 +29,11 @@ from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDagger, QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
-from async_wrappers.agents.teaching.student import LABEL, Student, Teaching, TeachingPhase, seed_of, with_teacher
+from async_wrappers.agents.teaching.student import LABEL, Teaching, TeachingPhase, seed_of, with_teacher
 from tests.contracts.agent_contract import play
 from tests.contracts.student_contract import StudentContract
 from tests.worlds.agents import hyperparameters, selector_values
-from tests.worlds.teachers import RNG, ScriptedTeacher, TaughtEnv, batch_of, make_spec, make_student
+from tests.worlds.teachers import RNG, ScriptedTeacher, TaughtEnv, batch_of, lessons_of, make_spec, make_student
 
 pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.value_based.c51.SupportWarning")
 
@@ -108,7 +109,7 @@ def test_the_learner_steps_with_the_rate_of_lambda() -> None:
         return float(agent.learner.state_dict()["optimizer"]["param_groups"][0]["lr"])
 
     assert rate() == pytest.approx(1e-4)
-    agent.record_score(0.75)
+    lessons_of(agent).record_score(0.75)
     assert rate() == pytest.approx(0.25 * 1e-4 + 0.75 * 1e-5)
 
 
@@ -274,7 +275,7 @@ def test_a_label_at_the_effect_is_of_the_frame_on_which_the_action_landed(delays
     if delays is not None:
         env = RealtimeDelay(env, *delays, "random", report_effect=True)
     agent = make_student(QDaggerDQN, env)
-    agent.set_teacher(ScriptedTeacher(), keeps_replay=False, label_at="effect")  # type: ignore[arg-type]
+    lessons_of(agent).set_teacher(Lesson(ScriptedTeacher(), label_at="effect"))
     play(agent, env, range(6))
     batch = agent.learner.replay.transitions(agent.learner.replay.valid_slots())
     delay, noops = delays or (0, 0)
@@ -290,7 +291,7 @@ def test_a_label_at_the_effect_is_of_the_frame_on_which_the_action_landed(delays
 def test_a_label_at_the_effect_needs_a_delay_that_reports_it() -> None:
     env = RealtimeDelay(TaughtEnv(), 2, 0, "random")
     agent = make_student(QDaggerDQN, env)
-    agent.set_teacher(ScriptedTeacher(), keeps_replay=False, label_at="effect")  # type: ignore[arg-type]
+    lessons_of(agent).set_teacher(Lesson(ScriptedTeacher(), label_at="effect"))
     with pytest.raises(ValueError, match="must show the teacher's observations"):
         play(agent, env, range(1))
 
@@ -298,34 +299,35 @@ def test_a_label_at_the_effect_needs_a_delay_that_reports_it() -> None:
 def test_the_teacher_collects_into_a_replay_of_its_own_and_nobody_learns() -> None:
     env = TaughtEnv()
     agent = make_student(QDaggerDQN, env)
-    agent.begin_phase(TeachingPhase.COLLECT)
+    lessons_of(agent).begin_phase(TeachingPhase.COLLECT)
     before = {name: weight.clone() for name, weight in agent.learner.weights().items()}
     actions = play(agent, env, range(8))
     for life, chosen in zip(env.lives, actions, strict=True):
         best = ScriptedTeacher().values(np.array(life.observations[:-1])[:, None]).argmax(1)
         assert chosen == life.actions == best.tolist()
     assert agent.updates == 0 and not len(agent.learner.replay)
-    assert agent.teacher_replay is not None and len(agent.teacher_replay) == sum(map(len, actions))
+    replay = lessons_of(agent).teacher_replay
+    assert replay is not None and len(replay) == sum(map(len, actions))
     assert all(torch.equal(weight, before[name]) for name, weight in agent.learner.weights().items())
 
 
 def test_offline_batches_are_the_teachers_and_play_begins_with_the_weights_as_target() -> None:
     env = TaughtEnv()
     agent = make_student(QDaggerDQN, env, target_update_period=10_000)
-    agent.begin_phase(TeachingPhase.COLLECT)
+    lessons_of(agent).begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    agent.begin_phase(TeachingPhase.OFFLINE)
+    lessons_of(agent).begin_phase(TeachingPhase.OFFLINE)
     for _ in range(5):
-        agent.learn_offline()
-    assert agent.updates == 5 and agent.learner.source is agent.teacher_replay
+        lessons_of(agent).learn_offline()
+    assert agent.updates == 5 and agent.learner.source is lessons_of(agent).teacher_replay
     learner = agent.learner
     assert not all(torch.equal(w, learner.target.state_dict()[n]) for n, w in learner.network.state_dict().items())
-    agent.begin_phase(TeachingPhase.ONLINE, last=True)
+    lessons_of(agent).begin_phase(TeachingPhase.ONLINE, last=True)
     assert all(torch.equal(w, learner.target.state_dict()[n]) for n, w in learner.network.state_dict().items())
-    assert learner.source is learner.replay and agent.teacher_replay is None
-    steps = agent.teaching.online_steps
+    assert learner.source is learner.replay and lessons_of(agent).teacher_replay is None
+    steps = lessons_of(agent).teaching.online_steps
     play(agent, env, range(3))
-    assert agent.teaching.online_steps - steps == sum(len(life.actions) for life in env.lives[-3:])
+    assert lessons_of(agent).teaching.online_steps - steps == sum(len(life.actions) for life in env.lives[-3:])
 
 
 @pytest.mark.parametrize("kind", [QDaggerDQN, DQfD, PretrainedDQN])
@@ -333,19 +335,19 @@ def test_the_teachers_replay_may_be_drawn_from_by_priority(kind: Any) -> None:
     env = TaughtEnv()
     arguments = {"priority_exponent": 0.7, "importance_exponent": 0.3, "teacher_replay_scheme": "prioritized"}
     agent = make_student(kind, env, **arguments)
-    agent.begin_phase(TeachingPhase.COLLECT)
+    lessons_of(agent).begin_phase(TeachingPhase.COLLECT)
     play(agent, env, range(8))
-    replay: Any = agent.teacher_replay
+    replay: Any = lessons_of(agent).teacher_replay
     assert (replay.facts()["priority_exponent"], replay.sample()["weight"].tolist()) == (0.7, [1.0] * 8)
-    agent.begin_phase(TeachingPhase.OFFLINE)
+    lessons_of(agent).begin_phase(TeachingPhase.OFFLINE)
     for _ in range(3):
-        agent.learn_offline()
+        lessons_of(agent).learn_offline()
     assert len({*selector_values(replay).values()}) > 3
     assert "priority_exponent" not in agent.learner.replay.facts()  # the student's own is still drawn from uniformly
     sampled: list[Any] = []
     draw = agent.learner.draw
     agent.learner.draw = lambda: [sampled.append(draw()), sampled[-1]][-1]  # type: ignore[method-assign, func-returns-value]
-    agent.learn_offline()
+    lessons_of(agent).learn_offline()
     (batch,) = sampled
     expected = np.power(batch.arrays["probability"], -0.3)
     np.testing.assert_allclose(batch.arrays["weight"], expected / expected.max(), rtol=1e-5)
@@ -354,13 +356,13 @@ def test_the_teachers_replay_may_be_drawn_from_by_priority(kind: Any) -> None:
 def test_an_offline_phase_without_data_is_refused() -> None:
     agent = make_student(QDaggerDQN, TaughtEnv())
     with pytest.raises(ValueError, match="needs the teacher's replay, which is empty: collect"):
-        agent.begin_phase(TeachingPhase.OFFLINE)
+        lessons_of(agent).begin_phase(TeachingPhase.OFFLINE)
 
 
 def test_a_student_without_a_teacher_plays_but_does_not_learn() -> None:
     env = TaughtEnv()
     agent = make_student(QDaggerDQN, env)
-    agent.teacher = None
+    lessons_of(agent).guide.teacher = None
     assert play(agent, env, range(2), eval_mode=True)
     with pytest.raises(ValueError, match="agent 'qdagger_dqn' learns from a teacher, in phases: bind create_runner"):
         play(agent, env, range(1))
@@ -410,9 +412,3 @@ def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], me
 def test_a_students_seeds_are_none_of_its_learners(seed: int) -> None:
     learners = {own_seed(seed, number) for number in range(4)}
     assert learners.isdisjoint(seed_of(seed, number) for number in range(1, 4))
-
-
-def test_many_environments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"create_runner.schedule = 'reincarnation'"):
-        make_spec().make_vector_learner(4)
-    assert issubclass(QDaggerDQN, Student)

@@ -39,7 +39,7 @@ from benchmarks.studies.dopamine_checkpoints import (
     compare_values,
 )
 from tests.worlds.experiments import load_gin
-from tests.worlds.teachers import teachers_run
+from tests.worlds.teachers import lessons_of, teachers_run
 
 FILES = Path(__file__).parent / "files"
 RANGE: dict[str, Any] = {"min_vals": [-each for each in CARTPOLE_HIGH], "max_vals": list(CARTPOLE_HIGH)}
@@ -430,7 +430,7 @@ def test_a_student_learns_offline_from_dopamines_replay(tmp_path: Path) -> None:
         f"RunnerWithTeacher.teacher_checkpoint_dir = '{tmp_path / 'run'}'",
     )
     runner.resume()
-    replay = runner.agent.teacher_replay
+    replay = lessons_of(runner.agent).teacher_replay
     assert len(replay) == 40
     stored = replay.transitions(replay.valid_slots(), 1)
     np.testing.assert_allclose(stored["observation"][:, 0], columns["$store$_observation"][:40, :, 0])

@@ -27,7 +27,7 @@ from async_wrappers.agents.teaching.student import LABEL, TeachingPhase
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.experiments import state
 from tests.worlds.plain_data import assert_identical
-from tests.worlds.teachers import ScriptedTeacher, TaughtEnv, students_runner, taught, teachers_run
+from tests.worlds.teachers import ScriptedTeacher, TaughtEnv, lessons_of, students_runner, taught, teachers_run
 
 SPACES = Box(-np.inf, np.inf, (3,), np.float32), Discrete(3)
 RNG = np.random.default_rng(0)
@@ -129,15 +129,15 @@ def test_a_label_is_of_the_decisions_observation_beside_what_the_policy_leaves(k
 def test_r2d2_is_taught_from_sequences_that_the_teacher_played() -> None:
     env = TaughtEnv()
     agent = student_of(QDaggerR2D2, env)
-    agent.begin_phase(TeachingPhase.COLLECT)
+    lessons_of(agent).begin_phase(TeachingPhase.COLLECT)
     actions = play(agent, env, range(8))
     for life, chosen in zip(env.lives, actions, strict=True):
         best = ScriptedTeacher().values(np.array(life.observations[:-1])[:, None]).argmax(1)
         assert chosen == best.tolist()
     assert not len(agent.learner.replay)
-    agent.begin_phase(TeachingPhase.OFFLINE)
+    lessons_of(agent).begin_phase(TeachingPhase.OFFLINE)
     for _ in range(3):
-        agent.learn_offline()
+        lessons_of(agent).learn_offline()
     assert agent.updates == 3 and {"DistillLoss", "StudentLoss", "TeacherLoss"} <= agent.learner.scalars.keys()
 
 
@@ -253,7 +253,7 @@ def test_a_run_resumes_bit_for_bit_in_each_phase(name: str, teacher_dir: Path, t
             part.run_experiment()
         runner = students_runner(tmp_path / directory, teacher_dir, *bindings, gin_file=name)
         runner.run_experiment()
-        states.append({**state(runner), "teaching": vars(runner.agent.teaching)})
+        states.append({**state(runner), "teaching": vars(lessons_of(runner.agent).teaching)})
     assert_identical(*states)
     phases = ["collect", "offline"] * bool(collects) + ["online", "online"]
     lines = read_iterations(tmp_path / "whole")
