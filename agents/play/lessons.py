@@ -78,6 +78,15 @@ class Guide(Protocol):
             view: Returns what the teacher reads of the frames on which they landed, [R, k, *shape].
         """
 
+    def apart(self) -> Guide:
+        """Return a copy whose progress is its own, for a host."""
+
+    def progress(self) -> Mapping[str, Any]:
+        """Return the student's progress, as far as acting depends on it, for `follow`."""
+
+    def follow(self, progress: Mapping[str, Any]) -> None:
+        """Take over the progress of the learner."""
+
     @staticmethod
     def view_in(realtime: Mapping[str, Any] | None, name: str) -> Any:
         """Return what the teacher reads, [1, k, *shape], from the info under a name of ``info["realtime"]``."""

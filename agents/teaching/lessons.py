@@ -17,6 +17,7 @@ labels are made by whoever acts, and when a batch is drawn only where that canno
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,21 @@ class StudentsGuide:
             return {}
         assert self.teacher is not None
         return {LABEL: self.teacher.values(view())}
+
+    def apart(self) -> StudentsGuide:
+        """See `Guide`."""
+        other = copy.copy(self)
+        student: Any = self.student
+        other.student = student.with_settings(teaching=copy.copy(student.teaching))
+        return other
+
+    def progress(self) -> Mapping[str, Any]:
+        """See `Guide`."""
+        return dict(vars(self.student.teaching))
+
+    def follow(self, progress: Mapping[str, Any]) -> None:
+        """See `Guide`."""
+        vars(self.student.teaching).update(progress)
 
     @staticmethod
     def view_in(realtime: Mapping[str, Any] | None, name: str) -> Any:

@@ -19,9 +19,21 @@ import numpy.typing as npt
 from async_wrappers.agents.play.many.actor import Ended, Transitions
 from async_wrappers.agents.spaces.schema import each_array
 
-__all__ = ["PlayedBlock", "Recorder", "Step"]
+__all__ = ["Order", "PlayedBlock", "Recorder", "Step"]
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
+
+
+class Order(NamedTuple):
+    """What a host is to play.
+
+    Attributes:
+        cut: Whether all episodes are cut, in the place of decisions.
+        progress: Of a student, where there is one (`async_wrappers.agents.play.lessons.Guide.follow`).
+    """
+
+    cut: bool = False
+    progress: Mapping[str, Any] | None = None
 
 
 class Step(NamedTuple):

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
-from async_wrappers.agents.play.hosts.block import PlayedBlock, Recorder
+from async_wrappers.agents.play.hosts.block import Order, PlayedBlock, Recorder
 from async_wrappers.agents.play.hosts.engine import HostPlan, HostsFailed, Player
+from async_wrappers.agents.play.lessons import Guide
 from async_wrappers.agents.play.many.actor import Actor, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
@@ -37,6 +38,7 @@ class Plan:
         block_length: Decisions of each environment in a block, T.
         device: Where the policy computes, such as ``"cpu"``; None where the spec says so itself.
         first_env: The environment that the learner counts as its first, where it is one of several.
+        guide: A teacher's part in acting, where the agent is a student.
     """
 
     spec: Spec
@@ -47,6 +49,7 @@ class Plan:
     block_length: int
     device: str | None
     first_env: int = 0
+    guide: Guide | None = None
 
     @property
     def share(self) -> int:
@@ -74,7 +77,8 @@ class Host:
         spec: Any = plan.spec if plan.device is None else plan.spec.on_device(plan.device)  # type: ignore[attr-defined]
         first = number * plan.share
         self._recorder = Recorder(first - plan.first_env)
-        self._actor = Actor(spec, plan.share, self._recorder, first, plan.num_hosts)
+        self._guide = None if plan.guide is None else plan.guide.apart()
+        self._actor = Actor(spec, plan.share, self._recorder, first, plan.num_hosts, self._guide)
         self._actor.rows.load_state_dict(rows)
         self._weights = _Weights(spec)
         self._policy: RowsPolicy = spec.make_vector_policy(self._weights, plan.num_envs)
@@ -89,15 +93,18 @@ class Host:
         if version != self._weights.version:
             self._weights.load(weights, version)
 
-    def play(self, cut: bool = False) -> PlayedBlock:
+    def play(self, order: Order | bool = False) -> PlayedBlock:
         """Play a block.
 
         Where no episodes run, new ones begin, and the block ends before their first decisions, which the learner may
         want to be made on other weights.
 
         Args:
-            cut: Whether all episodes are cut, in the place of decisions.
+            order: Whether to cut, and with it, of a student, how far it is.
         """
+        cut, progress = order if isinstance(order, Order) else Order(order)
+        if self._guide is not None and progress is not None:
+            self._guide.follow(progress)
         began, rows, decisions = time.perf_counter(), self._actor.rows, 0
         begins = self._shown is None and not cut
         if cut:

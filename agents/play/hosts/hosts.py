@@ -202,6 +202,7 @@ class OnHosts:
             each.num_hosts,
             self._block_length,
             ("cuda" if each.gpus_per_host else "cpu") if hasattr(spec, "on_device") else None,
+            guide=None if many.agent.lessons is None else many.agent.lessons.guide,
         )
         free, lag = each.mode == "free", each.max_version_lag
         return _Hosting(plan, self._many.learners, self._run.base_dir.absolute(), free, lag, self._patience)

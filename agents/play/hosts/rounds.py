@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from async_wrappers.agents.play.hosts.block import PlayedBlock
+from async_wrappers.agents.play.hosts.block import Order, PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.learners import Group
@@ -362,7 +362,8 @@ class HostRounds(LearnerShare):
         if not self._ordered[host]:
             self._since[host] = time.monotonic()
         self._ordered[host] += 1
-        self._engine.submit(host, cut)
+        lessons = self.agent.lessons
+        self._engine.submit(host, cut if lessons is None else Order(cut, lessons.guide.progress()))
 
     def _settle(self, decisions: int, phase: _Phase) -> bool:
         """Make the updates that are due before a number of decisions, and count these.

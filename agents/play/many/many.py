@@ -64,9 +64,6 @@ class Worlds(Protocol):
     def check(self, agent: VectorAgent) -> None:
         """Refuse what cannot be played there with a ValueError."""
 
-    def teach(self, lesson: Lesson) -> None:
-        """Refuse a teacher that cannot be asked there with a ValueError."""
-
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
         """Return what plays and learns in this process, and let `stack` close it."""
 
@@ -98,9 +95,6 @@ class Here:
         self._envs: Any = None
 
     def check(self, agent: VectorAgent) -> None:
-        """See `Worlds`."""
-
-    def teach(self, lesson: Lesson) -> None:
         """See `Worlds`."""
 
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
@@ -293,7 +287,6 @@ class Many:
         self.environments.view = lesson.view
         self.make_agent = partial(_taught, self.make_agent, lesson)
         _give(self.agent, lesson)
-        self.worlds.teach(lesson)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
         """See `Play`."""
