@@ -111,7 +111,7 @@ class Schedule:
 SCHEDULES: Mapping[str, Schedule] = {
     "continuous_train_and_eval": Schedule(),
     "continuous_train": Schedule(evaluates=False, others=(TrainRunner,)),
-    "realtime": Schedule(Live, (LiveRunner,)),
+    "realtime": Schedule(Live, (LiveRunner,), taught_if_student),
     "vector": Schedule(Many, (VectorRunner,), taught_if_student),
     "hosts": Schedule(on_hosts, (Hosts, VectorRunner), taught_if_student),
     "reincarnation": Schedule(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),

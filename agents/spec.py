@@ -135,6 +135,7 @@ class Spec:
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
             its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
+        draws_labels: Whether a student's labels are made when a batch is drawn, by its learner.
         learns_from: Which action a transition holds where another one was sent than the policy drew (limits, a
             machine's driver), and which one the policy reads as its last one: ``"sent"``, or ``"drawn"`` for a learner
             that needs the density of the policy's own.
@@ -157,6 +158,7 @@ class Spec:
     learns_from: str = "sent"
     chunk_mean: Any = None
     needs_effect: bool = False
+    draws_labels: bool = False
 
     def __init__(
         self,

@@ -184,7 +184,7 @@ class _Configurables:
 
     def records(self, name: str) -> Sequence[str]:
         """Return the records of settings that runs of an agent of this class read."""
-        records: Sequence[str] = getattr(self._things[name], "records", ())
+        records: Sequence[str] = getattr(self._things[name], "run_records", ())
         return records
 
     def named_in_code(self, name: str, choices: Mapping[str, set[str]]) -> set[str]:

@@ -98,7 +98,12 @@ class Lessons(Protocol):
     Attributes:
         guide: The half that acts.
         collects: Whether the teacher plays, and nothing is learnt.
+        changes: Whether what the teacher adds is other than a term of constant weight in the loss.
     """
+
+    @property
+    def changes(self) -> bool:
+        """See the class."""
 
     @property
     def guide(self) -> Guide:
@@ -113,6 +118,9 @@ class Lessons(Protocol):
 
     def set_teacher(self, lesson: Lesson, lanes: int = 1) -> None:
         """Learn from this teacher, which collects in a number of environments."""
+
+    def maker_of_learners(self, make_learner: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a factory of learners that make labels when they draw a batch, for other processes too."""
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Take a transition of the only environment."""

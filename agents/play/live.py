@@ -20,6 +20,7 @@ from async_wrappers.agents.config.portable import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners
+from async_wrappers.agents.play.lessons import Lesson, Lessons
 from async_wrappers.agents.play.play import (
     DifferentExperiment,
     Episode,
@@ -109,10 +110,13 @@ class Live:
             must(not refused, sentence)
         if not isinstance(spec, Spec):
             raise ValueError(f"{_SCHEDULE} needs an agent that is made of a Spec, got {self.agent!r}")
-        for refused, sentence in _of_agents(spec, self.create_async_runner):
-            must(not refused, sentence)
+        for refusals in (_of_agents(spec, self.create_async_runner), _of_students(spec, self.agent.lessons)):
+            for refused, sentence in refusals:
+                must(not refused, sentence)
+        spec.draws_labels = True  # of a student: the workers that act have no teacher
         self._spec: Spec = spec if spec.stack_size == 1 else spec.of_stacks()
         self._spec.check_warmup()
+        self._make_learner = maker_of_learners(self._spec)
         with closing(self._make_async_runner()) as live:  # wrong arguments are refused here, not in the run
             self._learner_count = live.learners
             self._delay = f"real, {live.workers} workers" + (f" at {live.pace:g} frames/s" if live.pace else "")
@@ -148,7 +152,7 @@ class Live:
         return self.create_async_runner(
             make_env,
             self._spec.make_policy,
-            make_learner=maker_of_learners(self._spec),
+            make_learner=self._make_learner,
             seed=self._run.settings.seed,
             extras=self._spec.extras,
             features=self._spec.features,
@@ -157,6 +161,17 @@ class Live:
             **({"learns_from": "drawn"} if self._spec.learns_from == "drawn" else {}),
             **terms,
         )
+
+    def teach(self, lesson: Lesson) -> None:
+        """See `Play`; labels are made when a batch is drawn, since the workers that act have no teacher."""
+        for refused, sentence in _of_lessons(lesson, self._spec.stack_size):
+            must(not refused, sentence)
+        self.agent.lessons.set_teacher(lesson)
+        self._make_learner = self.agent.lessons.maker_of_learners(self._make_learner)
+
+    def tell_lessons(self, what: str, *arguments: Any) -> None:
+        """See `Play`; nothing changes for the learners, which are in processes of their own."""
+        getattr(self.agent.lessons, what)(*arguments)
 
     def check_here(self) -> None:
         """Refuse realtime scheduling that this process may not do."""
@@ -337,9 +352,6 @@ def _of_turns(agent: Any, run: Run) -> Iterable[tuple[Any, str]]:
     """Yield settings, agents and environments that only turn-based play can use."""
     each = run.settings
     yield not agent.learns, f"{_SCHEDULE} needs an agent that learns, got {agent!r}"
-    spec: Any = getattr(agent, "spec", None)
-    if hasattr(spec, "check_alone"):
-        spec.check_alone()
     yield (
         each.report_episodes,
         f"Runner.report_episodes must be 0 where {_SCHEDULE}, got {each.report_episodes}: its table is of "
@@ -360,6 +372,31 @@ def _of_turns(agent: Any, run: Run) -> Iterable[tuple[Any, str]]:
         each.exact_resume or each.checkpoint_minutes is not None,
         f"Runner.{name} must be {off} where {_SCHEDULE}, got {getattr(each, name)}: no live iteration is played "
         "again alike, and one that is interrupted leaves a checkpoint of what was learnt",
+    )
+
+
+def _of_lessons(lesson: Lesson, stack_size: int) -> Iterable[tuple[Any, str]]:
+    """Yield teachers that only simulated play can ask."""
+    yield (
+        not lesson.reads_alike or lesson.label_at != "start" or stack_size > 1,
+        f"the teacher must read what its student reads where {_SCHEDULE}, as labels are made of stored observations: "
+        "give both the same wrappers, stack_size = 1 and RunnerWithTeacher.label_at = 'start'",
+    )
+    yield (
+        lesson.keeps_replay,
+        "RunnerWithTeacher.teacher_steps, num_pretraining_iterations and teacher_data_ratio must be 0 where "
+        f"{_SCHEDULE}, whose workers and learners are not the teacher's: pretrain in turn, and bind "
+        "Runner.initial_checkpoint",
+    )
+
+
+def _of_students(spec: Spec, lessons: Lessons | None) -> Iterable[tuple[Any, str]]:
+    """Yield students whose learners or workers would have to be told something during play."""
+    yield (
+        lessons is not None and lessons.changes,
+        f"agent {spec.name!r} must be taught by a term of constant weight where {_SCHEDULE}, as nobody tells a live "
+        "learner or worker the score or the teacher's action: bind QDaggerDQNAgent.method_type = 'ql_plus_dagger', or "
+        "another create_runner.schedule",
     )
 
 

@@ -2,7 +2,7 @@
 
 A decision's *label* is the teacher's Q-values [A] of one observation. It is computed once, when the transition is made,
 and kept as an extra: a frozen teacher's values do not change. So a loss needs no teacher, and the teacher may read
-other observations than its student. Only where who acts cannot label are labels made when a batch is drawn.
+other observations than its student. Only live they are made when a batch is drawn.
 
 Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
 which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: a teacher without
@@ -233,9 +233,8 @@ class Student(Spec):
     such as `guided`.
 
     Attributes:
-        records: Names of the records that gin binds for its runs.
+        run_records: Names of the records that gin binds for its runs.
         labelled: Whether it learns from the teacher's values.
-        draws_labels: Whether they are made when a batch is drawn, and stored with no transition.
         teaching: The student's progress, which its lessons update.
         follows_score: Whether the weight of the teacher's term follows the student's score.
         decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where its decay is
@@ -245,9 +244,8 @@ class Student(Spec):
         reloads_replay: Whether the student's replay begins as that of its teacher.
     """
 
-    records: ClassVar[tuple[str, ...]] = ("RunnerWithTeacher",)
+    run_records: ClassVar[tuple[str, ...]] = ("RunnerWithTeacher",)
     labelled: ClassVar[bool] = True
-    draws_labels: bool = False
     follows_score: bool = True
     decides_learning_rate: ClassVar[str | None] = None
     decay_period: int = -1
@@ -378,8 +376,8 @@ def seed_of(seed: int, number: int) -> int:
 
 
 def without_teacher(name: str) -> str:
-    """Return the message that refuses an agent without a teacher."""
+    """Return the message that refuses a student without a teacher."""
     return (
-        f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "
-        "RunnerWithTeacher.teacher_checkpoint_dir"
+        f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' (or 'vector', "
+        "'hosts', 'realtime'), and RunnerWithTeacher.teacher_checkpoint_dir"
     )

@@ -44,6 +44,9 @@ class RunnerWithTeacher:
     The teacher plays an evaluation phase once, in its own environment, before the first iteration. The score of each
     evaluation is normalised: 0 is random play, 1 the teacher's. Frames that the teacher plays to collect are training
     frames. An agent that learns from no teacher is refused with a ValueError.
+
+    In turn they are those of ``create_runner.schedule = 'reincarnation'``. With 'vector' and 'hosts' they are those of
+    every run whose agent is a student.
     """
 
     teacher_checkpoint_dir: str | None = text(
@@ -114,12 +117,13 @@ class Reincarnation:
         )
         must(
             bool(evaluation.frames or evaluation.episodes),
-            "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
-            "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0",
+            "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where a student "
+            "is taught, as the weight of the teacher follows the score, got 0",
         )
         must(
             run.settings.pretrain_dataset is None,
-            "Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'",
+            "Runner.pretrain_dataset must be None where a student is taught, which has its teacher's data, got "
+            f"{run.settings.pretrain_dataset!r}",
         )
         self._check_teacher()
         offline = settings.num_pretraining_iterations if settings.num_pretraining_steps else 0

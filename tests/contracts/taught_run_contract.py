@@ -85,6 +85,8 @@ class TaughtRunContract:
             runner = self.make_runner(tmp_path / directory, teacher_dir, exact)
             runner.run_experiment()
             lines = [timeless(line) for line in read_iterations(tmp_path / directory)]
+            for line in lines:
+                line.pop("train_rates", None)  # by the clock
             ends.append({"lines": lines, "teaching": vars(lessons_of(runner.agent).teaching)})
             ends[-1]["learner"] = runner.agent.learner.state_dict()
         if self.exact:

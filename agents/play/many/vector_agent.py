@@ -276,7 +276,7 @@ class VectorAgent(LearningAgent):
             "decisions": self._decisions,
             "begun_at": self._begun_at,
             "settled": self._settled,
-            **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration)),
+            **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration) | {"noted": self._noted}),
         }
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
@@ -288,10 +288,11 @@ class VectorAgent(LearningAgent):
         lost: int = self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration, partial)
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
-        self._decisions = self._noted = bundle["decisions"]
+        self._decisions = bundle["decisions"]
         self._begun_at = bundle["begun_at"]
         self._settled = bundle["settled"]
         if self.lessons is not None:
+            self._noted = bundle["noted"]
             lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
         self.publish()
         return lost

@@ -20,7 +20,7 @@ from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import policy_distillation
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, number, settings, whole
-from async_wrappers.agents.spaces.actions import DiscreteActions
+from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 from async_wrappers.agents.teaching.student import LABEL, Student
@@ -112,10 +112,7 @@ class KickstartingPPO(Kickstarting, PPO):  # type: ignore[misc]  # whose extras 
     def settle(self) -> None:
         """See `NetworkAgent`."""
         super().settle()
-        must(
-            isinstance(self.actions, DiscreteActions) and self.actions.chunk is None,
-            f"agent {self.name!r} needs single Discrete actions, as its teacher has, got {self.action_space}",
-        )
+        self.actions = discrete_actions(self.action_space, self.name)  # single ones, as its teacher has
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the divergence from the teacher's policy, of each decision."""

@@ -290,12 +290,6 @@ def test_ppos_term_is_lambda_times_the_mean_divergence_of_the_decisions_of_a_min
     envs.close()
 
 
-def test_a_kickstarting_ppo_with_real_valued_actions_is_refused() -> None:
-    env = DriftingEnv(numbers=2)
-    with pytest.raises(ValueError, match="'kickstarting_ppo' needs single Discrete actions, as its teacher has, got"):
-        KickstartingPPO(env.observation_space, env.action_space)
-
-
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)

@@ -492,7 +492,7 @@ def test_an_offline_iteration_is_told_by_its_updates(
     ("bindings", "message"),
     [
         (["create_agent.agent_name = 'dqn'"], "needs an agent that learns from a teacher, such as .* got DQNAgent"),
-        (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame .* where create_runner.schedule"),
+        (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame .* where a student is taught"),
         (["Runner.evaluation_episodes = 0"], "must be >= 1 frame .and Runner.evaluation_episodes >= 1 or None. where"),
         (
             ["RunnerWithTeacher.num_pretraining_steps = 0"],
@@ -525,7 +525,10 @@ def test_an_offline_iteration_is_told_by_its_updates(
             ],
             "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay",
         ),
-        (["Runner.pretrain_dataset = 'here'"], "Runner.pretrain_dataset must be None where create_runner.schedule"),
+        (
+            ["Runner.pretrain_dataset = 'here'"],
+            "Runner.pretrain_dataset must be None where a student is taught, .* got 'here'",
+        ),
     ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(bindings: list[str], message: str, tmp_path: Path) -> None:

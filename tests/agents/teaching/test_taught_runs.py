@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.registry import create_runner
+from async_wrappers.agents.teaching.lessons import with_labels
+from async_wrappers.agents.teaching.student import LABEL
 from tests.contracts.taught_run_contract import TaughtRunContract
-from tests.worlds.teachers import teachers_run
+from tests.worlds.experiments import build_live, load_gin
+from tests.worlds.teachers import ScriptedTeacher, teachers_run
 
 MANY = (
     "create_runner.schedule = 'vector'",
@@ -67,3 +75,71 @@ class TestHosts(TaughtRunContract):
 
 class TestHostsThatStep(TaughtRunContract):
     bindings = (*ON_HOSTS, "Hosts.inference = 'learner'")
+
+
+# What only some can do.
+
+LIVE = (
+    *("AsyncRunner.backend = 'virtual'", "AsyncRunner.fps = 50", "AsyncRunner.latency = 0.03"),
+    *("AsyncRunner.learner_latency = 0.015", "Runner.num_iterations = 2"),
+    "create_agent.agent_name = 'qdagger_dqn'",
+    "QDaggerDQNAgent.method_type = 'ql_plus_dagger'",
+    "RunnerWithTeacher.teacher_checkpoint_dir = 'cartpole'",
+    "RunnerWithTeacher.num_pretraining_iterations = 0",
+)
+
+
+def test_a_student_learns_live_from_labels_of_the_batches_that_are_drawn(tmp_path: Path) -> None:
+    runner: Any = build_live(tmp_path, *LIVE, "DQNAgent.summary_writing_frequency = 10")
+    runner.run_experiment()
+    lines = read_iterations(tmp_path)
+    assert [line["phase"] for line in lines] == ["online"] * 2
+    assert all(line["teacher_weight"] == 1 and "eval_normalized_score" in line for line in lines)
+    assert lines[-1]["train_updates"] > 50
+    told = json.loads((tmp_path / "timing" / "train.1.json").read_text())
+    assert {"DistillLoss", "StudentLoss", "TeacherLoss"} <= told["scalars"].keys()
+
+
+def test_labels_at_draw_are_the_teachers_values_of_each_row_and_sequence() -> None:
+    teacher = ScriptedTeacher()
+    rows = np.arange(12, dtype=np.float32).reshape(4, 1, 3) / 10
+    batch = with_labels(dict, teacher, {"observation": rows, "extras": {"other": 1}})
+    np.testing.assert_array_equal(batch["extras"][LABEL], teacher.values(rows))
+    assert batch["extras"]["other"] == 1
+    sequences = np.arange(36, dtype=np.float32).reshape(4, 3, 3) / 10  # T + 1 rows of B sequences
+    given = {"observation": sequences, "mask": np.ones((3, 3)), "first": np.zeros((4, 3), bool)}
+    labels = with_labels(dict, teacher, given)["extras"][LABEL]
+    for t in range(3):
+        np.testing.assert_array_equal(labels[t], teacher.values(sequences[t][:, None]))
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        (["QDaggerDQNAgent.method_type = 'reincarnation'"], "'qdagger_dqn' must be taught by a term of constant"),
+        (["RunnerWithTeacher.label_at = 'effect'"], "the teacher must read what its student reads where create_runner"),
+        (["RunnerWithTeacher.teacher_steps = 10", "RunnerWithTeacher.num_pretraining_iterations = 1"],
+         "teacher_steps, num_pretraining_iterations and teacher_data_ratio must be 0 where create_runner"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_taught_live_is_refused(bindings: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_live(tmp_path, *LIVE, *bindings).resume()
+
+
+def test_a_vector_that_shows_no_teacher_what_it_reads_is_refused(teacher_dir: Path, tmp_path: Path) -> None:
+    bindings = (
+        *(
+            *MANY,
+            "VectorRunner.create_vector_fn = @create_gym_vector",
+            "create_gym_vector.environment_id = 'CartPole-v1'",
+        ),
+        "create_gym_environment.environment_id = 'CartPole-v1'",
+        "RunnerWithTeacher.teacher_checkpoint_dir = 'cartpole'",
+        "RunnerWithTeacher.num_pretraining_iterations = 0",
+        "DQNAgent.stack_size = 2",
+        "create_gym_environment.wrappers = []",
+    )
+    load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin", bindings=bindings)
+    with pytest.raises(ValueError, match="create_vector_fn must be None where the teacher reads something else"):
+        create_runner(tmp_path).resume()
