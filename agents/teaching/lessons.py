@@ -173,7 +173,9 @@ class StudentsLessons:
 
     def maker_of_learners(self, make_learner: Callable[..., Any]) -> Callable[..., Any]:
         """See `Lessons`."""
-        return partial(_draws_labels, make_learner, self.guide.teacher, self.student.learning_rate())
+        teacher = self.guide.teacher
+        assert teacher is not None
+        return partial(_draws_labels, make_learner, teacher, self.student.learning_rate())
 
     # The phases.
 
