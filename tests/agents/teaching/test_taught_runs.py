@@ -59,10 +59,6 @@ class TestManyUnderDelay(TaughtRunContract):
     bindings = (*MANY, *DELAYED, "DQNAgent.stack_size = 1")
 
 
-class TestManyInProcesses(TaughtRunContract):
-    bindings = (*MANY, *DELAYED, "VectorRunner.processes = 2")
-
-
 class TestTwoLearners(TaughtRunContract):
     bindings = (*MANY, "VectorRunner.learners = 2")
     learners = 2
@@ -77,6 +73,15 @@ class TestHostsThatStep(TaughtRunContract):
 
 
 # What only some can do.
+
+
+class _InProcesses(TaughtRunContract):
+    bindings = (*MANY, *DELAYED, "VectorRunner.processes = 2")
+
+
+def test_views_come_from_environments_in_processes(teacher_dir: Path, tmp_path: Path) -> None:
+    _InProcesses().test_the_phases_and_what_they_leave(teacher_dir, tmp_path)
+
 
 LIVE = (
     *("AsyncRunner.backend = 'virtual'", "AsyncRunner.fps = 50", "AsyncRunner.latency = 0.03"),
