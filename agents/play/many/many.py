@@ -277,7 +277,17 @@ class Many:
         """See `Play`; where the teacher reads what the student reads, environments need show it nothing."""
         if lesson.reads_alike:
             lesson = lesson._replace(view=None, label_at="start")
-        create_vector = self._settings.create_vector_fn
+        create_vector, settings = self._settings.create_vector_fn, self._settings
+        must(
+            settings.learners == 1 or lesson.collects or not lesson.keeps_replay,
+            f"RunnerWithTeacher.teacher_steps must be >= 1 frame where VectorRunner.learners = {settings.learners}, "
+            "each of which learns from what its own teacher has collected, got 0",
+        )
+        must(
+            settings.num_envs == 1 or not getattr(self.agent.spec, "reloads_replay", False),
+            f"load_replay must be False with agent {self.agent.spec.name!r} and VectorRunner.num_envs = "
+            f"{settings.num_envs}, whose replay has a part for each environment, got True",
+        )
         must(
             lesson.view is None or create_vector is None,
             "VectorRunner.create_vector_fn must be None where the teacher reads something else than its student does, "

@@ -15,7 +15,7 @@ from async_wrappers.agents.teaching.lessons import with_labels
 from async_wrappers.agents.teaching.student import LABEL
 from tests.contracts.taught_run_contract import TaughtRunContract
 from tests.worlds.experiments import build_live, load_gin
-from tests.worlds.teachers import ScriptedTeacher, teachers_run
+from tests.worlds.teachers import ScriptedTeacher, students_runner, teachers_run
 
 MANY = (
     "create_runner.schedule = 'vector'",
@@ -150,3 +150,23 @@ def test_a_vector_that_shows_no_teacher_what_it_reads_is_refused(teacher_dir: Pa
     load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin", bindings=bindings)
     with pytest.raises(ValueError, match="create_vector_fn must be None where the teacher reads something else"):
         create_runner(tmp_path).resume()
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        (
+            ["VectorRunner.learners = 2", "RunnerWithTeacher.teacher_steps = 0"],
+            "teacher_steps must be >= 1 frame where VectorRunner.learners = 2, each of which learns from what its own",
+        ),
+        (
+            ["create_agent.agent_name = 'reloaded_dqn'", "RunnerWithTeacher.teacher_steps = 0"],
+            "load_replay must be False with agent 'reloaded_dqn' and VectorRunner.num_envs = 4, whose replay has",
+        ),
+    ],
+)
+def test_what_one_learner_alone_can_take_over_is_refused(
+    bindings: list[str], message: str, teacher_dir: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        students_runner(tmp_path, teacher_dir, *MANY, *bindings).resume()
