@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ include "configs/dqn/cartpole.gin"
 Runner.num_iterations = 1
 Runner.training_steps = 120
 Runner.evaluation_steps = 20
+Runner.report_episodes = 1
 Runner.max_steps_per_episode = 30
 DQNAgent.min_replay_history = 100
 DQNAgent.batch_size = 8
@@ -28,13 +30,14 @@ MLPTorso.hidden = (8,)
 VECTOR = """
 include "configs/vtrace/cartpole.gin"
 Runner.num_iterations = 1
-Runner.training_steps = 400
+Runner.training_steps = 200
 Runner.evaluation_episodes = 1
+Runner.report_episodes = 1
 Runner.max_steps_per_episode = 20
 VectorRunner.num_envs = 2
 VTraceAgent.batch_size = 2
 """
-# One process for the commands of a test: each would import PyTorch, which takes seconds.
+# One process for all commands: each would import PyTorch, which takes seconds.
 IN_TURN = """
 import json, sys, traceback
 import train
@@ -63,25 +66,53 @@ def run(*words: str, cwd: Path) -> str:
     return done.stdout
 
 
-def train(*commands: tuple[str, ...], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
-    """Run command lines of train.py one after the other, in one process."""
-    everything = alone("-c", IN_TURN, json.dumps(commands), cwd=cwd)
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Run command lines of train.py one after the other, in one process, and return how each ended."""
+    cwd = tmp_path_factory.mktemp("commands")
+    (cwd / "small.gin").write_text(SMALL)
+    (cwd / "vector.gin").write_text(VECTOR)
+    vector = ("--gin_files", "vector.gin", "--base_dir")
+    words = {
+        "train": ("--gin_files", "small.gin", "--base_dir", "run"),
+        "evaluate": ("evaluate", "--base_dir", "run", "--trust", "--episodes", "1"),
+        "plot": ("plot", "run"),
+        "many": (*vector, "many"),
+        "processes": (*vector, "other", "--gin_bindings", "VectorRunner.processes = 2"),
+        "sweep": ("sweep", "--gin_files", "small.gin", "--grid", "RealtimeDelay.delay = 1", "--seeds", "1")
+        + ("--base_dir", "swept"),
+        "plot the sweep": ("plot", "swept"),
+    }
+    everything = alone("-c", IN_TURN, json.dumps(list(words.values())), cwd=cwd)
     assert everything.returncode == 0, everything.stdout + everything.stderr
     assert "cannot be locked" not in everything.stderr
     parts = [re.split(r"\n== ended: (\d+)\n", text) for text in (everything.stdout, everything.stderr)]
     codes, outputs, errors = parts[0][1::2], parts[0][::2], parts[1][::2]
-    assert len(codes) == len(commands)
-    return [
-        subprocess.CompletedProcess(words, int(code), out, error)
-        for words, code, out, error in zip(commands, codes, outputs, errors, strict=False)
-    ]
+    return {
+        name: subprocess.CompletedProcess(name, int(code), out, error)
+        for name, code, out, error in zip([*words, "the rest"], [*codes, "0"], outputs, errors, strict=True)
+    }
 
 
-def trained(*commands: tuple[str, ...], cwd: Path) -> list[str]:
-    """Return what command lines of train.py print, none of which fails."""
-    done = train(*commands, cwd=cwd)
-    assert not any(each.returncode for each in done), done
-    return [each.stdout for each in done]
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train", "learning curve"),
+        ("evaluate", "1 episode"),
+        ("plot", "learning_curve.png"),
+        ("many", "learning curve"),
+        ("sweep", "1 of 1 done"),
+        ("plot the sweep", ""),
+    ],
+)
+def test_a_command_of_train_py_does_its_work(commands: Any, command: str, said: str) -> None:
+    assert commands[command].returncode == 0, commands[command]
+    assert said in commands[command].stdout
+
+
+def test_environments_in_processes_are_refused(commands: Any) -> None:
+    assert commands["processes"].returncode
+    assert "processes=2 needs a POSIX system" in commands["processes"].stderr
 
 
 def test_every_module_is_imported(tmp_path: Path) -> None:
@@ -156,17 +187,7 @@ if __name__ == "__main__":
     assert run(str(script), cwd=tmp_path) == "done\n"
 
 
-def test_an_agent_is_trained_evaluated_and_plotted_and_its_directory_is_locked(tmp_path: Path) -> None:
-    (tmp_path / "small.gin").write_text(SMALL)
-    of_training, of_evaluation, of_plot = trained(
-        ("--gin_files", "small.gin", "--base_dir", "run"),
-        ("evaluate", "--base_dir", "run", "--trust", "--episodes", "1"),
-        ("plot", "run"),
-        cwd=tmp_path,
-    )
-    assert "learning curve" in of_training
-    assert "1 episode" in of_evaluation
-    assert "learning_curve.png" in of_plot
+def test_the_directory_of_a_run_is_locked(tmp_path: Path) -> None:
     (tmp_path / "hold.py").write_text(
         """
 import subprocess, sys
@@ -179,30 +200,10 @@ with alone_in(Path("run")):
         print(done.returncode, done.stderr[-300:])
 """
     )
+    (tmp_path / "run").mkdir()
     said = run("hold.py", "once more", cwd=tmp_path)
     assert said.startswith("1 ")
     assert "is in use (by another run" in said
-
-
-def test_many_environments_are_trained_at_once(tmp_path: Path) -> None:
-    (tmp_path / "vector.gin").write_text(VECTOR)
-    done, refused = train(
-        ("--gin_files", "vector.gin", "--base_dir", "run"),
-        ("--gin_files", "vector.gin", "--base_dir", "other", "--gin_bindings", "VectorRunner.processes = 2"),
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "learning curve" in done.stdout
-    assert refused.returncode
-    assert "processes=2 needs a POSIX system" in refused.stderr
-
-
-def test_a_sweep_runs_its_trials_and_is_plotted(tmp_path: Path) -> None:
-    (tmp_path / "small.gin").write_text(SMALL)
-    grid = ("--grid", "RealtimeDelay.delay = 1", "--seeds", "1")
-    words = ("sweep", "--gin_files", "small.gin", *grid, "--base_dir", "swept")
-    said, _ = trained(words, ("plot", "swept"), cwd=tmp_path)
-    assert "1 of 1 done" in said
 
 
 def test_a_system_without_any_locks_only_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
