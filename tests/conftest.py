@@ -35,3 +35,4 @@ def pytest_runtestloop() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()  # live play leaves it so
+    gc.get_freeze_count = lambda: 1  # each phase of live play asks, and to count millions takes a twentieth of a second

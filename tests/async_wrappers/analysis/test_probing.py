@@ -109,7 +109,7 @@ def test_the_lag_of_a_queue_of_actions_is_found(lag: int) -> None:
 
 @pytest.mark.parametrize(("period", "phase"), [(1, 0), (2, 0), (2, 1), (4, 0), (4, 3)])
 def test_the_period_and_phase_of_a_hold_are_found(period: int, phase: int) -> None:
-    result = probe_delay(lambda: Hidden(takes=one_in(period, phase)))
+    result = probe_delay(lambda: Hidden(takes=one_in(period, phase)), episodes=3)
     assert (result.lag, result.period, result.phase) == (0, period, phase)
     assert result.confidence == 1.0
 
@@ -129,7 +129,7 @@ def test_lag_and_period_are_found_together(
     def make_env() -> gym.Env[Any, Any]:
         return Hidden(lag, one_in(period, phase % period), length, noise="seeded")
 
-    result = probe_delay(make_env if made else make_env(), episodes=3, max_frames=40, seed=seed)
+    result = probe_delay(make_env if made else make_env(), episodes=3, max_frames=30, seed=seed)
     assert (result.lag, result.period, result.phase) == (lag, period, phase % period)
     assert result.confidence == 1.0
 
@@ -137,11 +137,11 @@ def test_lag_and_period_are_found_together(
 @settings(max_examples=25, deadline=None)
 @given(lag=st.integers(0, 3), pattern=st.lists(st.booleans(), min_size=1, max_size=6))
 def test_a_period_is_never_reported_where_a_frame_outside_it_counts(lag: int, pattern: list[bool]) -> None:
-    result = probe_delay(Hidden(lag, lambda frame, seed: pattern[frame % len(pattern)]), episodes=4)
-    taken = {frame for frame in range(60) if pattern[frame % len(pattern)]}
+    result = probe_delay(Hidden(lag, lambda frame, seed: pattern[frame % len(pattern)]), episodes=3, max_frames=30)
+    taken = {frame for frame in range(30) if pattern[frame % len(pattern)]}
     if result.period is not None:
         assert result.phase is not None
-        assert taken == set(range(result.phase, 60, result.period))
+        assert taken == set(range(result.phase, 30, result.period))
     assert result.lag == (lag if taken else None)
 
 
@@ -159,7 +159,7 @@ def test_a_period_is_never_reported_where_a_frame_outside_it_counts(lag: int, pa
     ],
 )
 def test_actions_of_every_kind_are_compared(space: gym.Space[Any]) -> None:
-    result = probe_delay(Hidden(2, one_in(2), action_space=space), episodes=4)
+    result = probe_delay(Hidden(2, one_in(2), action_space=space), episodes=2)
     assert (result.lag, result.period, result.phase) == (2, 2, 0)
 
 
@@ -287,13 +287,13 @@ def test_a_lag_that_varies_gives_the_least_with_less_confidence() -> None:
 
 
 def test_a_phase_that_differs_from_episode_to_episode_is_left_open() -> None:
-    result = probe_delay(lambda: Hidden(takes=lambda frame, seed: frame % 3 == seed % 3))
+    result = probe_delay(lambda: Hidden(takes=lambda frame, seed: frame % 3 == seed % 3), episodes=4)
     assert (result.period, result.phase) == (3, None)
     assert "phase different from episode to episode" in result.verdict
 
 
 def test_a_pattern_that_is_no_period_is_left_open() -> None:
-    result = probe_delay(lambda: Hidden(takes=lambda frame, seed: frame % 4 in (0, 1)))
+    result = probe_delay(lambda: Hidden(takes=lambda frame, seed: frame % 4 in (0, 1)), episodes=3)
     assert (result.period, result.phase) == (None, None)
     assert "cannot tell the period" in result.verdict
 
@@ -302,13 +302,13 @@ def test_actions_dropped_at_random_by_the_seed_are_no_period() -> None:
     def taken(frame: int, seed: int) -> bool:
         return bool(np.random.default_rng((seed, frame)).random() > 0.25)
 
-    result = probe_delay(lambda: Hidden(takes=taken))
+    result = probe_delay(lambda: Hidden(takes=taken), episodes=4)
     assert (result.lag, result.period) == (0, 1)
     assert "of the frames the actions that were tried made no difference" in result.verdict
 
 
 def test_frames_without_effect_at_the_beginning_are_no_period() -> None:
-    result = probe_delay(lambda: Hidden(takes=lambda frame, seed: frame >= 6))
+    result = probe_delay(lambda: Hidden(takes=lambda frame, seed: frame >= 6), episodes=3)
     assert (result.lag, result.period) == (0, 1)
 
 
@@ -336,7 +336,9 @@ def test_an_episode_of_one_frame_gives_the_lag_alone() -> None:
 
 
 def test_the_same_seed_gives_the_same_result() -> None:
-    first, second = (probe_delay(lambda: Hidden(1, takes=lambda f, s: (f * s) % 3 == 0), seed=5) for _ in range(2))
+    first, second = (
+        probe_delay(lambda: Hidden(1, takes=lambda f, s: (f * s) % 3 == 0), episodes=3, seed=5) for _ in range(2)
+    )
     assert first == second
 
 
@@ -375,7 +377,7 @@ def test_over_a_realtime_delay_the_lag_is_counted_in_decisions(delay: int, noops
 
 @pytest.mark.parametrize(("name", "lag"), [("CartPole-v1", 0), ("MountainCar-v0", 0), ("Pendulum-v1", 0)])
 def test_an_ordinary_environment_has_no_lag(name: str, lag: int) -> None:
-    result = probe_delay(lambda: gym.make(name), episodes=4)
+    result = probe_delay(lambda: gym.make(name), episodes=2)
     assert (result.lag, result.period, result.confidence) == (lag, 1, 1.0)
 
 
@@ -412,21 +414,6 @@ def test_a_result_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         result.lag = 1  # type: ignore[misc]
     assert [field.name for field in fields(ProbeResult)][:4] == ["lag", "reward_lag", "period", "phase"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"episodes": 0}, "episodes must be a whole number >= 1, got 0"),
-        ({"episodes": 1.5}, "episodes must be a whole number >= 1, got 1.5"),
-        ({"max_frames": 1}, "max_frames must be a whole number >= 2, got 1"),
-        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
-        ({"alternatives": 0}, "alternatives must be a whole number >= 1, got 0"),
-    ],
-)
-def test_a_number_that_cannot_be_used_is_named(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        probe_delay(Hidden(), **arguments)
 
 
 @pytest.mark.parametrize(

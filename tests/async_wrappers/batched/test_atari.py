@@ -22,14 +22,14 @@ SHORT: dict[str, Any] = {"sticky_actions": False, "terminal_on_life_loss": True}
 @pytest.mark.parametrize(
     ("game", "steps", "of_both", "ends"),
     [
-        ("Pong", 120, {"clip_rewards": True}, 0),
-        ("Boxing", 150, {"frame_skip": 1, "clip_rewards": False}, 0),
+        ("Pong", 80, {"clip_rewards": True}, 0),
+        ("Boxing", 80, {"frame_skip": 1, "clip_rewards": False}, 0),
         ("Breakout", 250, {"clip_rewards": True}, 1),
         ("Breakout", 190, {"episodic_life": True}, 5),
-        ("Breakout", 190, {"episodic_life": True, "clip_rewards": False, "max_frames": 130}, 8),
-        ("Breakout", 190, {"episodic_life": True, "fire_on_reset": True}, 3),
-        ("Breakout", 120, {"terminal_on_life_loss": True, "fire_on_reset": True}, 3),
-        ("Qbert", 150, {"episodic_life": True, "fire_on_reset": True}, 2),  # which has no need of FIRE
+        ("Breakout", 100, {"episodic_life": True, "clip_rewards": False, "max_frames": 130}, 3),
+        ("Breakout", 100, {"episodic_life": True, "fire_on_reset": True}, 1),
+        ("Breakout", 80, {"terminal_on_life_loss": True, "fire_on_reset": True}, 1),
+        ("Qbert", 110, {"episodic_life": True, "fire_on_reset": True}, 1),  # which has no need of FIRE
         ("Boxing", 60, {"obs_type": "rgb", "screen_size": (100, 60), "max_frames": 90}, 2),
         ("Pong", 40, {"obs_type": "rgb", "screen_size": (210, 160), "frame_skip": 1}, 0),
     ],
@@ -149,9 +149,8 @@ def test_any_number_of_threads_gives_the_same_games() -> None:
 
     alone = played(1)
     assert any(ended.any() for ended in alone[3::4])
-    for num_threads in (2, 3):
-        for one, other in zip(alone, played(num_threads), strict=True):
-            np.testing.assert_array_equal(one, other)
+    for one, other in zip(alone, played(3), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 LIVES: dict[str, Any] = {"sticky_actions": False, "episodic_life": True, "fire_on_reset": True}

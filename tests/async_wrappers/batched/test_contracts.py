@@ -73,16 +73,8 @@ class TestDicts(OfAVector):
     form = "dict"
 
 
-class TestDictsNextStep(OfAVector):
-    form, mode = "dict", NEXT_STEP
-
-
 class TestTuplesDisabled(OfAVector):
     form, mode = "tuple", DISABLED
-
-
-class TestTuples(OfAVector):
-    form = "tuple"
 
 
 class TestNumbers(OfAVector):
@@ -119,10 +111,6 @@ class TestDelayedSameStep(OfDelayed):
 
 class TestDelayedNextStep(OfDelayed):
     mode = NEXT_STEP
-
-
-class TestDelayedDisabled(OfDelayed):
-    mode = DISABLED
 
 
 class OfADelayedVector(OfAVector):

@@ -355,8 +355,7 @@ def test_a_lost_life_ends_the_episode_only_where_asked() -> None:
     assert frames_to_the_first_lost_life(create_atari_environment("Breakout", terminal_on_life_loss=True)) == (True, 4)
 
 
-@pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
-@pytest.mark.parametrize("clip_rewards", [True, False])
+@pytest.mark.parametrize(("obs_type", "clip_rewards"), [("grayscale", True), ("ram", False)])
 def test_with_episodic_life_a_life_ends_the_episode_and_the_game_goes_on(obs_type: str, clip_rewards: bool) -> None:
     env = create_atari_environment("Breakout", obs_type=obs_type, episodic_life=True, clip_rewards=clip_rewards)
     _, info = env.reset(seed=0)
@@ -448,10 +447,9 @@ def test_noop_max_of_0_begins_at_once() -> None:
     assert observations[0].tobytes() == observations[1].tobytes()
 
 
-@pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
-def test_a_negative_noop_max_is_refused_when_the_environment_is_made(obs_type: str) -> None:
+def test_a_negative_noop_max_is_refused_when_the_environment_is_made() -> None:
     with pytest.raises(ValueError, match=r"noop_max.*-1"):
-        create_atari_environment("Boxing", obs_type=obs_type, noop_max=-1)
+        create_atari_environment("Boxing", noop_max=-1)
 
 
 def test_noops_that_end_the_episode_begin_another() -> None:
@@ -470,13 +468,10 @@ def test_an_unknown_observation_type_is_refused_by_argument_and_value(obs_type: 
         create_atari_environment("Boxing", obs_type=obs_type)
 
 
-@pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
 @pytest.mark.parametrize("frame_skip", [0, -4, 2.5, "4", None, (2, 5)])
-def test_a_frame_skip_that_is_no_positive_whole_number_is_refused_by_argument_and_value(
-    frame_skip: Any, obs_type: str
-) -> None:
+def test_a_frame_skip_that_is_no_positive_whole_number_is_refused_by_argument_and_value(frame_skip: Any) -> None:
     with pytest.raises(ValueError, match=r"^frame_skip must be a whole number of emulated frames >= 1, got ") as error:
-        create_atari_environment("Boxing", frame_skip=frame_skip, obs_type=obs_type)
+        create_atari_environment("Boxing", frame_skip=frame_skip)
     assert str(error.value).endswith(repr(frame_skip))
 
 

@@ -156,11 +156,3 @@ def test_an_answer_without_the_declared_extras_ends_the_run(answer: Any, message
     )
     with pytest.raises(ValueError, match=f"^{message}"):
         runner.run(episodes=1)
-
-
-@pytest.mark.parametrize("extras", [3, Discrete(2), Dict({}), {"a": Discrete(2)}])
-def test_extras_that_are_no_dict_space_are_refused(extras: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"^extras must be a gymnasium.spaces.Dict with at least one entry, or None, got"
-    ):
-        AsyncRunner(RecordingEnv, Leaving, 1, 60, extras=extras)

@@ -131,19 +131,6 @@ def test_a_function_that_takes_missed_is_told_the_frames_in_a_row_and_others_are
     assert env.unwrapped.actions == [3, 3, 3, 0, 3, 3]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: RampDown(0), "^frames must be a whole number of frames >= 1, got 0$"),
-        (lambda: RampDown(2.5), r"^frames must be a whole number of frames >= 1, got 2\.5$"),  # type: ignore[arg-type]
-        (lambda: RampDown(3, hold=-1), "^hold must be a whole number of frames >= 0, got -1$"),
-    ],
-)
-def test_a_ramp_of_no_frames_is_refused(make: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        make()
-
-
 @pytest.mark.parametrize("space", [Discrete(3), Box(0, 9, (1,), np.int64), Box(0.5, 1.0, (1,), np.float32)])
 def test_a_ramp_needs_real_numbers_and_a_place_to_end(space: gym.Space[Any]) -> None:
     with pytest.raises(ValueError, match=r"^default_action=RampDown\(frames=5, hold=0\) needs actions of a Box"):

@@ -116,8 +116,7 @@ def test_none_by_hand() -> None:
     assert schedule.counts.dropped == 3  # both of frame 0, and worker 1's of frame 3, which is no newer
 
 
-@pytest.mark.parametrize("workers", [1, 2, 8, 32])
-@pytest.mark.parametrize("frames", [1, 2, 5, 8])
+@pytest.mark.parametrize(("workers", "frames"), [(1, 5), (2, 1), (8, 8), (32, 2)])
 def test_equal_workers_without_staggering_bunch_up_and_serve_one_frame_in_l_times_fps(
     workers: int, frames: int
 ) -> None:
@@ -179,31 +178,9 @@ def test_max_time_keeps_exact_spacing_after_an_overrun_as_the_paper_says() -> No
     """N = 4, inferences of the maximum, one overrun of less than a slot: spacings are a quarter of the new maximum."""
     schedule = SimulatedSchedule(Played([110 * MS] + [100 * MS] * 1000), 4, PER_MS, MaxTime(0.100))
     starts = milliseconds(schedule, 500)
-    assert starts[:10] == [
-        (0, 0),
-        (1, 25),
-        (2, 50),
-        (3, 75),
-        (0, 110),
-        (1, 137.5),
-        (2, 165),
-        (3, 192.5),
-        (0, 220),
-        (1, 247.5),
-    ]
+    first, second = [(0, 0), (1, 25), (2, 50), (3, 75)], [(0, 110), (1, 137.5), (2, 165), (3, 192.5)]
+    assert starts[:10] == [*first, *second, (0, 220), (1, 247.5)]
     assert {after - before for (_, before), (_, after) in pairwise(starts[4:])} == {27.5}
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 6, 12])
-@pytest.mark.parametrize("initial_latency", [0.0, 0.012, 0.120])
-def test_max_time_with_a_constant_latency_spaces_starts_by_latency_over_workers(
-    workers: int, initial_latency: float
-) -> None:
-    schedule = SimulatedSchedule(Played([120 * MS]), workers, PER_MS, MaxTime(initial_latency))
-    starts = milliseconds(schedule, 1000)[workers:]  # the first cycle has the initial latency's spacing
-    assert {after - before for (_, before), (_, after) in pairwise(starts)} == {120 / workers}
-    assert [worker for worker, _ in starts[:workers]] == list(range(workers))
-    assert set(schedule.counts.delay) == {120}
 
 
 def test_max_time_keeps_its_estimate_over_episodes_and_forgets_it_on_restart() -> None:
@@ -246,20 +223,15 @@ def test_expected_time_begins_an_episode_with_the_mean_and_forgets_it_on_restart
     assert stagger.start(1, 0) == 10 * MS  # the first latency after a restart replaces the guess again
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 6, 12])
-def test_expected_time_with_a_constant_latency_spaces_starts_by_latency_over_workers(workers: int) -> None:
-    schedule = SimulatedSchedule(Played([120 * MS]), workers, PER_MS, ExpectedTime(0.012))
-    starts = milliseconds(schedule, 1000)[workers:]
+@pytest.mark.parametrize("workers", [1, 3, 12])
+@pytest.mark.parametrize("stagger", [MaxTime(0.0), MaxTime(0.012), MaxTime(0.120), ExpectedTime(0.012)])
+def test_a_constant_latency_spaces_starts_by_latency_over_workers(workers: int, stagger: Stagger) -> None:
+    schedule = SimulatedSchedule(Played([120 * MS]), workers, PER_MS, stagger)
+    starts = milliseconds(schedule, 1000)[workers:]  # the first cycle has the initial latency's spacing
     assert {after - before for (_, before), (_, after) in pairwise(starts)} == {120 / workers}
-
-
-@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
-@pytest.mark.parametrize("initial_latency", [-0.001, float("nan"), float("inf"), -float("inf")])
-def test_an_impossible_initial_latency_is_refused_by_argument_and_value(
-    strategy: type[Stagger], initial_latency: float
-) -> None:
-    with pytest.raises(ValueError, match=rf"^initial_latency must be .* got {initial_latency}$"):
-        strategy(initial_latency)  # type: ignore[call-arg]
+    assert [worker for worker, _ in starts[:workers]] == list(range(workers))
+    if isinstance(stagger, MaxTime):
+        assert set(schedule.counts.delay) == {120}
 
 
 # Latencies of whole frames: every start lies on a frame or between two for ever, and a nanosecond decides.
@@ -283,32 +255,6 @@ def after_the_first_spread(schedule: SimulatedSchedule, frames: int, span: int) 
     steps_played = list(islice(schedule.frames(), 4 * frames + span))[4 * frames :]
     delays = [frame - start for frame, (start, _) in enumerate(steps_played, 4 * frames) if start is not None]
     return len(delays) / span, set(delays)
-
-
-@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
-@pytest.mark.parametrize(
-    ("latency", "fps", "workers", "share"),
-    [
-        (0.1, 60, 6, 1.0),
-        (0.1, 60, 5, 5 / 6),
-        (0.1, 60, 4, 2 / 3),
-        (0.1, 60, 7, 1.0),
-        (0.1, 60, 8, 1.0),
-        (0.1, 60, 12, 1.0),
-        (0.05, 60, 3, 1.0),
-        (0.05, 60, 4, 1.0),
-        (0.2, 60, 12, 1.0),
-        (0.1, 50, 5, 1.0),
-        (0.1, 50, 6, 1.0),
-        (0.3003, Fraction(30_000, 1001), 9, 1.0),
-        (6 / 59.7275, 59.7275, 6, 1.0),
-    ],
-)
-def test_constant_latencies_of_whole_frames_by_hand(
-    strategy: Any, latency: float, fps: Any, workers: int, share: float
-) -> None:
-    schedule = SimulatedSchedule(latency, workers, fps, strategy())
-    assert after_the_first_spread(schedule, 12, 600)[0] == pytest.approx(share, abs=1e-12)
 
 
 @settings(SETTINGS, max_examples=75)
@@ -362,10 +308,9 @@ def test_expected_time_spreads_the_workers_where_the_guess_was_longer_than_the_l
 @pytest.mark.parametrize(
     ("frames", "workers", "fps", "played"),
     [
-        (5, 5, 60, 100_000),  # 83,333,333 and a third of a nanosecond, 20,000 times
+        (5, 5, 60, 30_000),  # 83,333,333 and a third of a nanosecond, 6,000 times
         (5, 7, 59.7275, 10_000),
         # Frames so short that what rounding takes from each latency soon adds up to several of them.
-        (3, 3, 700_000, 10_000),
         (3, 5, 700_000, 10_000),
         (3, 6, 700_000, 10_000),
         (5, 3, 700_000, 10_000),
@@ -454,29 +399,6 @@ def test_tickets_are_offered_one_per_slot_until_one_is_taken() -> None:
     assert stagger.offers(0) == 1
 
 
-@pytest.mark.parametrize(
-    ("mean_ms", "fps", "workers", "slot"),
-    [
-        (120, 60, 1, 8),  # 7.2 frames
-        (120, 60, 3, 3),
-        (120, 60, 4, 2),
-        (120, 60, 7, 2),
-        (120, 60, 8, 1),
-        (120, 60, 100, 1),
-        (100, 60, 6, 1),  # 6 frames, exactly
-        (100, 60, 5, 2),
-        (100, 60, 3, 2),
-        (100, 60, 1, 6),
-        (0, 60, 1, 1),
-        (1, 1, 1, 1),
-    ],
-)
-def test_a_slot_is_the_ceiling_of_mean_latency_times_fps_over_workers(
-    mean_ms: float, fps: int, workers: int, slot: int
-) -> None:
-    assert at_work(Tickets(playout=0), workers, mean_ms, fps=fps).slot == slot
-
-
 @SETTINGS
 @given(mean=st.integers(0, 10**10), fps=st.fractions(1, 1000, max_denominator=100), workers=st.integers(1, 100))
 def test_a_slot_is_the_formula_of_the_design(mean: int, fps: Fraction, workers: int) -> None:
@@ -553,16 +475,9 @@ def test_tickets_by_hand_with_late_actions_that_are_applied_on_arrival() -> None
 
 
 def test_an_action_that_is_in_time_to_the_nanosecond_is_not_late() -> None:
-    for latency, late in ((2 * MS, 0), (2 * MS + 1, 1)):
-        schedule = SimulatedSchedule(Played([latency] + [MS] * 20), 1, PER_MS, "tickets", playout=2, slot=1)
+    for latency, playout, late in ((2 * MS, 2, 0), (2 * MS + 1, 2, 1), (0, 0, 0), (1, 0, 1)):
+        schedule = SimulatedSchedule(Played([latency] + [0] * 20), 1, PER_MS, "tickets", playout, slot=1)
         list(islice(schedule.steps(), 5))
-        assert schedule.counts.late == late
-
-
-def test_tickets_without_a_playout_are_due_on_the_frame_that_they_read() -> None:
-    for latency, late in ((0, 0), (1, 21)):
-        schedule = SimulatedSchedule(Played([latency]), 1, PER_MS, "tickets", playout=0, slot=1)
-        list(islice(schedule.steps(), 21))
         assert schedule.counts.late == late
 
 
@@ -639,20 +554,6 @@ def test_tickets_are_simulated_as_any_strategy_is(
 
     for one, other in zip(live(Tickets(playout, slot)), live(OtherTickets(playout, slot)), strict=True):
         assert one == other
-
-
-@pytest.mark.parametrize("playout", ["99", "p", "p0", "p101", "p-5", "late", "P99", "p9 9", -1, 1.5, None, [3]])
-def test_an_impossible_playout_is_refused_by_argument_and_value(playout: Any) -> None:
-    with pytest.raises(ValueError, match=r"^playout must be ") as error:
-        Tickets(playout)
-    assert str(error.value).endswith(f"got {playout!r}")
-
-
-@pytest.mark.parametrize("slot", [0, -1, 1.5, 2.0, "2", "Even", "even ", True, [2]])
-def test_an_impossible_slot_is_refused_by_argument_and_value(slot: Any) -> None:
-    with pytest.raises(ValueError, match=r"^slot must be ") as error:
-        Tickets(4, slot)
-    assert str(error.value).endswith(f"got {slot!r}")
 
 
 # Even slots.

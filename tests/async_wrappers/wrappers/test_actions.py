@@ -20,7 +20,7 @@ from async_wrappers.live import RunFailed
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
 from async_wrappers.processes.block import Block
 from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped
-from tests.worlds.recording_env import FRAME, Pressing, RecordingEnv
+from tests.worlds.recording_env import FRAME, Pressing
 from tests.worlds.schedule_cases import CASES
 
 FLOATS = Box(-1, 1, (2,), np.float32)
@@ -281,14 +281,7 @@ def test_a_run_in_which_no_action_is_accepted_says_so_at_once_and_fails_with_tha
         pytest.warns(RuntimeWarning, match=f"^{sentence}.*the default action takes the place"),
         pytest.raises(RunFailed, match=f"^no action was ever accepted: {sentence}"),
     ):
-        run(lambda o: (np.array(1), None), backend)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_that_accepts_nothing_ends_early(backend: str) -> None:
-    """An endless run would not return: of so many frames none of these clocks sees the end within the test's time."""
-    with pytest.warns(RuntimeWarning, match="it lies outside"), pytest.raises(RunFailed, match="it lies outside"):
-        run(lambda o: 99, backend, frames=10**9)
+        run(lambda o: (np.array(1), None), backend, frames=10**9)  # none of these clocks would see the end of an hour
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -357,16 +350,3 @@ def test_clipping_at_a_bound_changes_no_other_number_and_no_type() -> None:
     for wrong in ([0.1, 1e-45, 0.0], [0.1000001, 0.0, 0.0]):
         with pytest.raises(RefusedAction, match=r"^it lies outside"):
             as_action(space, np.array(wrong, np.float32))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_policy_that_clamps_in_float32_is_refused_on_no_frame(backend: str) -> None:
-    def make_env() -> RecordingEnv:
-        return RecordingEnv(action_space=Box(-0.1, 0.1, (1,), np.float64))
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="workers=")
-        runner = AsyncRunner(
-            make_env, lambda: lambda o: np.float32([0.1]), 1, 60, backend=backend, latency=0.005, playout=1
-        )
-        assert runner.run(frames=20).refused == 0

@@ -336,18 +336,6 @@ def test_a_wrong_chunk_is_refused_in_a_sentence(arguments: dict[str, Any], sente
         chunked(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"length": 0}, r"^length must be a whole number of frames between 1 and 100,000, got 0$"),
-        ({"length": 3, "mean": "median"}, r"^mean must be None, one of 'weighted_average', .* got 'median'$"),
-    ],
-)
-def test_a_chunk_of_wrong_arguments_is_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Chunk(**arguments)
-
-
 def test_the_short_form_is_a_chunk_of_delay_and_interval() -> None:
     assert chunked().chunk == Chunk(11) == Chunk(11, "repeat", "latest_only")
     vector = gym.vector.SyncVectorEnv([RecordingEnv])

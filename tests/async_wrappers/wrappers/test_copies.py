@@ -55,7 +55,7 @@ def played(env: gym.Env[Any, Any], steps: int, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", COPIES)
-@settings(max_examples=50, deadline=None, database=None, derandomize=True)
+@settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(
     length=st.sampled_from([None, 1, 7, [3, 20]]),
     delay=st.integers(0, 5),
@@ -71,7 +71,7 @@ def test_a_copy_of_a_constant_delay_goes_on_as_the_original(
 
 
 @pytest.mark.parametrize("how", COPIES)
-@settings(max_examples=50, deadline=None, database=None, derandomize=True)
+@settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(
     length=st.sampled_from([None, 1, 7, [3, 20]]),
     latency=st.sampled_from(MODELS),

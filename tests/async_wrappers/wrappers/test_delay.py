@@ -17,7 +17,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import (
     FrameStackObservation,
     RecordEpisodeStatistics,
@@ -25,14 +25,14 @@ from gymnasium.wrappers import (
     RenderCollection,
     TimeLimit,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import PlainSchedule, RealtimeDelay, SimulatedSchedule, VectorRealtimeDelay
 from async_wrappers.latency import LogNormal
 from async_wrappers.schedule.stagger import Sequential
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
+from tests.worlds.recording_env import FRAME, RecordingEnv
 
 FRAMES = 6
 REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # a sum says which frames are in it
@@ -90,113 +90,14 @@ def test_each_step_follows_the_table_worked_by_hand(delay: int, noops: int) -> N
     assert steps == TABLES[delay, noops]
 
 
-def test_all_fields_of_info_are_those_worked_by_hand() -> None:
-    env = RealtimeDelay(RecordingEnv(FRAMES, ends=(False, True)), delay=2, noops=1)
-    _, info = env.reset()
-    assert info["realtime"] == {"frame": 0, "start": 0, "observation_info": _info(0)}
-    *_, info = env.step(0)
-    assert info == {
-        **_info(4),
-        "realtime": {
-            "delay": 2,
-            "interval": 2,
-            "default_frames": 3,
-            "frame": 4,
-            "start": 2,
-            "applied": True,
-            "finished": 2,
-            "observation_info": _info(2),
-        },
-    }
-    *_, info = env.step(0)
-    assert info == {
-        **_info(6),
-        "realtime": {
-            "delay": 2,
-            "interval": 2,
-            "default_frames": 1,
-            "frame": 6,
-            "start": 4,
-            "applied": True,
-            "finished": 4,
-            "observation_info": _info(4),
-        },
-    }
-
-
 def _info(frame: int) -> dict[str, Any]:
     return {"frame": frame, "nested": {"frames": [frame]}, "array": np.array([frame])}
-
-
-@pytest.mark.parametrize("delay", [0, 1, 5, 12])
-def test_in_sequential_interaction_the_next_decision_starts_one_frame_after_the_action(delay: int) -> None:
-    recorder = RecordingEnv(action_space=Discrete(2))
-    env = RealtimeDelay(recorder, delay=delay, noops=delay, default_action=0)
-    env.reset()
-    for _ in range(5):
-        observation, *_ = env.step(1)
-        landed = max(frame for frame in range(observation[FRAME]) if recorder.actions[frame] == 1)
-        assert observation[FRAME] == landed + 1
-    assert [frame for frame, action in enumerate(recorder.actions) if action == 1] == [
-        delay + j * (delay + 1) for j in range(5)
-    ]
-
-
-@settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    delay=st.integers(0, 10),
-    noops=st.integers(0, 10),
-    rewards=st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=40),
-    truncated=st.booleans(),
-)
-def test_the_rewards_of_an_episode_sum_up_to_what_the_environment_paid(
-    delay: int, noops: int, rewards: list[float], truncated: bool
-) -> None:
-    env = RealtimeDelay(RecordingEnv(len(rewards), (not truncated, truncated), rewards), delay, noops)
-    assert sum(step[1] for step in play(env, lambda observation: 0)[1:]) == sum(rewards)
 
 
 def test_rewards_of_low_precision_are_summed_without_loss() -> None:
     rewards = [np.float32(2**24), *[np.float32(1)] * 9]
     env = RealtimeDelay(RecordingEnv(10, rewards=rewards), noops=9)
     assert float(play(env, lambda observation: 0)[-1][1]) == 2**24 + 9
-
-
-@pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
-def test_terminated_and_truncated_pass_as_they_are(ends: tuple[bool, bool]) -> None:
-    env = RealtimeDelay(RecordingEnv(FRAMES, ends), delay=1, noops=3)
-    last = play(env, lambda observation: 0)[-1]
-    assert last[2:4] == ends
-
-
-@pytest.mark.parametrize(("noops", "start"), [(0, 1), (1, 2), (2, 3), (3, 3), (9, 3)])
-def test_an_episode_that_ends_before_the_first_action_lands_ends_in_its_first_step(noops: int, start: int) -> None:
-    recorder = RecordingEnv(3, rewards=(1.0, 2.0, 4.0))
-    env = RealtimeDelay(recorder, delay=5, noops=noops)
-    env.reset()
-    observation, reward, terminated, truncated, info = env.step(0)
-    assert recorder.actions == [NOOP] * 3
-    assert (observation[FRAME], reward, terminated, truncated) == (start, 7.0, True, False)
-    assert info["realtime"] == {
-        "delay": 5,
-        "interval": 0,
-        "default_frames": 3,
-        "frame": 3,
-        "start": start,
-        "applied": False,
-        "finished": 3,
-        "observation_info": _info(start),
-    }
-
-
-def test_an_episode_that_ends_on_the_frame_before_the_first_effect_is_not_applied_and_one_later_it_is() -> None:
-    for length, applied in ((5, False), (6, True)):
-        env = RealtimeDelay(RecordingEnv(length), delay=5)
-        env.reset()
-        *_, terminated, _, info = env.step(0)
-        assert terminated
-        assert info["realtime"]["applied"] is applied
-        assert info["realtime"]["default_frames"] == 5
 
 
 @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (4, 0), (0, 4), (4, 4)])
@@ -222,23 +123,6 @@ def test_a_step_after_the_end_needs_a_reset_and_the_environment_is_not_stepped(
     assert len(recorder.actions) == FRAMES
     env.reset()
     env.step(0)
-
-
-@pytest.mark.parametrize("steps", range(5))
-def test_a_reset_in_the_middle_of_an_episode_leaves_nothing_of_it_behind(steps: int) -> None:
-    def next_episode(before: int) -> tuple[list[Any], list[int]]:
-        recorder = RecordingEnv([1000, 9])
-        env = RealtimeDelay(recorder, delay=3, noops=1, default_action="repeat")
-        env.reset()
-        for _ in range(before):
-            env.step(4)
-        returned = play(env, lambda observation: observation[FRAME] % 3)
-        return [(step[0].tolist(), *step[1:]) for step in returned], recorder.actions
-
-    returned, actions = next_episode(steps)
-    assert (returned, actions) == next_episode(0)
-    assert returned[0][0][FRAME] == 0
-    assert actions[:3] == [NOOP] * 3  # nothing to repeat yet
 
 
 @pytest.mark.parametrize("reuse", [False, True])
@@ -286,18 +170,6 @@ def test_nested_observations_of_reused_arrays_are_safe() -> None:
         assert observation["image"].tolist() == [start, start]
         assert observation["pair"][0].tolist() == [start]
         assert observation["pair"][1] == start
-
-
-def test_observation_info_is_of_the_observations_frame_and_the_top_level_is_of_the_newest() -> None:
-    env = RealtimeDelay(RecordingEnv(reuse=True), delay=3, noops=1)
-    _, info = env.reset()
-    kept = [(0, info["realtime"]["observation_info"])]
-    for _ in range(6):
-        observation, *_, info = env.step(0)
-        assert info["frame"] == info["realtime"]["frame"] == observation[FRAME] + 3
-        kept.append((observation[FRAME], info["realtime"]["observation_info"]))
-    for frame, observation_info in kept:  # the environment has changed its dict, list and array many times since
-        assert observation_info == _info(frame)
 
 
 def test_random_defaults_start_again_with_a_seed_and_go_on_without() -> None:
@@ -425,13 +297,6 @@ def test_a_schedule_is_given_alone() -> None:
         RealtimeDelay(RecordingEnv(), schedule="plain")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["delay", "noops"])
-@pytest.mark.parametrize("value", [-1, 0.5, "2", None])
-def test_frames_that_are_none_are_refused_by_argument_and_value(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} .*{value}"):
-        RealtimeDelay(RecordingEnv(), **{name: value})
-
-
 def test_a_time_limit_inside_counts_frames() -> None:
     recorder = RecordingEnv(1000)
     steps = play(RealtimeDelay(TimeLimit(recorder, 10), delay=2, noops=2), lambda observation: 0)[1:]
@@ -529,26 +394,6 @@ def test_pictures_are_counted_once_for_each_decision_where_their_interval_is_con
     assert RealtimeDelay(RecordingEnv(), latency=0.1, fps=60).metadata["render_fps"] == 60
     assert RecordingEnv.metadata["render_fps"] == 60
     assert "render_fps" not in RealtimeDelay(DriftingEnv(), noops=3, default_action=0).metadata
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_a_vector_of_delayed_environments_does_what_each_does_alone(mode: AutoresetMode) -> None:
-    lengths = (9, 14, 4)
-    recorders = [RecordingEnv(length) for length in lengths]
-    makers = [lambda recorder=recorder: RealtimeDelay(recorder, delay=3, noops=1) for recorder in recorders]
-    envs = SyncVectorEnv(makers, autoreset_mode=mode)
-    envs.reset()
-    for _ in range(20):
-        observations, rewards, terminated, _, infos = envs.step(np.zeros(3, np.int64))
-    assert observations.shape == (3, 3)
-    assert rewards.shape == terminated.shape == (3,)
-    assert set(infos["realtime"]) >= {"frame", "start", "observation_info"}
-    for recorder, length in zip(recorders, lengths, strict=True):
-        alone = RecordingEnv(length)
-        play(RealtimeDelay(alone, delay=3, noops=1), lambda observation: 0)
-        assert len(recorder.episodes) > 2
-        assert all(actions == alone.actions for actions in recorder.episodes[:-1])
-        assert recorder.actions == alone.actions[: len(recorder.actions)]
 
 
 def test_the_infos_of_a_vector_hold_one_entry_per_environment() -> None:

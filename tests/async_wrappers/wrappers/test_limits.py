@@ -233,15 +233,8 @@ def test_the_wrapper_limits_default_actions_too_and_tells() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"rate": 0}, r"^rate must be a number > 0, an array of such, or None, got 0$"),
-        ({"rate": [1.0, -1.0]}, r"^rate must be a number > 0, .* got \[1.0, -1.0\]$"),
-        ({"jerk": "fast"}, r"^jerk must be a number > 0, .* got 'fast'$"),
-        ({"jerk": np.nan}, r"^jerk must be a number > 0, .* got nan$"),
-        ({"low": [[1], 2]}, r"^low must be a number, .* got \[\[1\], 2\]$"),
         ({"low": 1.0, "high": -1.0}, r"^low must be <= high, got low=1.0 and high=-1.0$"),
         ({"low": [0, 0], "high": [1, 1, 1]}, r"^low and high must have one shape, got \[2\] and \[3\]$"),
-        ({"unit": "per minute"}, r"^unit must be 'per second' or 'per frame', got 'per minute'$"),
-        ({"rate": 1, "soft_start": -1}, r"^soft_start must be a number of seconds from 0 to 1e6, got -1$"),
         ({"soft_start": 2.0}, r"^soft_start=2.0 needs a rate or a jerk, which it reduces: both are None$"),
     ],
 )

@@ -28,6 +28,7 @@ from async_wrappers.schedule.plain import PlainSchedule
 PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "published_loop.md"
 README_DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 596, 599, 750)  # of Atari and Tetris
 PAIRS = [(delay, noops) for delay in README_DELAYS for noops in (0, delay)]
+PLAYED = [pair for pair in PAIRS if pair[1] < 100]  # episodes of the others have half a million frames
 PRIME = 1_000_003
 ZEROS, NOOP, ACTIONS = 0, 2, 5
 
@@ -122,7 +123,7 @@ def test_a_decision_reads_and_acts_on_the_published_frames(delay: int, noops: in
     assert list(islice(schedule.decisions(), len(expected))) == expected
 
 
-@pytest.mark.parametrize(("delay", "noops"), PAIRS)
+@pytest.mark.parametrize(("delay", "noops"), PLAYED)
 def test_the_published_actions_are_those_of_realtime_delay_where_zeros_are_answered_by_the_noop(
     delay: int, noops: int
 ) -> None:
@@ -139,7 +140,7 @@ def test_the_published_actions_are_those_of_realtime_delay_where_zeros_are_answe
     assert found[0] == sum(rewards[:delay])
 
 
-@pytest.mark.parametrize(("delay", "noops"), [pair for pair in PAIRS if pair[0] > 1])
+@pytest.mark.parametrize(("delay", "noops"), [pair for pair in PLAYED if pair[0] > 1])
 def test_the_first_published_decisions_act_on_zeros_where_realtime_delay_has_the_noop(delay: int, noops: int) -> None:
     length = length_of(delay, noops)
     there, here = Hashed(length), Hashed(length)
@@ -150,7 +151,7 @@ def test_the_first_published_decisions_act_on_zeros_where_realtime_delay_has_the
     assert here.actions[:first] == [NOOP] * first
 
 
-@pytest.mark.parametrize(("delay", "noops"), PAIRS)
+@pytest.mark.parametrize(("delay", "noops"), PLAYED)
 def test_delayed_observations_of_undelayed_decisions_are_the_published_loop_from_the_first_decision_on(
     delay: int, noops: int
 ) -> None:
@@ -162,7 +163,7 @@ def test_delayed_observations_of_undelayed_decisions_are_the_published_loop_from
     assert found[:-1] == rewards[:-1]
 
 
-@pytest.mark.parametrize(("delay", "noops"), [(599, 599), (750, 750)])
+@pytest.mark.parametrize(("delay", "noops"), [(599, 599)])
 def test_no_action_lands_in_an_episode_of_any_game_where_the_largest_are_sequential(delay: int, noops: int) -> None:
     """Atari episodes are cut after 108,000 frames: there all decisions act on zeros, here none is applied."""
     there, here = Hashed(108_000), Hashed(108_000)

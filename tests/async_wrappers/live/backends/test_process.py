@@ -692,26 +692,15 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def assert_played(process: subprocess.Popen[str]) -> None:
+@pytest.mark.parametrize("how", ["-", *(pytest.param(how, marks=pytest.mark.slow) for how in ("-c", "a script"))])
+def test_it_works_from_standard_input_as_a_notebooks_cell_does_and_from_elsewhere(tmp_path: Path, how: str) -> None:
+    words = {"-": ["-"], "-c": ["-c", UNGUARDED], "a script": [script(tmp_path, GUARDED), "40"]}[how]
+    process = start(words, UNGUARDED if how == "-" else None)
     out, err = process.communicate(timeout=2 * PATIENCE)
     assert process.returncode == 0, err
     said = next(line for line in out.splitlines() if line.startswith("return")).split()
     assert said[1] == f"{float(said[3])}"
     assert int(said[5]) > 0
-
-
-def test_it_works_from_standard_input_as_a_notebooks_cell_does() -> None:
-    assert_played(start(["-"], UNGUARDED))
-
-
-@pytest.mark.slow  # as the one before
-def test_it_works_from_the_command_line() -> None:
-    assert_played(start(["-c", UNGUARDED]))
-
-
-@pytest.mark.slow  # the tests of signals do it too
-def test_it_works_from_a_script_with_a_main_guard(tmp_path: Path) -> None:
-    assert_played(start([script(tmp_path, GUARDED), "40"]))
 
 
 def test_a_script_without_a_main_guard_is_told_in_one_sentence(tmp_path: Path) -> None:

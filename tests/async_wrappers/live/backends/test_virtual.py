@@ -325,9 +325,9 @@ class Steering:
         return array
 
 
-def steered(latency: Any, workers: int, default_action: Any, reuse: bool, playout: int = 4) -> tuple[Any, Any]:
+def steered(latency: Any, workers: int, default_action: Any, reuse: bool) -> tuple[Any, Any]:
     """Return the actions that wrapper and runner let the environment receive."""
-    schedule = {"latency": latency, "workers": workers, "fps": 50, "playout": playout, "default_action": default_action}
+    schedule = {"latency": latency, "workers": workers, "fps": 50, "playout": 4, "default_action": default_action}
     ran, wrapped = (ClippingEnv(length=[30, 20]) for _ in range(2))
     runner = AsyncRunner(lambda: ran, lambda: Steering(reuse), backend="virtual", seed=3, **schedule)
     runner.run(episodes=2)
@@ -347,22 +347,19 @@ def steered(latency: Any, workers: int, default_action: Any, reuse: bool, playou
     ]
 
 
-@pytest.mark.parametrize("default_action", ["noop", "repeat", "random", [0.5, -0.5]])
+def swapped(observation: Any, last: Any) -> Any:
+    return np.zeros(2) if last is None else np.array([last[1], last[0]])
+
+
+@pytest.mark.parametrize("default_action", ["noop", "repeat", "random", [0.5, -0.5], swapped])
 def test_both_agree_where_the_environment_writes_into_the_actions_it_receives(default_action: Any) -> None:
     ran, wrapped = steered(0.10, 2, default_action, reuse=False)
     assert ran == wrapped
 
 
-def test_both_agree_where_a_function_reads_the_last_action_after_the_environment_wrote_into_it() -> None:
-    ran, wrapped = steered(
-        0.10, 2, lambda observation, last: np.zeros(2) if last is None else np.array([last[1], last[0]]), reuse=False
-    )
-    assert ran == wrapped
-
-
 def test_both_agree_where_a_policy_fills_the_same_array_each_time() -> None:
     # An action waits for its frame while the worker's next inference runs.
-    ran, wrapped = steered(0.02, 1, "noop", reuse=True, playout=4)
+    ran, wrapped = steered(0.02, 1, "noop", reuse=True)
     assert ran == wrapped
 
 
@@ -407,9 +404,8 @@ SCHEMA = {
 
 
 def play(latency: Any = 0.05, workers: int = 3, fps: Any = 60, length: int = 40, **kwargs: Any) -> AsyncRunner:
-    return AsyncRunner(
-        lambda: RecordingEnv(length), lambda: Exploring(0), workers, fps, backend="virtual", latency=latency, **kwargs
-    )
+    terms = {"backend": "virtual", "latency": latency, **kwargs}
+    return AsyncRunner(lambda: RecordingEnv(length), lambda: Exploring(0), workers, fps, **terms)
 
 
 def strictly(text: str) -> Any:
@@ -484,23 +480,11 @@ def test_a_report_adds_up(case: Case) -> None:
     assert report.fps == pytest.approx(float(Fraction(str(case.fps))))
     assert set(report.lateness_ms.values()) == {0.0}
     assert str(report)
-
-
-@SETTINGS
-@given(case=cases())
-def test_a_worker_is_busy_for_no_more_than_the_whole_run(case: Case) -> None:
-    _, report, _ = by_the_runner(case)
     assert 0 <= report.workers["busy_share"] <= 1 + 1e-6
-
-
-@SETTINGS
-@given(case=cases())
-def test_inferences_of_one_worker_do_not_overlap_in_the_trace_for_a_reset_ends_them(case: Case) -> None:
-    _, report, _ = by_the_runner(case)
     for worker in range(case.workers):
         mine = sorted((span.began, span.ended) for span in report.spans if span.worker == worker)
         for (_, ended), (began, _) in pairwise(mine):
-            assert began >= ended - 1  # a nanosecond: an episode begins on a whole one
+            assert began >= ended - 1, "a reset ends them; a nanosecond: an episode begins on a whole one"
 
 
 def test_a_trace_is_valid_and_has_an_event_for_each_inference(tmp_path: Path) -> None:
@@ -559,108 +543,15 @@ def test_exactly_one_length_must_be_given(asked: dict[str, Any]) -> None:
         play().run(**asked)
 
 
-@pytest.mark.parametrize("name", ["frames", "seconds", "episodes"])
-@pytest.mark.parametrize("value", [0, -1, -0.5, float("nan"), float("inf"), "ten", "1/0", True])
-def test_a_length_that_is_none_is_refused_by_argument_and_value(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be ") as error:
-        play().run(**{name: value})
-    assert str(error.value).endswith(f"got {value!r}")
-    assert "\n" not in str(error.value)
+# Bad arguments: those that are bad beside others.
 
 
-@pytest.mark.parametrize("name", ["frames", "episodes"])
-def test_a_fraction_of_a_frame_or_an_episode_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be a whole number.* got 1\.5$") as error:
-        play().run(**{name: 1.5})
-    assert name == "frames" or "frames" not in str(error.value)
-
-
-# Bad arguments.
-
-BAD = [
-    ({"workers": -1}, "workers", "-1"),
-    ({"workers": -3}, "workers", "-3"),
-    ({"workers": 2.5}, "workers", "2.5"),
-    ({"workers": "four"}, "workers", "'four'"),
-    ({"fps": 0}, "fps", "0"),
-    ({"fps": -60}, "fps", "-60"),
-    ({"fps": float("nan")}, "fps", "nan"),
-    ({"fps": float("inf")}, "fps", "inf"),
-    ({"latency": -0.1}, "latency", "-0.1"),
-    ({"latency": float("nan")}, "latency", "nan"),
-    ({"latency": float("inf")}, "latency", "inf"),
-    ({"latency": []}, "latency", "[]"),
-    ({"latency": [0.1, -0.2]}, "latency", "-0.2"),
-    ({"latency": "slow"}, "latency", "'slow'"),
-    ({"playout": -1}, "playout", "-1"),
-    ({"playout": 1.5}, "playout", "1.5"),
-    ({"playout": "p101"}, "playout", "'p101'"),
-    ({"slot": 0}, "slot", "0"),
-    ({"slot": -2}, "slot", "-2"),
-    ({"slot": 1.5}, "slot", "1.5"),
-    ({"slot": True}, "slot", "True"),
-    ({"slot": "evenly"}, "slot", "'evenly'"),
-    ({"slot": "evenly", "stagger": "none"}, "slot", "'evenly'"),
-    ({"slot": "even", "stagger": "none"}, "slot", "stagger='none'"),
-    ({"slot": "even", "stagger": Sequential}, "slot", "stagger=<class"),
-    ({"playout": True}, "playout", "True"),
-    ({"stagger": "ticket"}, "stagger", "'ticket'"),
-    ({"stagger": None}, "stagger", "None"),
-    ({"default_action": "noops"}, "default_action", "'noops'"),
-    ({"default_action": 7}, "default_action", "7"),
-    ({"max_age": -1}, "max_age", "-1"),
-    ({"max_age": 2.5}, "max_age", "2.5"),
-    ({"max_age": 3, "playout": 4}, "max_age", "3"),
-]
-
-
-def assert_one_sentence(error: ValueError, name: str, value: str) -> None:
-    message = str(error)
-    assert "\n" not in message
-    assert message.startswith(name)
-    assert f"got {value}" in message
-
-
-@pytest.mark.parametrize(("arguments", "name", "value"), [({"workers": 0}, "workers", "0"), *BAD])
-def test_a_bad_argument_is_refused_by_the_wrapper_by_name_and_value(
-    arguments: dict[str, Any], name: str, value: str
-) -> None:
-    with pytest.raises(ValueError) as error:
-        RealtimeDelay(RecordingEnv(), **{"latency": 0.1, "workers": 2, "fps": 60, **arguments})
-    assert_one_sentence(error.value, name, value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name", "value"),
-    [
-        *BAD,
-        ({"latency": None}, "latency", "None"),
-        ({"backend": "quantum"}, "backend", "'quantum'"),
-        ({"backend": None}, "backend", "None"),
-        ({"seed": -1}, "seed", "-1"),
-        ({"seed": 1.5}, "seed", "1.5"),
-        ({"seed": True}, "seed", "True"),
-        ({"max_age": 3}, "max_age", "3"),  # 6 frames of latency
-        ({"max_age": 0, "backend": "thread"}, "max_age", "0"),
-        ({"stop_after_missed": 0}, "stop_after_missed", "0"),
-        ({"stop_after_missed": 1.0}, "stop_after_missed", "1.0"),
-        ({"pause_action": "stop"}, "pause_action", "'stop'"),
-        ({"pause_action": 7}, "pause_action", "7"),
-    ],
-)
-def test_a_bad_argument_is_refused_by_the_runner_by_name_and_value(
-    arguments: dict[str, Any], name: str, value: str
-) -> None:
-    good = {"latency": 0.1, "workers": 2, "fps": 60, "backend": "virtual"}
-    with pytest.raises(ValueError) as error:
-        AsyncRunner(RecordingEnv, lambda: Exploring(0), **{**good, **arguments})
-    assert_one_sentence(error.value, name, value)
-
-
-@pytest.mark.parametrize("trace", [[], np.zeros(0)])
-def test_an_empty_trace_is_refused(trace: Any) -> None:
-    with pytest.raises(ValueError, match=r"^latencies must be a non-empty list "):
-        Trace(trace)
+@pytest.mark.parametrize("arguments", [{"max_age": 3}, {"max_age": 0, "backend": "thread"}])
+def test_an_age_below_the_latency_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"^max_age must .* got {arguments['max_age']}"):
+        play(latency=0.1, **{"backend": "virtual", **arguments})
+    with pytest.raises(ValueError, match=r"^max_age must .* got 3"):
+        RealtimeDelay(RecordingEnv(), latency=0.01, fps=60, playout=4, max_age=3)
 
 
 def test_a_policy_that_is_none_is_refused() -> None:

@@ -73,22 +73,14 @@ def test_the_same_worker_of_the_same_run_takes_the_place_of_its_lost_connection(
         assert first.end.recv(1) == b""
 
 
-@pytest.mark.parametrize(
-    ("sent", "sentence"),
-    [
-        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(64), b"the other end sent b'GET ' where a record begins"),
-        (HEADER.pack(MAGIC, 9, 1, 9, 0, 0, 0, 0, 0, 0), b"speaks version 9 of the wire format"),
-        (HEADER.pack(MAGIC, 2, 10, 2_000_000_000, 0, 0, 0, 0, 0, 0), b"announced 2000000000 bytes in a record KNOCK"),
-    ],
-    ids=["web", "version", "size"],
-)
-def test_whoever_speaks_something_else_gets_a_sentence_and_the_server_goes_on(sent: bytes, sentence: bytes) -> None:
+def test_whoever_speaks_something_else_gets_a_sentence_and_the_server_goes_on() -> None:
+    sent = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(64)
     with served(workers=1) as server:
         with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), timeout=10) as end:
             end.sendall(sent)
             end.shutdown(socket.SHUT_WR)
             said = b"".join(iter(lambda: end.recv(4096), b""))
-        assert sentence in said
+        assert b"the other end sent b'GET ' where a record begins" in said
         assert Guest(server.address).ask(5) == 5
 
 
@@ -105,14 +97,7 @@ def test_a_ticket_of_another_size_ends_its_connection_alone() -> None:
     ("serves", "plays", "sentence"),
     [
         ({"token": TOKEN}, {"token": "another token of it"}, "refuses: token must be that of the server"),
-        ({"token": TOKEN}, {}, "refuses: token must be given, as the server asks for one, got None"),
-        ({}, {"token": TOKEN}, "refuses: token must be None, or the server be started with the same one"),
         ({}, {"workers": 3}, "refuses: workers must be at most 2, as many as the server has, got 3"),
-        (
-            {"action_space": gym.spaces.Discrete(3)},
-            {},
-            r"refuses: action_space must be Discrete\(3\) for this server's",
-        ),
         ({"observation_space": gym.spaces.Discrete(3)}, {}, r"refuses: observation_space must be Discrete\(3\)"),
     ],
 )
@@ -151,26 +136,18 @@ def impostor(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator[
         thread.join(10)
 
 
-@pytest.mark.parametrize(
-    ("says", "sentence"),
-    [
-        (b"HTTP/1.1 400 Bad Request\r\n" + bytes(64), "sent b'HTTP' where a record begins with b'AWRP'"),
-        (HEADER.pack(MAGIC, 7, 2, 9, 0, 0, 0, 0, 0, 0), "speaks version 7 of the wire format, and this end version 2"),
-        (HEADER.pack(MAGIC, 2, 2, 2**31, 0, 0, 0, 0, 0, 0), "announced 2147483648 bytes in a record CHALLENGE"),
-    ],
-    ids=["web", "version", "size"],
-)
-def test_an_end_that_is_no_server_of_this_version_is_a_sentence(says: bytes, sentence: str) -> None:
+def test_an_end_that_is_no_server_of_this_version_is_a_sentence() -> None:
     def serve(end: socket.socket) -> None:
-        end.sendall(says)
+        end.sendall(HEADER.pack(MAGIC, 7, 2, 9, 0, 0, 0, 0, 0, 0))
         end.recv(1 << 16)
 
+    sentence = "speaks version 7 of the wire format, and this end version 2"
     with impostor(serve) as address, pytest.raises(RunFailed, match=f"^the policy server at {address} {sentence}"):
         play(address, 5, workers=1)
 
 
-def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame() -> None:
-    space = gym.spaces.Discrete(2_000_000)
+def greeting(space: gym.Space[Any], answer_to: Callable[[Any], tuple[Any, int]]) -> Callable[[socket.socket], None]:
+    """Return what shakes hands as a server does, and answers each ticket by a ticket and an action of `answer_to`."""
 
     def serve(end: socket.socket) -> None:
         handshake = ServerHandshake(Declared(), Welcome("impostor", 1))
@@ -178,12 +155,17 @@ def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame
             if said := handshake.receive(end.recv(wants)):
                 end.sendall(said)
         end.sendall(handshake.welcome())
-        tickets, answers = Tickets(Line.observation_space), Answers(space)
-        record, answer = tickets.record(), answers.record()
+        record, answer = Tickets(Line.observation_space).record(), Answers(space).record()
         while end.recv_into(record.data, 0, socket.MSG_WAITALL):
-            ticket, _ = record.read()
-            end.sendall(answer.write(ticket, (0, 0, 0, 0), 1_500_000 if ticket.start < 10 else 5, None))
+            ticket, action = answer_to(record.read()[0])
+            end.sendall(answer.write(ticket, (0, 0, 0, 0), action, None))
 
+    return serve
+
+
+def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame() -> None:
+    space = gym.spaces.Discrete(2_000_000)
+    serve = greeting(space, lambda ticket: (ticket, 1_500_000 if ticket.start < 10 else 5))
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="worker 0 answered .*1500000.* no action of"):
         report = play(address, 20, workers=1)
     assert report.lost["refused"] > 3
@@ -191,20 +173,10 @@ def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame
 
 
 def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
-    def serve(end: socket.socket) -> None:
-        handshake = ServerHandshake(Declared(), Welcome("impostor", 1))
-        while wants := handshake.wants():
-            if said := handshake.receive(end.recv(wants)):
-                end.sendall(said)
-        end.sendall(handshake.welcome())
-        tickets, answers = Tickets(Line.observation_space), Answers(Line.action_space)
-        record, answer = tickets.record(), answers.record()
-        while end.recv_into(record.data, 0, socket.MSG_WAITALL):
-            ticket, _ = record.read()
-            if ticket.number == 5:
-                ticket = ticket._replace(number=4)
-            end.sendall(answer.write(ticket, (0, 0, 0, 0), 1, None))
+    def other(ticket: Any) -> tuple[Any, int]:
+        return (ticket._replace(number=4) if ticket.number == 5 else ticket), 1
 
+    serve = greeting(Line.action_space, other)
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="answered ticket 4, and was asked ticket 5"):
         report = play(address, 30, workers=1)
     assert report.lost == {"lost": 1}
@@ -214,12 +186,8 @@ def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
 
 @pytest.mark.parametrize(
     "says",
-    [
-        encoded(Kind.CHALLENGE, b'{"nonce": "\\ud800", "token": true}'),
-        encoded(Kind.CHALLENGE, b"[" * 4_000),
-        b"HTTP/1.1 400 Bad Request\r\n" + bytes(64),
-    ],
-    ids=["surrogate", "deep", "web"],
+    [encoded(Kind.CHALLENGE, b'{"nonce": "\\ud800", "token": true}'), b"HTTP/1.1 400 Bad Request\r\n" + bytes(64)],
+    ids=["surrogate", "web"],
 )
 def test_a_stranger_who_takes_the_servers_port_costs_a_running_robot_its_actions_and_not_the_run(says: bytes) -> None:
     env = Line()

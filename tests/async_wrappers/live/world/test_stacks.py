@@ -6,7 +6,6 @@ from collections import deque
 from itertools import pairwise
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
@@ -183,13 +182,6 @@ def test_stacks_are_played_on_a_real_clock(backend: str) -> None:
     assert report.frames["fresh"] > 20
     if backend == "thread":
         assert 0 not in env.actions
-
-
-def test_a_stack_size_that_is_none_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"^stack_size must be a whole number of observations between 1 and 100,000, go"
-    ):
-        AsyncRunner(lambda: gym.make("CartPole-v1"), Reads, 1, 50, stack_size=0)
 
 
 def test_the_spaces_of_a_policy_are_those_of_stacks() -> None:
