@@ -218,9 +218,7 @@ MADE = {
         lambda **arguments: ServedRunner(RecordingEnv, lambda: len, **arguments),
         {
             **{name: value for name, value in SERVED.items() if name != "latency"},
-            "processes": 1,
-            "max_age": 3,
-            "start_timeout": 1.0,
+            **{"processes": 1, "max_age": 3, "start_timeout": 1.0, "timeout": 5.0, "realtime": None},
         },
         ("environments", "accelerators"),
     ),
@@ -318,6 +316,16 @@ REFUSED: list[tuple[str, str, list[Any]]] = [
     ("AsyncRunner, virtual", "backend", ["quantum", None]),
     ("AsyncRunner, virtual", "seed", [-1, 1.5, True]),
     ("AsyncRunner, virtual", "stop_after_missed", [0, 1.0]),
+    *(
+        (made, name, [0])
+        for made in ("ServedSchedule", "ServedRunner")
+        for name in ("environments", "playout", "every")
+    ),
+    *((made, "phases", ["even"]) for made in ("ServedSchedule", "ServedRunner")),
+    ("ServedRunner", "realtime", [True]),
+    ("ServedRunner", "timeout", [0, -1, NAN, "1"]),
+    ("ServedStream", "environment", [-1, 3]),
+    ("ServedStream", "max_age", [-1]),
     ("AsyncRunner", "stack_size", [0]),
     ("AsyncRunner", "extras", [3, gym.spaces.Discrete(2), gym.spaces.Dict({}), {"a": gym.spaces.Discrete(2)}]),
     ("Tickets", "playout", NO_PLAYOUT),

@@ -356,39 +356,6 @@ class ReplayContract:
             assert batch[name].dtype == dtype
         assert replay.sample(9)["action"].shape == (9,)
 
-    def test_terminated_and_truncated_ends(self) -> None:
-        ends = [Episode([1.0, 1.0], [1, 1], "terminal"), Episode([1.0, 1.0], [1, 1], "truncated")]
-        replay = self.make_replay(Config(update_horizon=2, gamma=0.5))
-        for transition in transitions(ends):
-            replay.observe(transition)
-        batch = replay.sample(64)
-        rows = zip(batch["observation"][:, -1, 0, 0], batch["reward"], batch["discount"], strict=True)
-        # Observations are 1, 2, (3) and 4, 5, (6).
-        assert set(rows) == {(1, 1.5, 0.0), (2, 1.0, 0.0), (4, 1.5, 0.25), (5, 1.0, 0.5)}
-
-    @pytest.mark.parametrize("end", ["terminal", "truncated"])
-    @pytest.mark.parametrize(("discount_by", "discount"), [("decision", 0.5), ("frame", 0.5**4)])
-    def test_no_tail_is_lost_and_each_sums_what_is_left(
-        self, end: Literal["terminal", "truncated"], discount_by: Literal["decision", "frame"], discount: float
-    ) -> None:
-        replay = self.make_replay(Config(update_horizon=3, gamma=0.5, discount_by=discount_by))
-        for transition in transitions([Episode([1.0, 2.0, 4.0, 8.0], [4] * 4, end)]):
-            replay.observe(transition)
-        batch = replay.sample(200)
-        bootstrap = float(end == "truncated")
-        d = discount
-        # action t + 1: reward, discount, the observation that it bootstraps on.
-        expected = {
-            1: (1 + 2 * d + 4 * d * d, d**3, 4),
-            2: (2 + 4 * d + 8 * d * d, d**3 * bootstrap, 5),
-            3: (4 + 8 * d, d**2 * bootstrap, 5),
-            4: (8.0, d * bootstrap, 5),
-        }
-        columns = (batch["reward"], batch["discount"], batch["next_observation"][:, -1, 0, 0])
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        found = dict(zip(batch["action"].tolist(), rows, strict=True))
-        assert found == expected
-
     def test_seed_decides_the_batches(self) -> None:
         replays = [self.make_replay(Config(), seed=seed) for seed in (1, 1, 2)]
         for replay in replays:
@@ -683,22 +650,6 @@ class ReplayContract:
         batch = replay.sample(64) if expected else {"index": np.zeros(0, np.int64)}
         for row, index in enumerate(batch["index"].tolist()):
             assert_same_transition(batch, row, expected[index])
-
-    def test_a_return_does_not_cross_into_the_next_process(self, tmp_path: Path) -> None:
-        config = Config(update_horizon=3, gamma=0.99)
-        steps = {"interval": 1, "terminal": False, "truncated": False, "next_observation": None}
-        replay, resumed = self.make_replay(config), self.make_replay(config)
-        for value, reward in ((1, 3.0), (2, 4.0), (3, 5.0)):
-            replay.observe({"observation": frame(value), "action": 0, "reward": reward, **steps})
-        replay.save(tmp_path, 0)
-        resumed.load(tmp_path, 0)
-        for value in range(11, 16):
-            resumed.observe({"observation": frame(value), "action": 0, "reward": 500.0, **steps})
-        batch = resumed.sample(64)
-        ends = zip(batch["observation"][:, -1, 0, 0], batch["next_observation"][:, -1, 0, 0], strict=True)
-        found = dict(zip(ends, batch["reward"].tolist(), strict=True))
-        of_the_old = {end: reward for end, reward in found.items() if end[0] < 11}
-        assert of_the_old == {(1, 3): pytest.approx(3 + 0.99 * 4), (2, 3): 4.0}
 
     def all_of(self, replay: Any) -> dict[int, Transition]:
         """Every transition that can be drawn, by its index."""

@@ -178,7 +178,6 @@ def test_fewer_cores_than_busy_workers_cannot_help(scattered: Plan) -> None:
     assert not any("cannot work" in sentence for sentence in scattered.advice)
 
 
-@pytest.mark.usefixtures("quick")
 def test_workers_on_another_machine_need_no_cores_here() -> None:
     here, remote = (
         plan(LogNormal(0.120, 0.2), cores=2, learn_ms=20, seconds=10, remote=each) for each in (False, True)

@@ -170,9 +170,6 @@ class TestStream:
         ("arguments", "message"),
         [
             ({"server": "mine"}, "server must be a ServedSchedule, got 'mine'"),
-            ({"environment": 6}, "environment must be a whole number between 0 and 5, or None, got 6"),
-            ({"environment": -1}, "environment must be a whole number between 0 and 5, or None, got -1"),
-            ({"max_age": -1}, "max_age must be >= 0 frames, got -1"),
             (
                 {"max_age": 0},
                 "max_age must be >= the playout of 1 frames, for which each action waits, got 0: every action would be "

@@ -84,6 +84,11 @@ def test_pyboy_itself_goes_on_from_a_saved_state(tmp_path: Path) -> None:
     pyboy.stop(save=False)
 
 
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> GameBoyEnv:
+    return make_counter(tmp_path_factory.mktemp("counter"))
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
@@ -104,8 +109,10 @@ def test_pyboy_itself_goes_on_from_a_saved_state(tmp_path: Path) -> None:
         (lambda content: retro.recording("dmg")["state"].tobytes()[:900], "cut off"),
     ],
 )
-def test_a_state_that_is_not_of_this_game_is_refused_in_one_sentence(tmp_path: Path, spoil: Any, sentence: str) -> None:
-    env = make_counter(tmp_path)
+def test_a_state_that_is_not_of_this_game_is_refused_in_one_sentence(
+    counter: GameBoyEnv, tmp_path: Path, spoil: Any, sentence: str
+) -> None:
+    env = counter
     env.reset()
     content = spoil(env.save_state())
     for begin in (lambda: env.load_state(content), lambda: env.reset(options={"state": content})):

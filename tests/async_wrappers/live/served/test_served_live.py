@@ -285,8 +285,3 @@ class TestProcessesThatHang:
             pytest.raises(RunFailed, match=r"for more than .* s; it was the 2th time in a row$"),
         ):
             ServedRunner(make_env, make, 2, 50, 3, processes=1).run(frames=LONG)
-
-    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1"])
-    def test_a_timeout_is_a_positive_number_of_seconds_or_none(self, timeout: Any) -> None:
-        with pytest.raises(ValueError, match=r"^timeout must be a finite number of seconds > 0, or None, got"):
-            ServedRunner(make_env, make_policy, 2, 50, timeout=timeout)

@@ -200,9 +200,6 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
         [
-            ({"environments": 0}, "environments must be a whole number >= 1, got 0"),
-            ({"playout": 0}, "playout must be a whole number of frames >= 1, got 0"),
-            ({"phases": "even"}, 'phases must be "spread", "together" or a list of nanoseconds, got \'even\''),
             ({"processes": 9}, "processes must be at most the 6 environments that they share, got 9"),
             ({"backend": "thread"}, "backend must be 'process' or 'virtual', got 'thread'"),
             ({"latency": 0.01}, "latency must be LinearBatches(...), MeasuredBatches(...) or another model, got 0.01"),
@@ -226,7 +223,6 @@ class TestWhatIsRefused:
                 f"default_action must be no chunk in ServedRunner, whose batches hold one action for each environment, "
                 f"got {Chunk(4)!r}: RealtimeDelay(schedule=ServedStream(...)) plays chunks on simulated time",
             ),
-            ({"realtime": True}, "realtime must be a Realtime, such as Realtime(), or None, got True"),
         ],
     )
     def test_wrong_arguments(self, arguments: dict[str, Any], sentence: str) -> None:
