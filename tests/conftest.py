@@ -7,6 +7,7 @@ import os
 import shutil
 from contextlib import suppress
 
+import cloudpickle
 import pytest
 from hypothesis import settings
 
@@ -27,6 +28,13 @@ with suppress(OSError):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 gc.disable()  # a third of the time in which 13,000 tests and what they import come into being
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let what a test sends to a process not import the test, and pytest with it, there: each time half a second."""
+    for module in {item.module for item in session.items if isinstance(item, pytest.Function)}:
+        if module.__name__.startswith("tests.async_wrappers."):
+            cloudpickle.register_pickle_by_value(module)
 
 
 @pytest.hookimpl(tryfirst=True)

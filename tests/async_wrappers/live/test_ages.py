@@ -17,41 +17,13 @@ from async_wrappers.live import Decision
 from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.testing.played import MS, Played
+from tests.worlds.learners import Rating
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "25"))
 SETTINGS = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 PAIR = Box(-1, 100_000, (2,), np.int64)
 NONE = np.array([-1, -1])  # the default action
-
-
-class Counting:
-    """A learner whose weights are the number of updates in them."""
-
-    def __init__(self) -> None:
-        self.count = np.zeros(1)
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Nothing is learnt."""
-
-    def update(self) -> Mapping[str, float]:
-        return self.apply(self.gradients())
-
-    def gradients(self) -> Any:
-        return 1.0
-
-    def apply(self, gradients: Any) -> Mapping[str, float]:
-        self.count = self.count + gradients
-        return {"Rho": float(self.count[0]), "Loss": 1.0}
-
-    def weights(self) -> Mapping[str, Any]:
-        return {"count": self.count}
-
-    def load_weights(self, weights: Mapping[str, Any]) -> None:
-        self.count = weights["count"].copy()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Telling:
@@ -85,7 +57,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 def test_both_ages_of_each_action_are_those_that_a_naive_look_at_every_frame_finds(run: dict[str, Any]) -> None:
     env = RecordingEnv([30, 17], action_space=PAIR)
     runner = AsyncRunner(
-        lambda: env, Telling, backend="virtual", make_learner=Counting, default_action=NONE, seed=3, **run
+        lambda: env, Telling, backend="virtual", make_learner=Rating, default_action=NONE, seed=3, **run
     )
     made: list[int] = []  # updates by the beginning of each frame
     report = runner.run(episodes=2, on_frame=lambda status: made.append(status.updates))
@@ -108,18 +80,9 @@ def test_both_ages_of_each_action_are_those_that_a_naive_look_at_every_frame_fin
 
 
 def test_what_says_how_far_off_the_policy_was_is_averaged_over_the_updates_of_a_phase() -> None:
-    with AsyncRunner(
-        lambda: RecordingEnv(20, action_space=PAIR),
-        Telling,
-        2,
-        1000,
-        backend="virtual",
-        latency=0.002,
-        make_learner=Counting,
-        learner_latency=0.001,
-        updates_per_transition=0.5,
-        default_action=NONE,
-    ) as runner:
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.002, "make_learner": Rating, "learner_latency": 0.001}
+    terms |= {"updates_per_transition": 0.5, "default_action": NONE}
+    with AsyncRunner(lambda: RecordingEnv(20, action_space=PAIR), Telling, 2, 1000, **terms) as runner:
         first, second = runner.run(episodes=1), runner.run(episodes=1)
         evaluation = runner.run(episodes=1, eval_mode=True)
     total = first.updates + second.updates
@@ -150,18 +113,9 @@ def updates_so_far(status: Any) -> int:
 
 
 def test_in_processes_the_age_of_weights_is_that_of_the_updates_in_them() -> None:
-    runner = AsyncRunner(
-        lambda: Remembering(40, action_space=PAIR),
-        Telling,
-        2,
-        100,
-        latency=0.01,
-        make_learner=Counting,
-        learners=2,
-        updates_per_transition=3,
-        default_action=NONE,
-        start_timeout=60,
-    )
+    terms: dict[str, Any] = {"latency": 0.01, "make_learner": Rating, "learners": 2, "updates_per_transition": 3}
+    terms |= {"default_action": NONE, "start_timeout": 60}
+    runner = AsyncRunner(lambda: Remembering(40, action_space=PAIR), Telling, 2, 100, **terms)
     report = runner.run(episodes=1, on_frame=updates_so_far)
     made = [updates for _, updates in report.notes]
     (actions,) = report.phase_state
@@ -243,17 +197,9 @@ def told(report: TimingReport) -> dict[str, str]:
 
 
 def test_the_report_tells_both_ages_side_by_side(tmp_path: Any) -> None:
-    runner = AsyncRunner(
-        lambda: RecordingEnv(60, action_space=PAIR),
-        Telling,
-        2,
-        1000,
-        backend="virtual",
-        latency=0.002,
-        make_learner=Counting,
-        learner_latency=0.0005,
-        default_action=NONE,
-    )
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.002, "make_learner": Rating}
+    terms |= {"learner_latency": 0.0005, "default_action": NONE}
+    runner = AsyncRunner(lambda: RecordingEnv(60, action_space=PAIR), Telling, 2, 1000, **terms)
     report = runner.run(episodes=1)
     lines = told(report)
     names = list(lines)

@@ -23,6 +23,7 @@ from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Tickets
 from async_wrappers.testing.played import MS, Played
 from async_wrappers.wrappers.chunk import Chunk
+from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, MEANINGS, Pressing, RecordingEnv, mixed
 from tests.worlds.schedule_cases import CASES, Case, cases
 
@@ -54,27 +55,6 @@ class Chunking:
         if isinstance(self._space, Discrete):
             return np.array(hashed[: self._length]) % len(MEANINGS)
         return ((np.array(hashed, np.float32) % 201 - 100) / 100).astype(np.float32).reshape(self._length, 2)
-
-
-class Idle:
-    """A learner that learns nothing: the journal holds what it would."""
-
-    ready = False
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        pass
-
-    def update(self) -> Mapping[str, float]:
-        return {}
-
-    def weights(self) -> Mapping[str, Any]:
-        return {"w": np.zeros(1)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
 
 
 def terms(case: Case, length: int, **chunks: Any) -> dict[str, Any]:
@@ -132,18 +112,12 @@ def assert_alike(
     for recorder in recorders:
         recorder.get_action_meanings = lambda: list(MEANINGS)  # type: ignore[method-assign]
     policy, learns = Chunking(length, kind), chunks.get("mean") is None
-    learner = Collecting()
+    learner = Writing()
     learning: dict[str, Any] = {"make_learner": lambda: learner, "learner_latency": 0.01} if learns else {}
+    given: dict[str, Any] = {"backend": "virtual", "committed_prefix": prefix, "flat_prefix": flat, "limits": limits}
+    given |= {"learns_from": "drawn"}
     runner: Any = AsyncRunner(
-        lambda: recorders[0],
-        lambda: policy,
-        backend="virtual",
-        committed_prefix=prefix,
-        flat_prefix=flat,
-        limits=limits,
-        learns_from="drawn",
-        **learning,
-        **terms(case, length, **chunks),
+        lambda: recorders[0], lambda: policy, **given, **learning, **terms(case, length, **chunks)
     )
     runner.run(episodes=len(case.episodes))
     inside: Any = recorders[1] if limits is None else LimitAction(recorders[1], limits, case.fps)
@@ -158,8 +132,8 @@ def assert_alike(
     if learns:
         with TemporaryDirectory() as directory:
             runner.save(directory)  # for which all is observed
-        assert len(learner.observed) == len(transitions)
-        for live, wrapped in zip(learner.observed, transitions, strict=True):
+        assert len(learner.seen) == len(transitions)
+        for live, wrapped in zip(learner.seen, transitions, strict=True):
             assert all(same(live[name], value) for name, value in wrapped.items())
 
 
@@ -198,16 +172,10 @@ def test_where_several_workers_read_a_frame_the_first_that_ends_rules_the_others
 def test_limits_of_the_runner_and_of_the_environment_are_foreseen() -> None:
     recorder = RecordingEnv(40, action_space=NUMBERS)
     policy = Chunking(9, NUMBERS)
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.05, "default_action": Chunk(9), "committed_prefix": 3}
+    terms |= {"limits": Limits(high=0.5)}
     AsyncRunner(
-        lambda: LimitAction(recorder, Limits(rate=0.125, unit="per frame"), 50),
-        lambda: policy,
-        1,
-        50,
-        backend="virtual",
-        latency=0.05,
-        default_action=Chunk(9),
-        committed_prefix=3,
-        limits=Limits(high=0.5),
+        lambda: LimitAction(recorder, Limits(rate=0.125, unit="per frame"), 50), lambda: policy, 1, 50, **terms
     ).run(episodes=1)
     known = [
         (start, seen["committed_prefix"]) for _, start, seen in policy.seen if not seen["committed_prefix"][:, -1].any()
@@ -217,20 +185,11 @@ def test_limits_of_the_runner_and_of_the_environment_are_foreseen() -> None:
         np.testing.assert_array_equal(rows[: 40 - start, :2], recorder.actions[start : start + 3])
 
 
-class Collecting(Idle):
-    """A learner that keeps what it observes."""
-
-    def __init__(self) -> None:
-        self.observed: list[Mapping[str, Any]] = []
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        self.observed.append(transition)
-
-
-class Recording(Idle):
+class Recording(Writing):
     """A learner that writes down what it observes: starts, intervals and executed entries."""
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self._file = file
 
     def observe(self, transition: Mapping[str, Any]) -> None:
@@ -247,17 +206,10 @@ def test_in_processes_each_transition_says_which_entries_its_frames_received(tmp
         def close(self) -> None:
             (tmp_path / "actions").write_text(json.dumps([int(action) for action in self.episodes[0]]))
 
-    runner = AsyncRunner(
-        lambda: Noted(40),
-        lambda: Chunking(12, Discrete(len(MEANINGS))),
-        2,
-        100,
-        backend="process",
-        latency=0.01,
-        make_learner=lambda: Recording(tmp_path / "seen"),
-        default_action=Chunk(12, after=0),
-        committed_prefix=3,
-    )
+    terms: dict[str, Any] = {"backend": "process", "latency": 0.01}
+    terms |= {"make_learner": lambda: Recording(tmp_path / "seen"), "default_action": Chunk(12, after=0)}
+    terms |= {"committed_prefix": 3}
+    runner = AsyncRunner(lambda: Noted(40), lambda: Chunking(12, Discrete(len(MEANINGS))), 2, 100, **terms)
     with runner:
         runner.run(episodes=1)
         runner.save(tmp_path)
@@ -290,7 +242,7 @@ def test_in_processes_each_transition_says_which_entries_its_frames_received(tmp
             "^committed_prefix=4 needs actions that are known before they are due, .* leave one of the two out$",
         ),
         (
-            {"default_action": Chunk(4, mean="average"), "make_learner": Idle},
+            {"default_action": Chunk(4, mean="average"), "make_learner": Writing},
             "^a Chunk with mean='average' is for acting alone, .* learners=1$",
         ),
         (
@@ -344,16 +296,10 @@ def test_nothing_that_is_told_depends_on_an_inference_that_goes_on(
     told = []
     for played in (latencies, [*changed, *others]):
         policy = Chunking(9, Discrete(len(MEANINGS)))
+        terms: dict[str, Any] = {"backend": "virtual", "latency": Steady(played), "default_action": Chunk(9)}
+        terms |= {"committed_prefix": 8}
         AsyncRunner(
-            lambda: RecordingEnv(40),
-            lambda policy=policy: policy,
-            workers,
-            25,
-            STRATEGIES[name](),
-            backend="virtual",
-            latency=Steady(played),
-            default_action=Chunk(9),
-            committed_prefix=8,
+            lambda: RecordingEnv(40), lambda policy=policy: policy, workers, 25, STRATEGIES[name](), **terms
         ).run(episodes=1)
         told.append(next(observation for _, frame, observation in policy.seen if frame == start))
     assert same(*told)
@@ -393,17 +339,9 @@ def test_a_policy_with_memory_reads_the_chunk_that_was_sent() -> None:
             read.append(memory.previous_action)
             return SimpleNamespace(action=np.full((6, 2), 0.75, np.float32), state=0)
 
-    AsyncRunner(
-        lambda: RecordingEnv(action_space=NUMBERS),
-        Policy,
-        2,
-        50,
-        backend="virtual",
-        latency=0.05,
-        default_action=Chunk(6),
-        features=Box(-1, 1, (1,), np.float32),
-        limits=Limits(high=0.5),
-    ).run(frames=20)
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.05, "default_action": Chunk(6)}
+    terms |= {"features": Box(-1, 1, (1,), np.float32), "limits": Limits(high=0.5)}
+    AsyncRunner(lambda: RecordingEnv(action_space=NUMBERS), Policy, 2, 50, **terms).run(frames=20)
     assert read[0] is None
     assert all(chunk.shape == (6, 2) for chunk in read[1:])
     sent = read[-1][:, 0].tolist()  # three frames old when it lands, and the next lands after three more

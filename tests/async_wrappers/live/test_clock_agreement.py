@@ -28,16 +28,8 @@ class Sleeper:
 
 
 def play(backend: str, seconds: float, workers: int, slot: int) -> TimingReport:
-    runner = AsyncRunner(
-        lambda: RecordingEnv(FRAMES),
-        lambda: Sleeper(seconds),
-        workers,
-        FPS,
-        playout=3,
-        slot=slot,
-        backend=backend,
-        latency=LATENCY,
-    )
+    terms: dict[str, Any] = {"playout": 3, "slot": slot, "backend": backend, "latency": LATENCY}
+    runner = AsyncRunner(lambda: RecordingEnv(FRAMES), lambda: Sleeper(seconds), workers, FPS, **terms)
     return runner.run(episodes=1)
 
 

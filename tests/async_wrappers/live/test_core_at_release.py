@@ -29,6 +29,7 @@ from async_wrappers.live.memory.weights import Reading
 from async_wrappers.testing.played import Played
 from tests.worlds.fake_transport import Stage
 from tests.worlds.hashing_policy import DEFAULTS
+from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering, Taken, around_the_wrapper, replayed
 from tests.worlds.schedule_cases import RATES, STRATEGIES
@@ -119,6 +120,9 @@ def assert_one_chain(case: Case) -> None:
 
     # Live, on a clock of the test's, with inferences that are lost; and again on its recorded times.
     taken = []
+    given: dict[str, Any] = {"env": {"ends": ENDS, "rewards": case.rewards}}
+    given |= {"release": Release(Remembering(case.seed, taken), ACTIONS), "default_action": default, "seed": case.seed}
+    given |= {"calibration_time": 0.0}
     stage = Stage(
         [max(1, latency) for latency in case.latencies],
         case.workers,
@@ -126,11 +130,7 @@ def assert_one_chain(case: Case) -> None:
         case.lengths,
         case.fps,
         Remembering(case.seed).encode,
-        env={"ends": ENDS, "rewards": case.rewards},
-        release=Release(Remembering(case.seed, taken), ACTIONS),
-        default_action=default,
-        seed=case.seed,
-        calibration_time=0.0,
+        **given,
     )
     stage.transport.fates = case.fates
     record = stage.play(episodes=len(case.lengths), eval_mode=case.eval_mode, number=int(case.eval_mode))
@@ -187,29 +187,16 @@ class Slow(Remembering):
         pass
 
 
-class Noting:
-    """Writes down what was observed."""
-
-    ready = False
+class Noting(Writing):
+    """Writes down what was observed, in a file."""
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self._file = file
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         with self._file.open("a") as file:
             print(transition["observation"][FRAME], transition["action"], transition["extras"]["state"], file=file)
-
-    def update(self) -> Mapping[str, float]:
-        return {}
-
-    def weights(self) -> Mapping[str, Any]:
-        return {"w": np.zeros(1)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.filterwarnings("ignore:workers=")
@@ -219,16 +206,9 @@ def test_a_live_run_of_four_workers_is_replayed_bit_for_bit_on_its_recorded_time
     learning: dict[str, Any] = {}
     if backend == "process":
         learning = {"make_learner": lambda: Noting(tmp_path / "seen"), "extras": EXTRAS}
+    terms: dict[str, Any] = {"backend": backend, "latency": 0.060, "features": FEATURES, "default_action": "repeat"}
     runner = AsyncRunner(
-        lambda: RecordingEnv([70, 50], rewards=[0.1, -0.7, 3.3]),
-        lambda: Slow(3, taken),
-        4,
-        60,
-        backend=backend,
-        latency=0.060,
-        features=FEATURES,
-        default_action="repeat",
-        **learning,
+        lambda: RecordingEnv([70, 50], rewards=[0.1, -0.7, 3.3]), lambda: Slow(3, taken), 4, 60, **terms, **learning
     )
     with runner:
         report = runner.run(episodes=2)

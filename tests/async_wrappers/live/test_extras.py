@@ -16,6 +16,7 @@ from async_wrappers.live import Decision
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.processes.block import Block
+from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 EXTRAS = Dict({"log_prob": Box(-np.inf, np.inf, ()), "state": Box(0, 10**6, (2,), np.int64), "kind": Discrete(3)})
@@ -49,12 +50,11 @@ class Leaving:
         return SimpleNamespace(action=1, extras=left(int(observation[FRAME])))
 
 
-class Checking:
-    """Writes down which frames were observed, once their extras have been compared."""
-
-    ready = False
+class Checking(Writing):
+    """Writes down which frames were observed, in a file, once their extras have been compared."""
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self._file = file
 
     def observe(self, transition: Mapping[str, Any]) -> None:
@@ -63,33 +63,13 @@ class Checking:
         with self._file.open("a") as file:
             print(frame, file=file)
 
-    def update(self) -> Mapping[str, float]:
-        return {}
-
-    def weights(self) -> Mapping[str, Any]:
-        return {"w": np.zeros(1)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
-
 
 @pytest.mark.parametrize("backend", ["virtual", "process"])
 def test_the_extras_of_a_decision_reach_the_learner_with_its_transition(backend: str, tmp_path: Path) -> None:
     terms: dict[str, Any] = {"learner_latency": 0.01} if backend == "virtual" else {}
-    runner = AsyncRunner(
-        lambda: RecordingEnv(20),
-        Leaving,
-        2,
-        60,
-        backend=backend,
-        latency=0.02,
-        make_learner=lambda: Checking(tmp_path / "seen"),
-        extras=EXTRAS,
-        **terms,
-    )
+    given: dict[str, Any] = {"backend": backend, "latency": 0.02, "make_learner": lambda: Checking(tmp_path / "seen")}
+    given |= {"extras": EXTRAS}
+    runner = AsyncRunner(lambda: RecordingEnv(20), Leaving, 2, 60, **given, **terms)
     with runner:
         report = runner.run(episodes=1)
         runner.save(tmp_path)

@@ -142,17 +142,9 @@ def test_a_ramp_needs_real_numbers_and_a_place_to_end(space: gym.Space[Any]) -> 
 
 def test_a_run_ends_with_the_reason_after_so_many_frames_without_an_action() -> None:
     env = RecordingEnv()
-    runner = AsyncRunner(
-        lambda: env,
-        lambda: lambda observation: 1,
-        1,
-        1000,
-        "none",
-        backend="virtual",
-        latency=Played([3 * MS, 3 * MS, 20 * MS]),
-        default_action=4,
-        stop_after_missed=6,
-    )
+    terms: dict[str, Any] = {"backend": "virtual", "latency": Played([3 * MS, 3 * MS, 20 * MS]), "default_action": 4}
+    terms |= {"stop_after_missed": 6}
+    runner = AsyncRunner(lambda: env, lambda: lambda observation: 1, 1, 1000, "none", **terms)
     report = runner.run(frames=100)
     assert env.actions == [4, 4, 4, 1, 4, 4, 1, *[4] * 6]
     assert report.frames["total"] == 13
@@ -162,16 +154,8 @@ def test_a_run_ends_with_the_reason_after_so_many_frames_without_an_action() -> 
 
 
 def test_frames_are_counted_anew_in_each_episode_and_an_end_comes_first() -> None:
-    runner = AsyncRunner(
-        lambda: RecordingEnv(5),
-        lambda: lambda observation: 1,
-        1,
-        1000,
-        backend="virtual",
-        latency=0.02,
-        stop_after_missed=6,
-        default_action=4,
-    )
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.02, "stop_after_missed": 6, "default_action": 4}
+    runner = AsyncRunner(lambda: RecordingEnv(5), lambda: lambda observation: 1, 1, 1000, **terms)
     report = runner.run(episodes=3)
     assert (report.stopped, report.frames["total"]) == (None, 15)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from async_wrappers.live import Decision, Memory
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import BEGIN, Stage
+from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering
 
@@ -35,23 +35,6 @@ def switch(status: Any, pauses: list[tuple[int, int]]) -> None:
         status.pause()
     if any(status.frame == end for _, end in pauses):
         status.resume()
-
-
-class Writing:
-    """A learner that writes down what it observes."""
-
-    def __init__(self, seen: list[Any]) -> None:
-        self._seen = seen
-        self.ready = False
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        self._seen.append(transition)
-
-    def weights(self) -> Mapping[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Starting:
@@ -91,17 +74,9 @@ def test_a_pause_is_a_gap_for_everybody_but_the_environment(
     env = RecordingEnv(LENGTH, rewards=POWERS)
     starts: list[tuple[int, int]] = []
     seen: list[Any] = []
-    runner = AsyncRunner(
-        lambda: env,
-        lambda: Starting(starts),
-        fps=1000,
-        backend="virtual",
-        make_learner=lambda: Writing(seen),
-        learner_latency=0.001,
-        pause_action=SAFE,
-        default_action="repeat",
-        **run,
-    )
+    terms: dict[str, Any] = {"fps": 1000, "backend": "virtual", "make_learner": lambda: Writing(seen)}
+    terms |= {"learner_latency": 0.001, "pause_action": SAFE, "default_action": "repeat"}
+    runner = AsyncRunner(lambda: env, lambda: Starting(starts), **terms, **run)
     report = runner.run(episodes=2, on_frame=partial(switch, pauses=pauses))
     paused = [any(begin <= frame < end for begin, end in pauses) for frame in range(2 * LENGTH)]
     actions = env.episodes[0] + env.episodes[1]
@@ -134,16 +109,9 @@ def test_a_pause_is_a_gap_for_everybody_but_the_environment(
 def test_without_a_pause_a_learner_sees_every_frame() -> None:
     """The check of the test above can fail: all rewards are in transitions, but for the two not yet handed on."""
     seen: list[Any] = []
-    AsyncRunner(
-        lambda: RecordingEnv(LENGTH, rewards=POWERS),
-        lambda: Starting([]),
-        2,
-        1000,
-        backend="virtual",
-        latency=0.002,
-        make_learner=lambda: Writing(seen),
-        learner_latency=0.001,
-    ).run(episodes=1)
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.002, "make_learner": lambda: Writing(seen)}
+    terms |= {"learner_latency": 0.001}
+    AsyncRunner(lambda: RecordingEnv(LENGTH, rewards=POWERS), lambda: Starting([]), 2, 1000, **terms).run(episodes=1)
     assert sum(transition["reward"] for transition in seen) == sum(POWERS[:-2])
 
 

@@ -112,14 +112,6 @@ def test_the_frame_of_an_action_that_is_too_old_receives_the_default_action_by_h
     assert info["realtime"]["frame"] == 12
 
 
-def test_sequential_interaction_goes_on_after_an_action_that_was_refused() -> None:
-    schedule = SimulatedSchedule(Played([2 * MS, 5 * MS]), 1, 1000, "sequential", max_age=3)
-    played = [start for start, _ in (next(frames) for frames in [schedule.frames()] for _ in range(14))]
-    # Read on frames 0, 3, 9, 12: after 2 the next frame, after the refused one of frame 8 the next frame, too.
-    assert [frame for frame, start in enumerate(played) if start is not None] == [2, 11]
-    assert schedule.counts.too_old == 1
-
-
 def test_what_is_in_flight_and_would_be_too_old_is_not_bootstrapped_on() -> None:
     class Held(Stagger):
         """Holds each action for six frames more."""

@@ -503,16 +503,9 @@ def by_the_rules(world: World, rule: Callable[[int, Any, Any], int]) -> tuple[li
 def by_the_wrapper(world: World, default_action: Any) -> tuple[list[Any], list[list[int]]]:
     """Return the same of a real run."""
     recorder = world.make(reuse=world.reuse)
-    env = RealtimeDelay(
-        recorder,
-        default_action=default_action,
-        latency=world.latency,
-        workers=world.workers,
-        fps=world.fps,
-        stagger=world.stagger,
-        playout=world.playout,
-        slot=world.slot,
-    )
+    terms: dict[str, Any] = {"default_action": default_action, "latency": world.latency, "workers": world.workers}
+    terms |= {"fps": world.fps, "stagger": world.stagger, "playout": world.playout, "slot": world.slot}
+    env = RealtimeDelay(recorder, **terms)
     returned: list[Any] = []
     for episode in world.episodes:
         observation, info = env.reset(seed=episode.seed)

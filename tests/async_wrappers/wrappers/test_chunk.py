@@ -47,27 +47,6 @@ def test_executed_entries_are_those_of_the_frames_from_effect_to_end() -> None:
     assert not executed_entries(3, start=10, effect=12, end=12).any()  # never applied
 
 
-def test_what_is_late_skips_what_is_past() -> None:
-    """Delay 2, a decision every 3 frames: of a chunk of 6, entries 2 to 4 are executed, and nothing else acts."""
-    recorder = RecordingEnv(10, action_space=Discrete(100))
-    env = RealtimeDelay(recorder, delay=2, noops=2, default_action=Chunk(6, after=99))
-    env.reset()
-    executed, default_frames, over = [], [], False
-    for number in range(1, 9):
-        if over:
-            break
-        *_, over, _, info = env.step(np.arange(6) + 10 * number)
-        executed.append(np.flatnonzero(info["realtime"]["executed"]).tolist())
-        default_frames.append(info["realtime"]["default_frames"])
-    assert recorder.actions == [99, 99, 12, 13, 14, 22, 23, 24, 32, 33]
-    assert executed == [[2, 3, 4], [2, 3, 4], [2, 3]]
-    assert default_frames == [2, 0, 0]
-
-
-def test_a_chunk_is_as_long_as_delay_and_interval_if_not_said() -> None:
-    assert RealtimeDelay(RecordingEnv(), 2, 8, "chunk").action_space == MultiDiscrete([5] * 11)
-
-
 def test_the_space_is_of_the_same_numbers() -> None:
     env = RealtimeDelay(RecordingEnv(action_space=Discrete(3, start=7)), 1, default_action=Chunk(2, after=8))
     assert env.action_space == MultiDiscrete([3, 3], start=[7, 7])
@@ -79,15 +58,6 @@ def test_a_box_without_a_dimension_is_refused() -> None:
     sentence = r"^a chunk as default_action needs a Box of a dimension at least, got Box\(-1.0, 1.0, \(\), float32\): "
     with pytest.raises(ValueError, match=sentence):
         RealtimeDelay(RecordingEnv(action_space=Box(-1, 1, (), np.float32)), 1, 1, "chunk")
-
-
-def test_without_delay_and_noops_a_chunk_is_one_action() -> None:
-    recorder = RecordingEnv(3, action_space=Discrete(5))
-    env = RealtimeDelay(recorder, default_action="chunk")
-    env.reset()
-    steps = [env.step(np.array([action])) for action in (3, 1, 4)]
-    assert recorder.actions == [3, 1, 4]
-    assert all(step[-1]["realtime"]["executed"].tolist() == [True] for step in steps)
 
 
 @pytest.mark.parametrize(
@@ -217,14 +187,9 @@ def test_with_constants_the_wrapper_does_what_a_loop_over_frames_does(
 
 
 def delayed(env: Any, case: Case, chunk: Chunk) -> RealtimeDelay:
-    return RealtimeDelay(
-        env,
-        latency=Played(case.latencies),
-        workers=case.workers,
-        fps=case.fps,
-        stagger=deepcopy(case.stagger()),
-        default_action=chunk,
-    )
+    terms: dict[str, Any] = {"latency": Played(case.latencies), "workers": case.workers, "fps": case.fps}
+    terms |= {"stagger": deepcopy(case.stagger()), "default_action": chunk}
+    return RealtimeDelay(env, **terms)
 
 
 def schedule_of(case: Case) -> SimulatedSchedule:
@@ -374,13 +339,9 @@ def test_the_constructor_call_is_in_the_spec_and_a_default_call_is_as_before() -
 
 @pytest.mark.parametrize("mean", [None, TemporalEnsemble()])
 def test_a_copy_goes_on_with_the_same_chunks(mean: Any) -> None:
-    env = RealtimeDelay(
-        RecordingEnv(40, action_space=NUMBERS),
-        latency=Played([150_000_000, 40_000_000]),
-        workers=3,
-        fps=20,
-        default_action=Chunk(9, mean=mean),
-    )
+    terms: dict[str, Any] = {"latency": Played([150_000_000, 40_000_000]), "workers": 3, "fps": 20}
+    terms |= {"default_action": Chunk(9, mean=mean)}
+    env = RealtimeDelay(RecordingEnv(40, action_space=NUMBERS), **terms)
     observation, _ = env.reset(seed=0)
     for _ in range(3):
         observation, *_ = env.step(real_chunk(observation, 9))

@@ -77,14 +77,9 @@ def test_with_constants_all_is_told_up_to_the_first_landing_of_a_decision_in_fli
 @given(case=cases(shortest=1), length=st.integers(1, 20), shown=st.integers(1, 14))
 def test_with_random_latencies_what_is_told_is_what_happens(case: Case, length: int, shown: int) -> None:
     recorder = RecordingEnv(case.episodes[0])
-    env = RealtimeDelay(
-        recorder,
-        latency=Played(case.latencies),
-        workers=case.workers,
-        fps=case.fps,
-        stagger=case.stagger(),
-        default_action=Chunk(length, "noop"),
-    )
+    terms: dict[str, Any] = {"latency": Played(case.latencies), "workers": case.workers, "fps": case.fps}
+    terms |= {"stagger": case.stagger(), "default_action": Chunk(length, "noop")}
+    env = RealtimeDelay(recorder, **terms)
     assert_true(recorder, told(CommittedPrefix(env, shown), length))
 
 
@@ -124,15 +119,9 @@ def test_each_number_that_is_told_is_received_whatever_acts_in_between(
     for each in limits:
         inside = LimitAction(inside, each, 50)
     try:
-        env = RealtimeDelay(
-            inside,
-            latency=Played(case.latencies),
-            workers=case.workers,
-            fps=case.fps,
-            stagger=case.stagger(),
-            default_action=Chunk(length, after, mean),
-            max_age=max_age,
-        )
+        terms: dict[str, Any] = {"latency": Played(case.latencies), "workers": case.workers, "fps": case.fps}
+        terms |= {"stagger": case.stagger(), "default_action": Chunk(length, after, mean), "max_age": max_age}
+        env = RealtimeDelay(inside, **terms)
         prefix = CommittedPrefix(env, shown)
         for _ in case.episodes:
             assert_true(recorder, told(prefix, length, moved))
@@ -149,14 +138,9 @@ def test_zeros_that_are_sent_are_told_from_frames_that_nothing_covers() -> None:
 
 def test_a_mean_is_not_known_while_an_older_chunk_that_lands_first_is_computed() -> None:
     """At 100 frames a second the first inference ends after frame 2 has begun, the second before it."""
-    env = RealtimeDelay(
-        RecordingEnv(action_space=NUMBERS),
-        latency=Played([21 * MS, MS, 25 * MS]),
-        workers=2,
-        fps=100,
-        stagger=Tickets(3, slot=1),
-        default_action=Chunk(5, mean="average"),
-    )
+    terms: dict[str, Any] = {"latency": Played([21 * MS, MS, 25 * MS]), "workers": 2, "fps": 100}
+    terms |= {"stagger": Tickets(3, slot=1), "default_action": Chunk(5, mean="average")}
+    env = RealtimeDelay(RecordingEnv(action_space=NUMBERS), **terms)
     prefix = CommittedPrefix(env, 3)
     starts = {}
     observation, info = prefix.reset(seed=0)

@@ -316,13 +316,6 @@ def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None
     assert set(env.reset()[0]) == {"observation", "decision_delay"}
 
 
-def test_a_reset_forgets_the_last_episodes_delay() -> None:
-    env = DecisionDelay(RealtimeDelay(RecordingEnv(30), delay=2))
-    for _ in range(2):
-        shown = [observation["decision_delay"].item() for _, observation in play(env, seed=0)]
-        assert shown[:5] == [0, 0, 0, 2, 2]
-
-
 def test_a_delay_is_found_through_other_wrappers() -> None:
     env = DecisionDelay(TimeLimit(RealtimeDelay(RecordingEnv(), delay=2), 10), of="playout", flat=False)
     assert env.reset()[0]["decision_delay"] == 2

@@ -48,10 +48,6 @@ def received(
     return recorder.actions
 
 
-def test_noop_is_the_action_with_that_meaning() -> None:
-    assert received("noop") == [NOOP, NOOP, 0, NOOP, 1, NOOP]
-
-
 def test_noop_counts_from_the_start_of_the_space() -> None:
     env = RecordingEnv(action_space=Discrete(5, start=10))
     assert find_noop(env) == 10 + NOOP
@@ -183,11 +179,6 @@ def test_an_action_outside_the_space_is_refused_by_value_and_space(space: Any, a
     assert f"got {action!r}" in message
 
 
-def test_an_action_of_the_space_is_applied_on_each_default_frame() -> None:
-    assert received(4) == [4, 4, 0, 4, 1, 4]
-    assert received(np.int64(3)) == [3, 3, 0, 3, 1, 3]
-
-
 @pytest.mark.parametrize(
     ("space", "action"),
     [
@@ -206,10 +197,6 @@ def test_numbers_given_as_a_list_reach_the_environment_as_an_array_of_the_space(
     assert isinstance(sent, np.ndarray)
     assert sent.dtype == space.dtype
     assert sent.tolist() == np.asarray(action).tolist()
-
-
-def test_repeat_is_the_last_agent_action_and_before_the_first_the_noop() -> None:
-    assert received("repeat", actions=(0, 1, 4)) == [NOOP, NOOP, 0, 0, 1, 1, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -254,24 +241,6 @@ def test_two_wrappers_that_were_never_seeded_draw_differently() -> None:
     assert logs[0] != logs[1]
 
 
-def test_a_function_sees_the_newest_observation_and_the_last_agent_action_or_none() -> None:
-    calls: list[tuple[int, Any]] = []
-
-    def reflex(observation: NDArray[np.int64], last_action: Any) -> int:
-        calls.append((int(observation[FRAME]), last_action))
-        return 3
-
-    recorder = RecordingEnv()
-    env = RealtimeDelay(recorder, delay=2, noops=1, default_action=reflex)
-    for _ in range(2):  # the second episode knows nothing of the first
-        calls.clear()
-        env.reset()
-        env.step(0)
-        env.step(1)
-        assert recorder.actions == [3, 3, 0, 3, 1, 3]
-        assert calls == [(0, None), (1, None), (3, 0), (5, 1)]
-
-
 def test_a_function_is_asked_once_per_default_frame_and_not_after_the_end() -> None:
     frames: list[int] = []
 
@@ -293,14 +262,6 @@ def test_a_fixed_action_is_the_one_given_whatever_happens_to_the_callers_array()
     env.reset()
     env.step(np.array([0.0], np.float32))
     assert [float(action[0]) for action in recorder.actions] == [0.5, 0.5, 0]
-
-
-def test_every_kind_can_be_made_on_its_own() -> None:
-    env = RecordingEnv()
-    for kind, allowed in [("noop", {NOOP}), ("repeat", {1}), (4, {4}), (lambda o, a: o + a, {4}), ("random", range(5))]:
-        default = make_default_action(kind, env)
-        default.reset(0)
-        assert default(3, 1) in allowed
 
 
 @pytest.mark.parametrize(
@@ -615,17 +576,11 @@ def test_a_pause_action_gets_copies_and_is_checked_too() -> None:
 
     def played(pause_action: Any) -> list[float]:
         env = Writing(action_space=Box(-4, 4, (1,)))
-        AsyncRunner(
-            lambda: env,
-            lambda: lambda observation: ONE.copy(),
-            1,
-            60,
-            backend="virtual",
-            latency=2 / 60,
-            playout=2,
-            default_action="repeat",
-            pause_action=pause_action,
-        ).run(frames=7, on_frame=on_frame)
+        terms: dict[str, Any] = {"backend": "virtual", "latency": 2 / 60, "playout": 2, "default_action": "repeat"}
+        terms |= {"pause_action": pause_action}
+        AsyncRunner(lambda: env, lambda: lambda observation: ONE.copy(), 1, 60, **terms).run(
+            frames=7, on_frame=on_frame
+        )
         return [float(each[0]) for each in env.actions]
 
     def doubled(observation: Any, last_action: Any) -> Any:

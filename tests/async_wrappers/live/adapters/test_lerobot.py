@@ -334,15 +334,13 @@ def test_a_robot_holds_still_where_it_was_read_until_its_first_action() -> None:
             sent.append([*action.values()])
             return super().send_action(action)
 
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.04, "playout": 2, "default_action": "repeat"}
     AsyncRunner(
         lambda: LeRobotMachine(Noting(), low=-100, high=100),
         lambda: lambda observation: np.array([5, 6], np.float32),
         1,
         50,
-        backend="virtual",
-        latency=0.04,
-        playout=2,
-        default_action="repeat",
+        **terms,
     ).run(frames=4)
     assert sent == [[1, 2], [1, 2], [5, 6], [5, 6], [5, 6]]
 

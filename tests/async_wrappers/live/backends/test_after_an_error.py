@@ -14,6 +14,7 @@ from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.latency import LogNormal
 from async_wrappers.live import Decision, RunFailed
 from async_wrappers.live.loop.loop import episode_seed
+from tests.worlds.learners import Writing
 
 
 class Raising:
@@ -74,34 +75,6 @@ class Numbers(gym.Env[Any, Any]):
         return np.array([self._frame], np.float32)
 
 
-class Keeping:
-    """Learns nothing, and keeps what it observes."""
-
-    def __init__(self) -> None:
-        self.observed: list[Mapping[str, Any]] = []
-        self.count = np.zeros(1)
-
-    ready = False
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        self.observed.append(transition)
-
-    def update(self) -> Mapping[str, float]:
-        return {}
-
-    def weights(self) -> Mapping[str, Any]:
-        return {"count": self.count}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.count = state["count"]
-
-    def close(self) -> None:
-        pass
-
-
 class One:
     def act(self, observation: Any, decision: Decision) -> int:
         return 1
@@ -114,20 +87,14 @@ class One:
 @pytest.mark.parametrize("length", range(20, 32))
 def test_learners_bootstrap_on_the_final_observation_of_the_simulated_delay(stagger: str, length: int) -> None:
     terms: dict[str, Any] = {"latency": LogNormal(mean=0.06, cv=0.8), "workers": 4, "fps": 50, "stagger": stagger}
-    learner = Keeping()
-    runner = AsyncRunner(
-        lambda: Numbers(length),
-        One,
-        backend="virtual",
-        make_learner=lambda: learner,
-        learner_latency=0.01,
-        default_action=0,
-        **terms,
-    )
+    learner = Writing()
+    given: dict[str, Any] = {"backend": "virtual", "make_learner": lambda: learner, "learner_latency": 0.01}
+    given |= {"default_action": 0}
+    runner = AsyncRunner(lambda: Numbers(length), One, **given, **terms)
     with runner:
         runner.run(episodes=1)
         runner.run(frames=5)  # a transition is observed when its successor is complete
-    ends = [transition for transition in learner.observed if transition["truncated"]]
+    ends = [transition for transition in learner.seen if transition["truncated"]]
     env = RealtimeDelay(Numbers(length), default_action=0, **terms)
     env.reset(seed=episode_seed(0, 0, 0))
     truncated = False
@@ -181,19 +148,19 @@ def learning(make_learner: Any) -> AsyncRunner:
 
 
 def test_a_wrong_argument_leaves_the_learners_as_they_are(tmp_path: Path) -> None:
-    learner = Keeping()
+    learner = Writing()
     runner = learning(lambda: learner)
     runner.run(frames=30)
-    observed = len(learner.observed)
+    observed = len(learner.seen)
     with pytest.raises(ValueError, match=r"^phase_state must be None for an environment that has no attribute"):
         runner.run(frames=5, phase_state=3)
     assert runner.is_open
     runner.save(tmp_path)
-    assert len(learner.observed) >= observed > 0
+    assert len(learner.seen) >= observed > 0
 
 
 def test_after_an_error_nobody_goes_on_with_new_learners_unasked(tmp_path: Path) -> None:
-    runner = learning(Keeping)
+    runner = learning(Writing)
     runner.save(tmp_path)
 
     def fail(status: Any) -> None:

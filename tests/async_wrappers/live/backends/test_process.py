@@ -27,37 +27,10 @@ from async_wrappers.live.backends import process as processes
 from async_wrappers.live.backends.process import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file
 from async_wrappers.processes import pulse
+from tests.worlds.endless import Endless, make_learning, make_lingering, make_runner
 
 ROOT = Path(__file__).parents[4]
 PATIENCE = 60  # seconds in which what must end has ended, on however busy a machine
-
-
-class Endless(gym.Env[Any, Any]):
-    """Pays what an action says, and calls a function on each frame."""
-
-    def __init__(self, on_frame: Callable[[int], None] = lambda frame: None) -> None:
-        self.observation_space = gym.spaces.Box(0, 10**9, (1,), np.int64)
-        self.action_space = gym.spaces.Discrete(8)
-        self._on_frame = on_frame
-
-    def get_action_meanings(self) -> list[str]:
-        return ["NOOP", *"1234567"]
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.frame = 0
-        return np.array([0]), {}
-
-    def step(self, action: Any) -> Any:
-        self._on_frame(self.frame)
-        self.frame += 1
-        return np.array([self.frame]), float(action), False, False, {}
-
-
-def make_runner(make_env: Any, make_policy: Any, workers: int = 2, fps: int = 100, **kwargs: Any) -> AsyncRunner:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="workers=")
-        return AsyncRunner(make_env, make_policy, workers, fps, playout=1, slot=1, latency=0.005, **kwargs)
 
 
 @contextmanager
@@ -269,72 +242,6 @@ def test_the_record_of_a_phase_that_was_slow_to_end_is_not_taken_for_the_next_on
 
 
 # Learners: killed, stopped, slow.
-
-
-class Counter:
-    """A learner that counts its updates, on which it calls a function; so does its making."""
-
-    ready = True
-
-    def __init__(self, on_start: Callable[[], None], on_update: Callable[[int], None], on_save: Callable[[], None]):
-        on_start()
-        self._on_update, self._on_save = on_update, on_save
-        self.updates = self.saves = 0
-        self.count = np.zeros(1)
-
-    def observe(self, transition: Any) -> None:
-        pass
-
-    def update(self) -> dict[str, float]:
-        self.updates += 1
-        self.count += 1
-        self._on_update(self.updates)
-        time.sleep(0.001)
-        return {"count": self.count[0]}
-
-    def weights(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def load_weights(self, weights: Any) -> None:
-        self.count = weights["count"].copy()
-
-    def gradients(self) -> Any:
-        return None
-
-    def apply(self, gradients: Any) -> dict[str, float]:
-        return self.update()
-
-    def state_dict(self) -> dict[str, Any]:
-        self.saves += 1
-        self._on_save()
-        return {"updates": self.updates, "count": self.count, "pid": os.getpid(), "saves": self.saves}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.count = state["count"]
-
-    def close(self) -> None:
-        pass
-
-
-def nothing(*_: Any) -> None:
-    pass
-
-
-def make_learning(
-    on_start: Callable[[], None] = nothing,
-    on_update: Callable[[int], None] = nothing,
-    on_save: Callable[[], None] = nothing,
-    **kwargs: Any,
-) -> AsyncRunner:
-    class Reader:
-        def load_weights(self, weights: Any, version: int) -> None:
-            pass
-
-        def act(self, observation: Any, decision: Decision) -> int:
-            return 1
-
-    kwargs.setdefault("make_learner", lambda: Counter(on_start, on_update, on_save))
-    return make_runner(lambda: Endless(), lambda: Reader(), workers=1, **kwargs)
 
 
 def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: Path) -> None:
@@ -757,17 +664,17 @@ LEARNING = """
 import os, signal, sys, time
 from pathlib import Path
 from threading import Timer
-from tests.async_wrappers.live.backends.test_process import child_of, make_learning
+from tests.worlds.endless import make_learning
 
 def main(folder, what):
     runner = make_learning()
     with runner:
         runner.run(frames=50)
-        learner = child_of(runner, "learner 0")
+        learner = runner.pids["learner 0"]
         if what == "stopped":
-            learner.suspend()
+            os.kill(learner, signal.SIGSTOP)
         try:
-            Timer(0.5, print, [learner.pid], {"flush": True}).start()  # the signal comes while frames are played
+            Timer(0.5, print, [learner], {"flush": True}).start()  # the signal comes while frames are played
             runner.run(frames=1_000_000)
         except KeyboardInterrupt:
             runner.save(folder)
@@ -844,22 +751,6 @@ def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_chi
         assert (process.returncode, err) == (130, "")
 
 
-class Lingers(Counter):
-    """A learner whose `close` takes a while, and is over once a file is there."""
-
-    def __init__(self, closed: Path, seconds: float) -> None:
-        super().__init__(nothing, nothing, nothing)
-        self._closed, self._seconds = closed, seconds
-
-    def close(self) -> None:
-        time.sleep(self._seconds)
-        self._closed.touch()
-
-
-def make_lingering(closed: Path, seconds: float) -> AsyncRunner:
-    return make_learning(make_learner=lambda: Lingers(closed, seconds))
-
-
 def test_a_learners_close_may_take_longer_than_a_process_has_to_end(tmp_path: Path) -> None:
     with nothing_left(), make_lingering(tmp_path / "closed", processes._PATIENCE + 2) as runner:
         runner.run(frames=10)
@@ -883,7 +774,7 @@ def test_a_learners_close_that_takes_too_long_is_ended_with_a_warning(
 ORPHANED = """
 import sys
 from pathlib import Path
-from tests.async_wrappers.live.backends.test_process import make_lingering
+from tests.worlds.endless import make_lingering
 
 if __name__ == "__main__":
     with make_lingering(Path(sys.argv[1]), 5) as runner:
@@ -905,7 +796,7 @@ def test_a_learner_closes_in_its_time_where_its_parent_is_killed(tmp_path: Path)
 
 NOT_CLOSED = """
 import sys
-from tests.async_wrappers.live.backends.test_process import make_learning
+from tests.worlds.endless import make_learning
 
 if __name__ == "__main__":
     runner = make_learning()
@@ -934,7 +825,7 @@ import os, resource, sys, warnings
 from multiprocessing import active_children
 from async_wrappers import AsyncRunner
 from async_wrappers.live.backends.process import RunFailed
-from tests.async_wrappers.live.backends.test_process import Endless
+from tests.worlds.endless import Endless
 
 def run(workers):
     warnings.simplefilter("ignore")
@@ -978,7 +869,7 @@ def test_where_descriptors_run_out_the_limit_is_named_and_all_are_given_back(tmp
 MANY = """
 import os, resource, sys, warnings
 from async_wrappers import AsyncRunner
-from tests.async_wrappers.live.backends.test_process import Endless
+from tests.worlds.endless import Endless
 
 if __name__ == "__main__":
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -307,16 +307,9 @@ def test_updates_that_take_no_time_are_allowed_where_they_are_counted() -> None:
 
 def test_a_policy_that_cannot_load_weights_is_refused() -> None:
     with pytest.raises(ValueError, match="a policy needs load_weights"):
-        AsyncRunner(
-            RecordingEnv,
-            lambda: lambda observation: 1,
-            1,
-            60,
-            backend="virtual",
-            latency=0.01,
-            make_learner=Drawing,
-            learner_latency=0.01,
-        )
+        terms: dict[str, Any] = {"backend": "virtual", "latency": 0.01, "make_learner": Drawing}
+        terms |= {"learner_latency": 0.01}
+        AsyncRunner(RecordingEnv, lambda: lambda observation: 1, 1, 60, **terms)
 
 
 @pytest.mark.parametrize("learners", [1, 2, 5])

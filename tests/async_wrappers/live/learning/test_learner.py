@@ -36,51 +36,25 @@ from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.processes.block import Block
+from tests.worlds.learners import Counting
 
 SPACE, ACTION = spaces.Discrete(1000), spaces.Discrete(2)
 CAPACITY, WORKERS = 64, 2
 PATIENCE = 100_000_000  # nanoseconds
 
 
-class Counting:
-    """A learner whose only weight is how often weights were stepped."""
+class Seeing(Counting):
+    """A learner whose only weight is how often weights were stepped; it keeps the observations of transitions."""
 
     def __init__(self, length: int = 1) -> None:
-        self.count = np.zeros(length)
+        super().__init__(length)
         self.seen: list[int] = []
-        self.ready = True
-        self.closed = False
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         self.seen.append(int(transition["observation"]))
 
-    def update(self) -> Mapping[str, float]:
-        return self.apply(self.gradients())
 
-    def gradients(self) -> float:
-        return 1.0
-
-    def apply(self, gradients: float) -> Mapping[str, float]:
-        self.count += gradients
-        return {"count": float(self.count[0])}
-
-    def weights(self) -> Mapping[str, Any]:
-        return {"count": self.count}
-
-    def load_weights(self, weights: Mapping[str, Any]) -> None:
-        self.count = weights["count"].copy()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.count = state["count"]
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Targeted(Counting):
+class Targeted(Seeing):
     """One that has a target besides, which is to be copied every so many updates of all learners.
 
     Since the weight counts the updates of all learners, a copy says of how many updates the weights were.
@@ -138,7 +112,7 @@ class Room:
         length: int = 1,
         make: Callable[[int], Any] | None = None,
     ) -> None:
-        make = make or (lambda number: Counting(length))
+        make = make or (lambda number: Seeing(length))
         self.learners = [make(number) for number in range(learners)]
         self.memory = SharedMemory(*(Block(shared or learners > 1) for _ in range(6)))
         layout = SharedLayout(SPACE, ACTION, WORKERS, learners, CAPACITY)
@@ -184,7 +158,7 @@ def test_a_learner_that_follows_another_observes_what_the_journal_still_holds(ti
     room = Room()
     for _ in range(20):
         room.play(6)
-    follower = Counting()
+    follower = Seeing()
     room.learning(0, follower).turn()
     assert follower.seen[-1] == 119
     assert follower.seen == list(range(follower.seen[0], 120))
@@ -224,7 +198,7 @@ def test_without_a_ratio_every_turn_is_an_update_as_long_as_learning_is_on_and_t
     assert time.slept == [0.001, 0.001]
 
 
-class OfFour(Counting):
+class OfFour(Seeing):
     """One that has room for four transitions, and learns from all of them at once."""
 
     @property
@@ -550,7 +524,7 @@ def _learn(
     room_of: tuple[SharedMemory, SharedLayout], number: int, updates: int, dies: bool, pipe: connection.Connection
 ) -> None:
     memory, shape = room_of
-    learner = Counting(LARGE)
+    learner = Seeing(LARGE)
     learning = LearnerLoop(number, learner, shape, memory)
     if dies:
         learner.apply = lambda gradients: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
@@ -589,7 +563,7 @@ def test_learners_in_processes_apply_one_at_a_time_and_a_killed_one_frees_the_lo
 
 
 def _supervised(
-    room: Room, number: int = 0, make: Any = Counting, first: bool = False
+    room: Room, number: int = 0, make: Any = Seeing, first: bool = False
 ) -> tuple[Any, connection.Connection]:
     """Start a learner's process as the supervisor does; a run's first one tells the layout, and waits for it."""
     ours, theirs = multiprocessing.Pipe()

@@ -15,6 +15,7 @@ from async_wrappers import AsyncRunner, Chunk, RealtimeDelay
 from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.live.world.environment import FrameStatus
+from tests.worlds.learners import Counting
 from tests.worlds.recording_env import FRAME, HISTORY, MEANINGS, NOOP, RecordingEnv, mixed
 from tests.worlds.remembering import FEATURES, Remembering
 
@@ -130,26 +131,9 @@ def test_a_policy_with_memory_encodes_and_releases_in_the_loop() -> None:
     assert made[0][1] == made[1][1] and made[0][0].delay_frames["max"] == 0
 
 
-class Counting:
-    """A learner of one number, which the policy plays."""
-
-    ready = True
-
-    def __init__(self) -> None:
-        self.count = np.zeros(1)
-
+class Checking(Counting):
     def observe(self, transition: Any) -> None:
         assert transition["observation"][FRAME] + transition["interval"] >= 1
-
-    def update(self) -> dict[str, float]:
-        self.count += 1
-        return {}
-
-    def weights(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def close(self) -> None:
-        pass
 
 
 class Played:
@@ -163,7 +147,7 @@ class Played:
 @pytest.mark.parametrize("backend", ["process", "virtual"])
 def test_learners_learn_beside_it(backend: str) -> None:
     terms: dict[str, Any] = {"learner_latency": 0.002} if backend == "virtual" else {}
-    terms |= {"make_learner": Counting, "extras": EXTRAS, "backend": backend, "updates_per_transition": 1.0}
+    terms |= {"make_learner": Checking, "extras": EXTRAS, "backend": backend, "updates_per_transition": 1.0}
     report = AsyncRunner(lambda: RecordingEnv(40), Played, 0, 400, **terms).run(frames=200)
     assert report.updates > 3 and report.frames["fresh"] >= 190  # but for answers whose weights were written meanwhile
     assert report.lag_updates is not None and report.delay_frames["max"] == 0

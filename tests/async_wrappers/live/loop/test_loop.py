@@ -52,7 +52,6 @@ class Noisy:
 SETTINGS = settings(
     max_examples=-(-CASES // 6), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-DEFAULTS = ["noop", "repeat", "random"]
 BRISK = st.sampled_from([60, 59.7275, 1000, Fraction(60_000, 1001)])
 
 # The loop and the virtual clock.
@@ -444,14 +443,10 @@ def test_answers_that_are_refused_are_not_among_those_that_are_measured() -> Non
 
 def test_a_warm_up_that_was_stopped_is_made_up_for_by_the_next_run() -> None:
     stop = [True]
-    stage = Stage(
-        latencies=[5 * MS],
-        workers=2,
-        ready=[200 * MS, 200 * MS],
-        calibration_time=1.0,
-        stagger=Tickets("p99"),
-        stops=lambda: stop[0] and stage.transport.time > BEGIN + 10 * MS,
-    )
+    terms: dict[str, Any] = {"latencies": [5 * MS], "workers": 2, "ready": [200 * MS, 200 * MS]}
+    terms |= {"calibration_time": 1.0, "stagger": Tickets("p99")}
+    terms |= {"stops": lambda: stop[0] and stage.transport.time > BEGIN + 10 * MS}
+    stage = Stage(**terms)
     assert stage.play(frames=6).stopped and stage.env.steps == []
     stop[0] = False
     record = stage.play(frames=20)
@@ -517,14 +512,9 @@ def test_a_latency_model_takes_the_place_of_calibration() -> None:
 @pytest.mark.parametrize("given", [True, False])
 def test_even_slots_of_a_given_or_a_measured_latency_are_those_of_the_simulation(given: bool) -> None:
     latency = Constant(0.0023)
-    stage = Stage(
-        [2_300_000],
-        workers=2,
-        stagger=Tickets(slot="even"),
-        length=60,
-        calibration_time=0.05,
-        latency=latency if given else None,
-    )
+    terms: dict[str, Any] = {"workers": 2, "stagger": Tickets(slot="even"), "length": 60, "calibration_time": 0.05}
+    terms |= {"latency": latency if given else None}
+    stage = Stage([2_300_000], **terms)
     effects = stage.play(episodes=1).effects
     simulated = SimulatedSchedule(latency, 2, 1000, slot="even").decisions()
     assert effects == [list(takewhile(lambda decision: decision[1] < 60, simulated))]

@@ -22,6 +22,7 @@ from async_wrappers import AsyncRunner, LimitAction, Limits, RampDown, RealtimeD
 from async_wrappers.live.loop.safety import Deadman
 from async_wrappers.policy import NoAction
 from async_wrappers.testing.played import MS
+from tests.worlds.learners import Writing
 from tests.worlds.machines import Halved, Turning
 from tests.worlds.recording_env import RecordingEnv
 
@@ -84,15 +85,9 @@ def test_the_loop_and_the_wrapper_limit_bit_for_bit_alike(
         default_action=default_action,
         limits=limits,
     ).run(episodes=1)
-    env = RealtimeDelay(
-        LimitAction(wrapped, limits, 50),
-        latency=0.02 * min(delay, 2),
-        workers=2,
-        fps=50,
-        playout=delay,
-        slot=slot,
-        default_action=default_action,
-    )
+    terms: dict[str, Any] = {"latency": 0.02 * min(delay, 2), "workers": 2, "fps": 50, "playout": delay, "slot": slot}
+    terms |= {"default_action": default_action}
+    env = RealtimeDelay(LimitAction(wrapped, limits, 50), **terms)
     observation, _ = env.reset(seed=0)
     over = False
     while not over:
@@ -117,24 +112,12 @@ def test_default_actions_and_those_of_a_pause_are_limited_and_counted() -> None:
 def learnt(**terms: Any) -> list[float]:
     seen: list[Any] = []
 
-    class Writing:
-        ready = False
-
-        def observe(self, transition: Any) -> None:
-            seen.append(transition["action"])
-
-        def weights(self) -> Any:
-            return {}
-
-        def close(self) -> None:
-            """Nothing is held."""
-
     class Always(Wavering):
         def act(self, observation: Any, decision: Any = None) -> Any:
             return FULL
 
-    run(world(), Always, 8, make_learner=Writing, learner_latency=0.01, limits=Limits(rate=15.0), **terms)
-    return numbers(seen)
+    run(world(), Always, 8, make_learner=lambda: Writing(seen), learner_latency=0.01, limits=Limits(rate=15.0), **terms)
+    return numbers(each["action"] for each in seen)
 
 
 def test_a_transition_holds_what_was_sent_or_what_was_drawn() -> None:
@@ -374,16 +357,8 @@ def test_between_two_episodes_nothing_is_reset_before_a_deadman_is_held_and_the_
     def on_frame(status: Any) -> None:
         held[0] = status.frame < 4
 
-    runner = AsyncRunner(
-        lambda: machine,
-        lambda: lambda observation: FULL,
-        1,
-        50,
-        backend="thread",
-        latency=0.02,
-        deadman=lambda: held[0],
-        pause_action="noop",
-    )
+    terms: dict[str, Any] = {"backend": "thread", "latency": 0.02, "deadman": lambda: held[0], "pause_action": "noop"}
+    runner = AsyncRunner(lambda: machine, lambda: lambda observation: FULL, 1, 50, **terms)
 
     def operate() -> None:
         deadline = time.monotonic() + 60

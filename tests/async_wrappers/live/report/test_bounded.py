@@ -21,6 +21,7 @@ from async_wrappers.live.report.report import TimingReport
 from async_wrappers.live.world.environment import FrameStatus
 from async_wrappers.testing.played import Played
 from tests.worlds.fake_transport import Stage
+from tests.worlds.learners import Rating
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.schedule_cases import CASES, Case, cases
 
@@ -77,28 +78,6 @@ def test_a_bounded_report_is_the_whole_one_but_for_the_time_line(case: Case, hel
     assert shown(bounded.spans) == shown(of_frames(whole, held))
 
 
-class Counting:
-    """A learner whose updates do nothing but count."""
-
-    ready = True
-
-    def __init__(self) -> None:
-        self.count = np.zeros(1)
-
-    def observe(self, transition: Any) -> None:
-        pass
-
-    def update(self) -> dict[str, float]:
-        self.count += 1
-        return {"Rho": float(self.count[0])}
-
-    def weights(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def close(self) -> None:
-        pass
-
-
 class Learning:
     def load_weights(self, weights: Any, version: int) -> None:
         pass
@@ -109,17 +88,9 @@ class Learning:
 
 def test_lags_and_updates_are_counted_too() -> None:
     def play(**timeline: Any) -> TimingReport:
-        runner = AsyncRunner(
-            lambda: RecordingEnv(50),
-            Learning,
-            3,
-            100,
-            backend="virtual",
-            latency=LogNormal(0.02, 0.5),
-            make_learner=Counting,
-            learner_latency=LogNormal(0.007, 0.5),
-            **timeline,
-        )
+        terms: dict[str, Any] = {"backend": "virtual", "latency": LogNormal(0.02, 0.5), "make_learner": Rating}
+        terms |= {"learner_latency": LogNormal(0.007, 0.5)}
+        runner = AsyncRunner(lambda: RecordingEnv(50), Learning, 3, 100, **terms, **timeline)
         with runner:
             return runner.run(episodes=3)
 
@@ -205,16 +176,9 @@ def test_many_frames_leave_no_memory_and_no_garbage_behind() -> None:
 
 def test_spans_are_those_of_a_whole_time_line_where_it_is_long_enough() -> None:
     def play(timeline: Any) -> TimingReport:
-        runner = AsyncRunner(
-            lambda: RecordingEnv([7, 12]),
-            lambda: lambda o: 1,
-            3,
-            50,
-            backend="virtual",
-            latency=LogNormal(0.05, 0.9),
-            stagger="none",
-            timeline=timeline,
-        )
+        terms: dict[str, Any] = {"backend": "virtual", "latency": LogNormal(0.05, 0.9), "stagger": "none"}
+        terms |= {"timeline": timeline}
+        runner = AsyncRunner(lambda: RecordingEnv([7, 12]), lambda: lambda o: 1, 3, 50, **terms)
         return runner.run(episodes=6)
 
     assert play(1e6).spans == play("all").spans

@@ -58,19 +58,11 @@ class TestTheVirtualClock:
         schedule, worlds = server.schedule(), Worlds(length=None)
         if schedule.latency.mean(1) > schedule.clock.begin(schedule.playout) / 1e9:
             return  # a playout that is refused
+        terms: dict[str, Any] = {"accelerators": schedule.accelerators, "every": schedule.every}
+        terms |= {"phases": schedule.phases, "most": schedule.most, "backend": "virtual", "latency": schedule.latency}
+        terms |= {"log": True}
         report = ServedRunner(
-            worlds,
-            lambda: chosen,
-            schedule.environments,
-            schedule.clock.fps,
-            schedule.playout,
-            accelerators=schedule.accelerators,
-            every=schedule.every,
-            phases=schedule.phases,
-            most=schedule.most,
-            backend="virtual",
-            latency=schedule.latency,
-            log=True,
+            worlds, lambda: chosen, schedule.environments, schedule.clock.fps, schedule.playout, **terms
         ).run(frames=frames)
         wanted = schedule.play(frames)
         assert report.decisions is not None
@@ -110,16 +102,14 @@ class TestTheVirtualClock:
             return served(lambda: gym.make("CartPole-v1"), seed=seed, default_action="repeat").run(frames=60).streams
 
         def policies(seed: int) -> Any:
+            terms: dict[str, Any] = {"backend": "virtual", "latency": LATENCY, "default_action": "repeat", "seed": seed}
+            terms |= {"log": True}
             runner = ServedRunner(
                 lambda: gym.make("CartPole-v1"),
                 lambda: lambda observations: (observations[:, 2] > 0).astype(int),
                 4,
                 50,
-                backend="virtual",
-                latency=LATENCY,
-                default_action="repeat",
-                seed=seed,
-                log=True,
+                **terms,
             )
             report = runner.run(frames=120)
             return report.streams, [each.returns for each in report.environments]
@@ -189,11 +179,6 @@ class TestTheReport:
         assert measured.mean(size) == pytest.approx(0.004 + 0.002 * size)
         again = ServedSchedule(measured, 6, 60, 1).play(300)
         assert again.in_time == pytest.approx(report.in_time, abs=0.03)
-
-
-def other_spaces() -> Callable[[], gym.Env[Any, Any]]:
-    made = iter([RecordingEnv(), gym.make("CartPole-v1")])
-    return lambda: next(made)
 
 
 class TestWhatIsRefused:

@@ -69,15 +69,9 @@ class Rich(gym.Env[Any, Any]):
 @pytest.mark.parametrize("backend", ["virtual", "thread"])
 def test_report_and_running_score_are_unclipped_where_rewards_are_clipped(backend: str) -> None:
     running = []
-    runner = AsyncRunner(
-        lambda: ClipReward(Rich()),
-        lambda: lambda observation: 0,
-        workers=1,
-        fps=200,
-        backend=backend,
-        default_action=lambda *seen: 0,
-        latency=0.02,
-    )
+    terms: dict[str, Any] = {"workers": 1, "fps": 200, "backend": backend, "default_action": lambda *seen: 0}
+    terms |= {"latency": 0.02}
+    runner = AsyncRunner(lambda: ClipReward(Rich()), lambda: lambda observation: 0, **terms)
     report = runner.run(episodes=2, on_frame=lambda status: running.append(status.score))
     assert [episode.score for episode in report.episodes] == [1000.0, 1000.0]
     assert report.to_dict()["episodes"][0] == {"return": 1000.0, "frames": 10}

@@ -37,6 +37,7 @@ from async_wrappers.schedule.stagger import make_stagger
 from async_wrappers.testing.machines import MachineContract
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import FakeTransport
+from tests.worlds.learners import Writing
 from tests.worlds.machines import Arm, Halved, Turning
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
 from tests.worlds.schedule_cases import Case, cases
@@ -107,22 +108,6 @@ def test_its_end_is_read_as_the_next_frame_would_begin_and_the_last_that_it_hear
 # On the virtual clock: the same as its environment, whatever is asked.
 
 
-class Writing:
-    """A learner that writes down what it observes."""
-
-    def __init__(self, seen: list[Any]) -> None:
-        self._seen, self.ready = seen, False
-
-    def observe(self, transition: Any) -> None:
-        self._seen.append(transition)
-
-    def weights(self) -> Any:
-        return {}
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
 class Noisy:
     def load_weights(self, weights: Any, version: int) -> None:
         """There are none."""
@@ -140,19 +125,9 @@ def switch(status: Any, pause: tuple[int, int]) -> None:
 
 def on_the_virtual_clock(made: Any, case: Case, pause: tuple[int, int], terms: dict[str, Any], run: Any) -> Any:
     seen: list[Any] = []
-    runner = AsyncRunner(
-        lambda: made,
-        Noisy,
-        case.workers,
-        case.fps,
-        case.stagger,
-        backend="virtual",
-        latency=Played(case.latencies),
-        make_learner=lambda: Writing(seen),
-        learner_latency=0.01,
-        seed=3,
-        **terms,
-    )
+    given: dict[str, Any] = {"backend": "virtual", "latency": Played(case.latencies)}
+    given |= {"make_learner": lambda: Writing(seen), "learner_latency": 0.01, "seed": 3}
+    runner = AsyncRunner(lambda: made, Noisy, case.workers, case.fps, case.stagger, **given, **terms)
     report = runner.run(on_frame=partial(switch, pause=pause), **run)
     return report, [{**each, "observation": each["observation"].tolist()} for each in seen]
 
@@ -377,18 +352,9 @@ def learnt(changes: Callable[[Any], Any], **terms: Any) -> tuple[Any, list[Any]]
         def act(self, observation: Any, decision: Decision) -> Any:
             return [LEFT, LEFT, 0] if "default_action" in terms else LEFT
 
-    AsyncRunner(
-        lambda: machine,
-        Always,
-        2,
-        1000,
-        backend="virtual",
-        latency=0.002,
-        slot=3,
-        make_learner=lambda: Writing(seen),
-        learner_latency=0.001,
-        **{"default_action": "repeat", **terms},
-    ).run(frames=12)
+    given: dict[str, Any] = {"backend": "virtual", "latency": 0.002, "slot": 3, "make_learner": lambda: Writing(seen)}
+    given |= {"learner_latency": 0.001}
+    AsyncRunner(lambda: machine, Always, 2, 1000, **given, **{"default_action": "repeat", **terms}).run(frames=12)
     return machine, [np.asarray(each["action"]).tolist() for each in seen]
 
 
