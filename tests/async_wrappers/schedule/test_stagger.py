@@ -839,17 +839,12 @@ class TestExpectedTime(StaggerContract):
 
 class TestTickets(StaggerContract):
     def make_stagger(self) -> Stagger:
-        return Tickets(playout=5)
-
-
-class TestTicketsWithAQuantile(StaggerContract):
-    def make_stagger(self) -> Stagger:
-        return Tickets("p90", slot=2)
+        return Tickets("p90")
 
 
 class TestEvenTickets(StaggerContract):
     def make_stagger(self) -> Stagger:
-        return Tickets("p90", slot="even")
+        return Tickets(playout=5, slot="even")
 
 
 class TestOwnFrames(StaggerContract):
