@@ -72,15 +72,23 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.C
     cwd = tmp_path_factory.mktemp("commands")
     (cwd / "small.gin").write_text(SMALL)
     (cwd / "vector.gin").write_text(VECTOR)
-    vector = ("--gin_files", "vector.gin", "--base_dir")
+    vector, one = ("--gin_files", "vector.gin", "--base_dir"), ("--seeds", "1")
     words = {
         "train": ("--gin_files", "small.gin", "--base_dir", "run"),
         "evaluate": ("evaluate", "--base_dir", "run", "--trust", "--episodes", "1"),
         "plot": ("plot", "run"),
         "many": (*vector, "many"),
         "processes": (*vector, "other", "--gin_bindings", "VectorRunner.processes = 2"),
-        "sweep": ("sweep", "--gin_files", "small.gin", "--grid", "RealtimeDelay.delay = 1", "--seeds", "1")
-        + ("--base_dir", "swept"),
+        "sweep": (
+            "sweep",
+            "--gin_files",
+            "small.gin",
+            "--grid",
+            "RealtimeDelay.delay = 1",
+            *one,
+            "--base_dir",
+            "swept",
+        ),
         "plot the sweep": ("plot", "swept"),
     }
     everything = alone("-c", IN_TURN, json.dumps(list(words.values())), cwd=cwd)
