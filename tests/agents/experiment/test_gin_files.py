@@ -46,10 +46,17 @@ VARIANTS = (
     "configs/r2d2/atari_rela",
     "configs/apex/atari_rela",
     "configs/paper/rainbow",
+    "configs/vtrace/pong",
+    "configs/dqn/pong",
 )
 VECTORS = [name for name in FILES if name.startswith(MANY)]  # many environments at once
 TINY = {  # what agents with sequences are made small by
-    "vtrace": ("VTraceAgent.batch_size = 2", "VTraceAgent.unroll_length = 5", "create_actor_critic.torso = @MLPTorso"),
+    "vtrace": (
+        "VTraceAgent.batch_size = 2",
+        "VTraceAgent.unroll_length = 5",
+        "create_actor_critic.torso = @MLPTorso",
+        "LSTMCore.hidden = 4",
+    ),
     "elite": (
         "VTraceAgent.batch_size = 2",
         "VTraceAgent.unroll_length = 4",
@@ -69,6 +76,7 @@ TINY = {  # what agents with sequences are made small by
         "R2D2Agent.state_period = 4",
         "R2D2Agent.min_replay_history = 10",
         "R2D2Agent.replay_capacity = 1_000",
+        "LSTMCore.hidden = 4",
         "create_recurrent_q_network.torso = @MLPTorso",
     ),
 }
@@ -103,8 +111,9 @@ PAPER = [
 ]
 SMALL = ("DQNAgent.replay_capacity = 1_000", "DQNAgent.batch_size = 2")
 SMALL += ("SACAgent.replay_capacity = 1_000", "SACAgent.batch_size = 2", "SACAgent.hidden_units = 4")
-# Large networks are built for one file each, and the one of a billion parameters for none.
-BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/paper_100m.gin", "configs/live/falling_blocks_10m.gin")
+# Large networks are built for one file each, and those of 100 million and a billion parameters for none, as seconds
+# would pass: tests of networks count them on the meta device.
+BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/falling_blocks_10m.gin")
 
 
 def load(name: str, *bindings: str) -> None:
@@ -195,14 +204,15 @@ def run_to_its_end(name: str, runner: Experiment) -> None:
     assert "trained minus this" in table(rows)
 
 
-def play(runner: Experiment, seed: int, enough: Callable[[int], bool]) -> int:
-    """Play an episode until it ends or `enough` of the number of decisions made is true; return that number."""
+def play(runner: Experiment, seed: int, most: int) -> int:
+    """Play an episode until it ends, the agent has learnt, or it has made `most` decisions; return their number."""
     agent, environment = runner.agent, runner.environment
+    assert isinstance(agent, TurnBasedAgent)
     observation, info = environment.reset(seed=seed)
     action = agent.begin_episode(observation, info.get("realtime"))
     for decisions in count(1):
         observation, reward, terminated, truncated, info = environment.step(action)
-        if terminated or truncated or enough(decisions):
+        if terminated or truncated or agent.updates or decisions == most:
             break
         action = agent.step(float(reward), observation, info.get("realtime"))
     agent.end_episode(float(reward), bool(terminated), observation, info.get("realtime"))
@@ -224,19 +234,22 @@ def test_there_are_files() -> None:
     } <= set(FILES)
 
 
-@pytest.mark.parametrize(
-    "name",
-    # The 100 million parameters of one file take seconds; tests of networks count them on the meta device.
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "configs/live/paper_100m.gin")) for name in TURNS],
-)
-def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path, build: Build) -> None:
+@pytest.mark.parametrize("name", TURNS)
+def test_a_file_is_played_in_training_and_evaluation_and_learns(name: str, tmp_path: Path, build: Build) -> None:
     if name in VECTORS:
         return run_a_little(name, tmp_path, build)
-    runner = build(name, tmp_path, *(SHORT if name not in LIVE else ()))
+    load(name)
+    kind = next((each for each in ("vtrace", "ppo", "sac") if each in name), None)
+    history = 0 if kind else min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
+    small = TINY[kind] if kind else (f"DQNAgent.min_replay_history = {history}",)
+    runner = build(name, tmp_path, *small, *(SHORT if name not in LIVE else ()))
+    seed = count()
+    for runner.agent.eval_mode, most in ((True, 3), (False, 2000)):
+        while most > 0 and not runner.agent.updates:
+            most -= play(runner, next(seed), most)
+    assert runner.agent.updates == 1
     if name not in LIVE:
-        return run_to_its_end(name, runner)
-    for runner.agent.eval_mode in (False, True):
-        assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
+        run_to_its_end(name, runner)
 
 
 # A closing table is of turn-based play: a live run ends with its closing line. A ROM is played in a process of its own,
@@ -312,34 +325,6 @@ def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, b
         build("configs/dqn/atari.gin", tmp_path).resume()
 
 
-# The paper's simulations differ by one number: two of the twenty learn in every run of the tests.
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in TURNS if name not in VECTORS),
-        *(pytest.param(name, marks=[pytest.mark.slow] * (not name.endswith("_8.gin"))) for name in PAPER),
-    ],
-)
-def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build: Build) -> None:
-    load(name)
-    if "vtrace" in name:
-        small = TINY["vtrace"]
-    elif "ppo" in name:
-        small = TINY["ppo"]
-    elif "sac" in name:
-        small = TINY["sac"]
-    else:
-        history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
-        small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso")
-    runner = build(name, tmp_path, *small, "MLPTorso.hidden = (4,)")
-    assert isinstance(runner.agent, TurnBasedAgent)
-    learner, seed = runner.agent.learner, count()
-    decisions = 0
-    while not learner.updates and decisions < 2000:
-        decisions += play(runner, next(seed), enough=lambda _: bool(learner.updates))
-    assert learner.updates == 1
-
-
 @pytest.mark.parametrize("name", [name for name in VECTORS if "cartpole" not in name])
 def test_a_file_of_many_games_makes_its_learner_with_its_own_numbers(name: str) -> None:
     """Other tests make batches and replays small; memory is not written to here."""
@@ -407,45 +392,32 @@ def test_r2d2_has_the_network_and_the_loss_of_seed_rl_or_of_rela(name: str, loss
     assert count_parameters(spec.make_network()) == parameters
 
 
-@pytest.mark.parametrize("name", [*FILES, *PAPER])
-def test_what_a_file_binds_is_what_is_saved(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*FILES, PAPER[0], PAPER[-1]])
+def test_a_file_binds_what_is_saved_and_plays_the_agent_of_its_folder(name: str, tmp_path: Path) -> None:
     load(name)
-    saved = save_config(tmp_path)
-    load(str(saved))
-    assert gin.config_str() == text_of(name)
+    bound, folder = gin.config_str(), Path(name).parent.name
+    if folder in AGENTS:
+        assert gin.query_parameter("create_agent.agent_name") == folder
+    load(str(save_config(tmp_path)))
+    assert gin.config_str() == bound
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_a_simulation_of_the_paper_binds_the_delay_and_the_interaction_of_its_name(name: str) -> None:
-    load(name)
+def test_a_simulation_of_the_paper_binds_the_schedule_of_its_name_and_differs_in_nothing_else(name: str) -> None:
     interaction, delay = Path(name).stem.split("_")
-    assert gin.query_parameter("RealtimeDelay.delay") == int(delay)
-    assert gin.query_parameter("RealtimeDelay.noops") == {"asynchronous": 0, "sequential": int(delay)}[interaction]
-
-
-@pytest.mark.parametrize("name", PAPER)
-def test_simulations_of_the_paper_differ_in_nothing_but_the_schedule(name: str) -> None:
     expected, found = (
         re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", text_of(each)) for each in ("configs/paper/atari.gin", name)
     )
     assert found == expected
+    noops = {"asynchronous": "0", "sequential": delay}[interaction]
+    assert dict(re.findall(r"RealtimeDelay\.(delay|noops) = (\d+)", text_of(name))) == {"delay": delay, "noops": noops}
 
 
-@pytest.mark.parametrize("name", ["vtrace/atari", "apex/atari"])
-def test_either_binding_leaves_evaluation_out(name: str, tmp_path: Path, build: Build) -> None:
-    small = TINY.get(name.partition("/")[0], ("create_network.torso = @MLPTorso",))
-    few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1", *small)
-    assert "evaluation" in build(f"configs/{name}.gin", tmp_path, *few).facts()["iterations"]
+def test_either_binding_leaves_the_evaluation_of_many_environments_out(tmp_path: Path, build: Build) -> None:
+    name, few = "configs/vtrace/cartpole.gin", ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
+    assert "evaluation" in build(name, tmp_path, *few).facts()["iterations"]
     for binding in ("Runner.evaluation_steps = 0", "Runner.evaluation_episodes = 0"):
-        assert "evaluation" not in build(f"configs/{name}.gin", tmp_path, *few, binding).facts()["iterations"]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_plays_the_agent_of_its_folder(name: str) -> None:
-    load(name)
-    folder = Path(name).parent.name
-    if folder in AGENTS:
-        assert gin.query_parameter("create_agent.agent_name") == folder
+        assert "evaluation" not in build(name, tmp_path, *few, binding).facts()["iterations"]
 
 
 @pytest.mark.parametrize("name", FILES)
