@@ -25,9 +25,9 @@ from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import are_equal, copied, space_without_tuples, stacked
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, World, play
+from tests.contracts.agent_contract import WORLDS, play
 from tests.contracts.family_contract import FamilyContract
-from tests.worlds.agents import FAMILY, ApartAgent, make_agent, make_spec
+from tests.worlds.agents import ApartAgent, make_agent, make_spec
 from tests.worlds.dict_env import DictEnv, TupleEnv
 from tests.worlds.plain_data import assert_identical
 
@@ -37,10 +37,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.
 
 
 class DictContract(FamilyContract):
-    @pytest.fixture(params=["delay 2, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
-
     def make_environment(self, **arguments: Any) -> Any:
         return DictEnv(picture=False, **arguments)
 
@@ -55,23 +51,8 @@ class TestDQN(DictContract):
         return make_agent(self.member, environment, stack_size=2, seed=seed, channels_last=True)
 
 
-@pytest.mark.slow  # reads observations as full Rainbow does
-class TestC51(DictContract):
-    member = "c51"
-
-
-@pytest.mark.slow  # reads observations as full Rainbow does
-class TestRainbow(DictContract):
-    member = "rainbow"
-
-
 class TestFullRainbow(DictContract):
     member = "full_rainbow"
-
-
-@pytest.mark.slow  # reads observations as full Rainbow does
-class TestQuantile(DictContract):
-    member = "quantile"
 
 
 class TestImplicitQuantile(DictContract):
@@ -91,7 +72,7 @@ class TestTuples(DictContract):
 # Policy and learner apart.
 
 
-@pytest.mark.parametrize(("member", "world"), [*((each, DictEnv) for each in FAMILY), ("c51", TupleEnv)])
+@pytest.mark.parametrize(("member", "world"), [("full_rainbow", DictEnv), ("c51", TupleEnv)])
 def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: type[Any], tmp_path: Path) -> None:
     runs = []
     for apart in (False, True):
@@ -105,10 +86,7 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: typ
     assert_identical(*runs)
 
 
-@pytest.mark.parametrize(
-    ("member", "world"),
-    [("c51", DictEnv), ("implicit_quantile", DictEnv), ("dqn, double, dueling, prioritized", TupleEnv)],
-)
+@pytest.mark.parametrize(("member", "world"), [("c51", DictEnv), ("dqn, double, dueling, prioritized", TupleEnv)])
 def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str, world: type[Any]) -> None:
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}

@@ -19,8 +19,8 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.play import learning_agent
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
-from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
-from tests.worlds.agents import FAMILY, make_agent
+from tests.contracts.agent_contract import WORLDS, AgentContract, in_a_file, play
+from tests.worlds.agents import make_agent
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -36,16 +36,10 @@ def overlapping(member: str, environment: gym.Env[Any, Any], **arguments: Any) -
 class TestContract(AgentContract):
     """The agent contract with overlap: of one agent, since it is the same code in all; the others are below."""
 
-    @pytest.fixture(params=["turn-based"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
+    played = "turn-based"
 
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
         return overlapping("dqn, double, dueling, prioritized", environment, stack_size=2, seed=seed)
-
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent.learner.replay.state_dict()}
 
 
 class AtOnce:
@@ -85,7 +79,7 @@ def dawdling(learn: Callable[..., Any]) -> Callable[..., Any]:
     return learn_later
 
 
-@pytest.mark.parametrize("member", FAMILY)
+@pytest.mark.parametrize("member", ["full_rainbow", "implicit_quantile", "c51, in a reservoir"])
 def test_results_do_not_depend_on_what_takes_how_long(
     member: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,7 @@ def spec_of(kind: Any, env: Any, seed: int = 0, window: int | None = None) -> An
 def test_regret_is_the_same_for_an_agent_with_a_core_and_for_its_two_halves(kind: Any, window: int | None) -> None:
     spec = spec_of(kind, DriftingEnv(), 3, window)
     agent, halves = TurnBasedAgent(spec), spec.make_policy()
-    play: Any = {"default_action": "repeat", "episodes": 4, "max_frames": 40}
+    play: Any = {"default_action": "repeat", "episodes": 2, "max_frames": 40}
     found = [decompose(DriftingEnv, each, 3, 1, **play) for each in (agent, halves)]
     assert found[0] == found[1]
     assert found[0].returns["both"] != found[0].returns["no_delay"]
@@ -117,9 +117,9 @@ def watch(learner: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("kind", "delay", "window"),
     [
-        *((kind, delay, None) for kind in (VTrace, R2D2) for delay in (*CONSTANTS, *LATENCIES)),
-        *((kind, delay, 3) for kind in (VTrace, R2D2) for delay in (CONSTANTS[0], *LATENCIES)),
-        (VTrace, CHUNKS, None),
+        *((VTrace, delay, None) for delay in (CONSTANTS[1], CONSTANTS[3], LATENCIES[0], CHUNKS)),
+        *((R2D2, delay, None) for delay in (CONSTANTS[0], CONSTANTS[2], LATENCIES[1])),
+        *((VTrace, CONSTANTS[0], 3), (VTrace, LATENCIES[1], 3), (R2D2, LATENCIES[0], 3)),
     ],
 )
 def test_sequences_hold_what_the_policy_was_given_at_release(
@@ -129,7 +129,7 @@ def test_sequences_hold_what_the_policy_was_given_at_release(
     spec = spec_of(kind, env, window=window)
     agent = TurnBasedAgent(spec)
     drawn = watch(agent.learner)
-    decisions = iter(lived(agent, env, range(25)))
+    decisions = iter(lived(agent, env, range(20)))
     if kind is R2D2:  # it draws by chance: all that its ring holds, oldest first
         replay = agent.learner.replay
         drawn = [replay.transitions(replay.valid_slots()[[place]]) for place in range(len(replay))]
@@ -233,7 +233,7 @@ def test_many_environments_store_what_their_policy_was_given(name: str, window: 
     agent = VectorAgent(spec_of(VTrace, envs, window=window), 3)
     drawn = watch(agent.learner)
     envs.begin([0, 1, 2])
-    for _ in range(80):
+    for _ in range(55):
         shown = envs.recv()
         agent.observe(shown)
         envs.send(shown.env_ids, agent.act(shown))
@@ -256,4 +256,4 @@ def test_many_environments_store_what_their_policy_was_given(name: str, window: 
                 torch.testing.assert_close(logits[0, 0], found, rtol=1e-5, atol=1e-6)
                 compared += 1
         ends[env_id] = frames[ROWS], state
-    assert len(ends) == 3 and compared > 80
+    assert len(ends) == 3 and compared > 60

@@ -312,11 +312,11 @@ def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -
     env, observation = DriftingEnv(), np.zeros(3, np.float32)
     gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @per_actor_epsilon\nper_actor_epsilon.base = 0.5")
     made = create_spec(env.observation_space, env.action_space)
-    decisions = [Decision(0, start, start, False) for start in range(600)]
+    decisions = [Decision(0, start, start, False) for start in range(300)]
     greedy = made.make_policy().act(observation, Decision(0, 0, 0, True))
     for parts_of in (made, cloudpickle.loads(cloudpickle.dumps(made))):
         for number, epsilon in enumerate((0.5, 0.5**4.5, 0.5**8)):
             policy = parts_of.make_policy(number, 3)
             share = np.mean([policy.act(observation, decision) != greedy for decision in decisions])
             expected = epsilon * 2 / 3  # a random action may be the greedy one
-            assert share == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
+            assert share == pytest.approx(expected, abs=4 * np.sqrt(expected / 300))

@@ -35,12 +35,12 @@ SMALL = (
     "VectorRunner.num_envs = 4",
     "LSTMCore.hidden = 4",
 )
-EVALUATES = ("Runner.training_steps = 150", "Runner.evaluation_steps = 20", "Runner.evaluation_episodes = 1")
+EVALUATES = ("Runner.training_steps = 100", "Runner.evaluation_steps = 20", "Runner.evaluation_episodes = 1")
 VIRTUAL = (
     "AsyncRunner.backend = 'virtual'",
     "AsyncRunner.latency = 0.03",
     "AsyncRunner.learner_latency = 0.015",
-    "Runner.training_steps = 200",
+    "Runner.training_steps = 120",
     "Runner.evaluation_steps = 20",
 )
 

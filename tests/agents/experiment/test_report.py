@@ -133,9 +133,10 @@ class TestLearningCurve:
             **evaluation,
         }
 
-    @pytest.mark.parametrize("evaluated", [False, True])
-    @pytest.mark.parametrize("rows", [None, ROWS, ROWS[-1:]])
-    @pytest.mark.parametrize("iterations", [0, 1, 3])
+    @pytest.mark.parametrize(
+        ("iterations", "rows", "evaluated"),
+        [(0, None, False), (0, ROWS, False), (1, ROWS[-1:], True), (3, None, True), (3, ROWS, False)],
+    )
     def test_it_is_an_image_that_can_be_read(
         self, tmp_path: Path, iterations: int, rows: list[Row] | None, evaluated: bool
     ) -> None:

@@ -93,7 +93,7 @@ class TestReservoir:
             assert_same_transition(batch, row, expected[index])
 
     def test_every_transition_so_far_is_kept_equally_often(self) -> None:
-        stream, runs, capacity = list(transitions([Episode([0.0] * 41, [1] * 41, "running")])), 500, 10
+        stream, runs, capacity = list(transitions([Episode([0.0] * 41, [1] * 41, "running")])), 250, 10
         counts: Counter[int] = Counter()
         for seed in range(runs):
             replay = reservoir(Config(capacity=capacity), seed=seed)
