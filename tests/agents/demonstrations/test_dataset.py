@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -201,18 +200,3 @@ class TestReading:
 def test_a_path_that_is_nowhere_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no .*metadata\.json: record one, or name another"):
         list(read_demonstrations(str(tmp_path / "nothing")))
-
-
-@pytest.mark.parametrize("missing", ["minari", "h5py"])
-def test_without_minari_one_sentence_says_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    (tmp_path / "metadata.json").write_text("{}")
-    monkeypatch.setitem(sys.modules, missing, None)
-    calls: list[Any] = [
-        lambda: list(read_demonstrations(str(tmp_path))),
-        lambda: DatasetWriter(str(tmp_path / "new"), IMAGES, ACTIONS),
-    ]
-    for call in calls:
-        with pytest.raises(gym.error.DependencyNotInstalled, match=r"pip install 'async-wrappers\[minari\]'$"):
-            call()

@@ -36,7 +36,7 @@ PUBLISHED_COUNTS = {
     "1b-deep": 998_875_142,
 }
 SMALL_TORSOS = ("auto", "nature", "mlp", "55k", "70k-deep", "1m")
-TORSOS_AND_HEADS = list(itertools.product(SMALL_TORSOS, ("linear", "dueling")))
+TORSOS_AND_HEADS = [*zip(SMALL_TORSOS, itertools.cycle(("linear", "dueling")), strict=False)]
 
 
 def images(batch: int, shape: tuple[int, ...] = ATARI) -> Tensor:
@@ -54,22 +54,16 @@ def sentence(caught: pytest.ExceptionInfo[Exception]) -> str:
     return str(caught.value).splitlines()[0]
 
 
-def test_every_preset_has_a_published_count() -> None:
-    assert set(PRESETS) == set(PUBLISHED_COUNTS)
-
-
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_has_exactly_the_published_number_of_parameters(name: str) -> None:
+def test_a_preset_has_exactly_the_published_number_of_parameters_and_takes_any_head(name: str) -> None:
     with torch.device("meta"):
-        network = create_network(ATARI, 6, torso=name)
-    assert count_parameters(network) == PUBLISHED_COUNTS[name]
+        assert count_parameters(create_network(ATARI, 6, torso=name)) == PUBLISHED_COUNTS[name]
+        network = create_network((4, 96, 84), 5, 51, torso=name, head="dueling")
+        assert network(torch.empty(2, 4, 96, 84, dtype=torch.uint8)).shape == (2, 5, 51)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_of_any_size_gives_q_values_on_the_meta_device(name: str) -> None:
-    with torch.device("meta"):
-        network = create_network((4, 96, 84), 5, torso=name)
-        assert network(torch.empty(2, 4, 96, 84, dtype=torch.uint8)).shape == (2, 5)
+def test_a_batch_may_be_empty() -> None:
+    assert create_network(ATARI, 6, 4, torso="55k")(images(0)).shape == (0, 6, 4)
 
 
 def test_the_nature_network_has_the_parameter_count_of_the_nature_paper() -> None:
@@ -198,20 +192,6 @@ def test_q_varies_ten_times_as_much_with_dopamines_first_weights() -> None:
     assert 3 < scaled / torch_s < 6
 
 
-@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
-def test_any_head_on_any_torso_gives_one_finite_value_per_action(torso: str, head: str) -> None:
-    q_values = seeded_network(torso, head)(images(3))
-    assert q_values.shape == (3, 6)
-    assert q_values.isfinite().all()
-
-
-@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
-def test_every_parameter_receives_a_gradient(torso: str, head: str) -> None:
-    network = seeded_network(torso, head)
-    network(images(2)).square().sum().backward()
-    assert all(parameter.grad is not None for parameter in network.parameters())
-
-
 def test_adding_a_constant_to_every_advantage_changes_no_q_value() -> None:
     head = DuelingHead(8, 4)
     features = torch.randn(5, 8)
@@ -252,21 +232,6 @@ def test_dueling_q_values_order_actions_by_advantage() -> None:
     assert torch.equal(head(features).argsort(dim=1), head.advantage(features).argsort(dim=1))
 
 
-@pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("head", ["linear", "dueling"])
-def test_a_preset_of_any_size_gives_distributions_on_the_meta_device(name: str, head: str) -> None:
-    with torch.device("meta"):
-        network = create_network((1, 84, 84), 5, 51, torso=name, head=head)
-        assert network(torch.empty(2, 1, 84, 84, dtype=torch.uint8)).shape == (2, 5, 51)
-
-
-@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
-def test_any_head_on_any_torso_gives_as_many_outputs_per_action_as_asked_for(torso: str, head: str) -> None:
-    network = create_network(ATARI, 6, 4, torso=torso, head=head)
-    assert network(images(3)).shape == (3, 6, 4)
-    assert network(images(0)).shape == (0, 6, 4)
-
-
 def test_each_output_of_a_dueling_head_duels_by_itself() -> None:
     head = DuelingHead(8, 4, 3)
     features = torch.randn(5, 8)
@@ -292,15 +257,6 @@ def test_uint8_agrees_with_the_same_image_as_float_in_zero_to_one(torso: str) ->
     torch.testing.assert_close(network(observation), network(observation.float() / 255), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("torso", SMALL_TORSOS)
-@pytest.mark.parametrize("as_uint8", [True, False])
-def test_forward_leaves_the_observation_unchanged(torso: str, as_uint8: bool) -> None:
-    observation = images(2) if as_uint8 else images(2).float() / 255 - 0.5
-    before = observation.clone()
-    seeded_network(torso)(observation)
-    assert torch.equal(observation, before)
-
-
 def test_float64_observations_are_taken_as_float32() -> None:
     network = create_network((3,), 2)
     observation = torch.randn(4, 3)
@@ -314,18 +270,6 @@ def test_float32_observations_reach_the_torso_without_a_copy() -> None:
     observation = torch.randn(4, 3)
     network(observation)
     assert seen[0] is observation
-
-
-@pytest.mark.parametrize("torso", SMALL_TORSOS)
-def test_channels_last_gives_the_same_values(torso: str) -> None:
-    shape = (4, 84, 84)
-    network, observation = seeded_network(torso, shape=shape), images(2, shape)
-    converted = copy.deepcopy(network).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    expected = network(observation)
-    torch.testing.assert_close(
-        converted(observation.contiguous(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-5
-    )
-    torch.testing.assert_close(converted(observation), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
