@@ -18,7 +18,7 @@ _SHARED = (
     "Runner.max_steps_per_episode = 40",
     "Runner.report_episodes = 0",
     "Runner.num_iterations = 2",
-    "Runner.training_steps = 150",
+    "Runner.training_steps = 100",
     "Runner.evaluation_steps = 0",
     "Runner.evaluation_episodes = 2",
     "VectorRunner.evaluation_envs = 2",
@@ -43,16 +43,6 @@ AGENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "create_gym_environment.wrappers = [@RealtimeDelay]",
             "RealtimeDelay.delay = 2",
             "DQNAgent.stack_size = 2",
-        ),
-    ),
-    "apex": (
-        "apex/cartpole",
-        (
-            "DQNAgent.min_replay_history = 20",
-            "DQNAgent.batch_size = 8",
-            "DQNAgent.replay_capacity = 640",
-            "VectorRunner.replay_ratio = 2.0",
-            "VectorRunner.create_vector_fn = None",
         ),
     ),
     "r2d2": (

@@ -28,7 +28,7 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import AGENTS, create_spec
 from async_wrappers.agents.replay.selectors import SELECTORS
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, World, play
+from tests.contracts.agent_contract import WORLDS, play
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.agents import (
     FAMILY,
@@ -69,10 +69,6 @@ class TestFullRainbow(FamilyContract):
 class TestFullRainbowOfThePaper(FamilyContract):
     member = "full_rainbow, as in the paper on staggering"
 
-    @pytest.fixture(params=["delay 2, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
-
 
 class TestQuantile(FamilyContract):
     member = "quantile"
@@ -85,8 +81,9 @@ class TestImplicitQuantile(FamilyContract):
 # Policy and learner apart.
 
 
-@pytest.mark.parametrize("member", FAMILY)
-@pytest.mark.parametrize("world", ["turn-based", "delay 2, noops 3"])
+@pytest.mark.parametrize(
+    ("member", "world"), [*((member, "delay 2, noops 3") for member in FAMILY), ("rainbow", "turn-based")]
+)
 def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str, tmp_path: Path) -> None:
     runs = []
     for apart in (False, True):

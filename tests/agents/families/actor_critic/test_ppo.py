@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -30,20 +29,12 @@ from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision, Memory
-from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.contracts.agent_contract import AgentContract, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.experiments import load_gin
 from tests.worlds.many_worlds import rounds, vector_envs
 from tests.worlds.plain_data import assert_identical
 from tests.worlds.steered_env import SteeredEnv
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
-
 
 small = partial(create_policy_value_network, hidden=(6, 6))
 lstm = partial(create_policy_value_network, core=lambda size: LSTMCore(size, 4), feed_previous=True)
@@ -67,18 +58,11 @@ class PPOContract(AgentContract):
     """Two minibatches a pass: what they hold is tested below."""
 
     arguments: dict[str, Any] = {}
-
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS["turn-based"]
+    played = "turn-based"
 
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
         few = {"batch_size": 12, "unroll_length": 6, **self.arguments}
         return TurnBasedAgent.playing(PPO, environment, **hyperparameters(seed=seed, **few))
-
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "queue": agent.learner.replay.state_dict()}
 
 
 class RealPPOContract(PPOContract):
@@ -87,19 +71,9 @@ class RealPPOContract(PPOContract):
     def make_environment(self, **arguments: Any) -> Any:
         return SteeredEnv(**arguments)
 
-    @pytest.mark.parametrize("first", [0])
-    def test_actions_are_whole_numbers_of_the_space(self, world: World, first: int) -> None:
-        env = world(self.make_environment(noop=True))
-        agent = self.make_agent(env, 0)
-        for eval_mode in (True, False):
-            chosen = [each for actions in play(agent, env, range(4), eval_mode) for each in actions]
-            assert all(env.action_space.contains(np.array(each, np.float32)) for each in chosen)
-
 
 class TestDiscrete(PPOContract):
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS["delay 5, noops 3"]
+    played = "delay 5, noops 3"
 
 
 class TestDiscreteWithMemory(PPOContract):
@@ -113,16 +87,9 @@ class TestOnADict(PPOContract):
         return DictEnv(picture=False, **arguments)
 
 
-class TestReal(RealPPOContract):
-    pass
-
-
 class TestRealWithAWindow(RealPPOContract):
     arguments = {"network": partial(small, action_window=2), "unroll_length": 1}
-
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS["delay 5, noops 3"]
+    played = "delay 5, noops 3"
 
 
 class Chunked(RealtimeDelay):
@@ -172,8 +139,7 @@ def watched(agent: Any) -> list[dict[str, Any]]:
     return seen
 
 
-@pytest.mark.parametrize("network", [small, lstm])
-@pytest.mark.parametrize("num_envs", [1, 5])
+@pytest.mark.parametrize(("network", "num_envs"), [(small, 1), (lstm, 5)])
 def test_each_decision_is_in_one_minibatch_of_each_pass(network: Any, num_envs: int) -> None:
     agent, envs = vector(num_envs, lambda: SteeredEnv(lengths=[7, 2, 11]), network=network)
     seen = watched(agent)
@@ -571,7 +537,7 @@ def test_it_learns_to_steer() -> None:
 # Live, on the virtual clock.
 
 
-def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
+def live(base_dir: Path, iterations: int) -> list[Any]:
     """The learners that a live run ends with."""
     from async_wrappers.agents.registry import create_runner
 
@@ -588,7 +554,8 @@ def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
         "create_policy_value_network.hidden = (6, 6)",
         "PPOAgent.update_period = 12",
         "PPOAgent.batch_size = 6",
-        "PPOAgent.unroll_length = 3",
+        "PPOAgent.unroll_length = 1",
+        "create_policy_value_network.action_window = 2",
         "PPOAgent.num_epochs = 2",
         "PPOAgent.when_full = 'drop_oldest'",
         "PPOAgent.store_version = True",
@@ -600,7 +567,7 @@ def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
         "Runner.report_episodes = 0",
         f"Runner.num_iterations = {iterations}",
     )
-    load_gin("configs/ppo/pendulum.gin", bindings=[*every, *bindings])
+    load_gin("configs/ppo/pendulum.gin", bindings=every)
     runner = create_runner(base_dir)
     runner.resume()
     runner.run_experiment()
@@ -608,18 +575,10 @@ def live(base_dir: Path, iterations: int, *bindings: str) -> list[Any]:
     return learners
 
 
-LSTM = ("create_policy_value_network.core = 'lstm'", "LSTMCore.hidden = 4")
-
-
-WINDOW = ("create_policy_value_network.action_window = 2", "PPOAgent.unroll_length = 1")
-
-
-@pytest.mark.parametrize("bindings", [WINDOW, LSTM], ids=["with a window", "with memory"])
-def test_it_learns_live_and_goes_on_bit_for_bit(bindings: tuple[str, ...], tmp_path: Path) -> None:
-    whole = live(tmp_path / "whole", 2, *bindings)
-    first = live(tmp_path / "pieces", 1, *bindings)
+def test_it_learns_live_with_a_window_and_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    whole, first = live(tmp_path / "whole", 2), live(tmp_path / "pieces", 1)
     assert 3 < first[0]["updates"] < whole[0]["updates"]
-    assert_identical(live(tmp_path / "pieces", 2, *bindings), whole)
+    assert_identical(live(tmp_path / "pieces", 2), whole)
 
 
 def test_several_learners_are_refused_before_the_run_begins(tmp_path: Path) -> None:
@@ -628,40 +587,3 @@ def test_several_learners_are_refused_before_the_run_begins(tmp_path: Path) -> N
     load_gin("configs/live/pendulum_ppo.gin", bindings=["AsyncRunner.learners = 2"])
     with pytest.raises(ValueError, match=r"^AsyncRunner\.learners must be 1 with agent 'ppo', whose update has sev"):
         create_runner(tmp_path)
-
-
-# Runs of many environments.
-
-
-@pytest.mark.parametrize("bindings", [(), LSTM], ids=["without memory", "with memory"])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(bindings: tuple[str, ...], tmp_path: Path) -> None:
-    from async_wrappers.agents.registry import create_runner
-
-    def run(base_dir: Path, iterations: int) -> Any:
-        small = (
-            "create_runner.schedule = 'vector'",
-            "VectorRunner.num_envs = 4",
-            "create_policy_value_network.hidden = (6, 6)",
-            "PPOAgent.update_period = 16",
-            "PPOAgent.batch_size = 8",
-            "PPOAgent.unroll_length = 3",
-            "PPOAgent.num_epochs = 2",
-            "Runner.training_steps = 80",
-            "Runner.evaluation_episodes = 1",
-            "Runner.report_episodes = 0",
-            "Runner.exact_resume = True",
-            "VectorRunner.checkpoint_every = 1",
-            f"Runner.num_iterations = {iterations}",
-        )
-        load_gin("configs/ppo/cartpole.gin", bindings=[*small, *bindings])
-        runner: Any = create_runner(base_dir)
-        runner.resume()
-        runner.run_experiment()
-        return runner.agent.learner
-
-    whole = run(tmp_path / "whole", 2)
-    run(tmp_path / "parts", 1)
-    resumed = run(tmp_path / "parts", 2)
-    assert whole.updates > 8
-    assert_identical(resumed.state_dict(), whole.state_dict())
-    assert_identical(resumed.replay.state_dict(), whole.replay.state_dict())

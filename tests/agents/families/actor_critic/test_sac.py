@@ -34,7 +34,7 @@ from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.settings import SHARE, agent, number
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.contracts.agent_contract import WORLDS, AgentContract, play
 from tests.worlds.agents import ApartAgent
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
@@ -80,11 +80,6 @@ LIVE: dict[str, Any] = {
 
 class SACContract(AgentContract):
     arguments: dict[str, Any] = {}
-    played = "delay 2, noops 3"
-
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS[self.played]
 
     def make_environment(self, **arguments: Any) -> Any:
         return DriftingEnv(numbers=2, **arguments)
@@ -92,25 +87,9 @@ class SACContract(AgentContract):
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
         return make_agent(environment, seed=seed, **self.arguments)
 
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent.learner.replay.state_dict()}
-
-    def test_actions_are_whole_numbers_of_the_space(self, world: World) -> None:  # type: ignore[override]
-        """They are elements of the space, in training and in evaluation."""
-        env = world(self.make_environment(noop=True))
-        agent = self.make_agent(env, 0)
-        chosen = [
-            a for eval_mode in (False, True) for actions in play(agent, env, range(4), eval_mode) for a in actions
-        ]
-        assert all(env.action_space.contains(np.array(action, np.float32)) for action in chosen)
-        assert len({tuple(action) for action in chosen}) > len(chosen) // 2
-
 
 class TestSAC(SACContract):
-    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
+    pass
 
 
 class TestPrioritizedInNSteps(SACContract):

@@ -16,11 +16,9 @@ import torch
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
-from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning.diverged import DivergedError
-from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -32,10 +30,11 @@ from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.contracts.agent_contract import AgentContract, play
+from tests.worlds import host_runs
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.experiments import load_gin, timeless
+from tests.worlds.experiments import load_gin
 from tests.worlds.many_worlds import rounds, vector_envs
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -71,17 +70,9 @@ def hyperparameters(**arguments: Any) -> dict[str, Any]:
 class VTraceContract(AgentContract):
     network: Callable[..., torch.nn.Module]
 
-    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
-
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
         arguments = hyperparameters(network=type(self).network, seed=seed)
         return TurnBasedAgent.playing(VTrace, environment, **arguments)
-
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "queue": agent.learner.replay.state_dict()}
 
 
 class TestWithMemory(VTraceContract):
@@ -90,14 +81,12 @@ class TestWithMemory(VTraceContract):
 
 class TestWithoutMemory(VTraceContract):
     network = staticmethod(without_memory)
+    played = "turn-based"
 
 
 class TestOnADict(VTraceContract):
     network = staticmethod(lstm)
-
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS["turn-based"]
+    played = "turn-based"
 
     def make_environment(self, **arguments: Any) -> Any:
         return DictEnv(picture=False, **arguments)
@@ -118,21 +107,10 @@ class Chunked(RealtimeDelay):
 
 class TestOnChunks(VTraceContract):
     network = staticmethod(lstm)
-
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS["turn-based"]
+    played = "turn-based"
 
     def make_environment(self, **arguments: Any) -> Any:
         return Chunked(**arguments)
-
-    @pytest.mark.parametrize("first", [0, 5, -3])
-    def test_actions_are_whole_numbers_of_the_space(self, world: World, first: int) -> None:
-        env = self.make_environment(actions=4, first_action=first, noop=True)
-        agent = self.make_agent(env, 0)
-        for eval_mode in (True, False):
-            chosen = [np.array(a) for actions in play(agent, env, range(4), eval_mode) for a in actions]
-            assert all(env.action_space.contains(action) for action in chosen)
 
 
 # Many environments.
@@ -213,19 +191,19 @@ def test_with_weights_that_do_not_change_the_ratio_is_1() -> None:
 
 
 def test_actions_are_drawn_as_often_as_the_policy_says_and_the_likeliest_in_evaluation() -> None:
-    env = DriftingEnv(lengths=[1500, 60], noop=True)
+    env = DriftingEnv(lengths=[500, 40], noop=True)
     agent = TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=without_memory, unroll_length=9000))
     bias = torch.tensor([0.1, 0.6, 0.3]).log()
     with torch.no_grad():
         agent.learner.network.head.policy.weight.zero_()
         agent.learner.network.head.policy.bias.copy_(bias)
     (actions,) = play(agent, env, [0])
-    assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.03)
+    assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.06)
     (actions,) = play(agent, env, [0], eval_mode=True)
-    assert set(actions) == {1} and len(actions) == 60
+    assert set(actions) == {1} and len(actions) == 40
     agent.spec.drawn_evaluation = True  # type: ignore[attr-defined]
     (actions,) = play(agent, env, [0], eval_mode=True)
-    assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.03)
+    assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.06)
 
 
 def test_the_learning_rate_falls_to_0() -> None:
@@ -361,79 +339,15 @@ def test_updates_beside_short_episodes_keep_up_and_each_step_is_learnt_from_once
 
 # Runs.
 
-SMALL = (
-    "MLPTorso.hidden = (8,)",
-    "LSTMCore.hidden = 4",
-    "VTraceAgent.unroll_length = 6",
-    "VTraceAgent.batch_size = 3",
-    "VTraceAgent.summary_writing_frequency = 5",
-    "VTraceAgent.learning_rate_decay = 200",
-    "Runner.max_steps_per_episode = 40",
-    "Runner.report_episodes = 0",
-    "Runner.training_steps = 150",
-    "Runner.evaluation_episodes = 2",
-    "VectorRunner.num_envs = 4",
-    "VectorRunner.checkpoint_every = 2",
-)
 
-
-def make(base_dir: Path, *bindings: str, name: str = "cartpole_no_velocity") -> Any:
-    from async_wrappers.agents.registry import create_runner
-
-    load_gin(f"configs/vtrace/{name}.gin", bindings=[*SMALL, *bindings])
-    return create_runner(base_dir)
-
-
-def state(runner: Any) -> dict[str, Any]:
-    agent = runner.agent
-    learner: Learner = agent.learner
-    lines = [timeless(line) for line in read_iterations(runner.base_dir)]
-    return {
-        "learner": learner.state_dict(),
-        "queue": learner.replay.state_dict(),
-        "rows": agent.rows.state_dict(),
-        "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
-    }
-
-
-@pytest.mark.parametrize(
-    "bindings",
-    [
-        (),
-        ("create_actor_critic.core = 'gru'", "Runner.overlap = True", "VectorRunner.double_buffered = True"),
-        ("create_actor_critic.core = None",),
-        (
-            "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.3), ('standard', 0.2)]",
-            "VTraceAgent.prefetch = True",
-            "EliteReplay.capacity = 8",
-            "EliteReplay.insert_strategy = 'elite_insertion'",
-            "EliteReplay.elite_batch_size = 3",
-            "StandardReplay.capacity = 6",
-            "Runner.overlap = True",
-        ),
-    ],
-    ids=["lstm", "gru, halves, overlapping", "none", "queue, elite, standard, drawn ahead, overlapping"],
-)
-def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
-    bindings = (*bindings, "Runner.exact_resume = True", "VectorRunner.checkpoint_every = 1")
-    whole = make(tmp_path / "whole", "Runner.num_iterations = 2", *bindings)
-    whole.run_experiment()
-    make(tmp_path / "parts", "Runner.num_iterations = 1", *bindings).run_experiment()
-    resumed = make(tmp_path / "parts", "Runner.num_iterations = 2", *bindings)
-    assert resumed.resume() and resumed.start_iteration == 1
-    before = resumed.agent.learner.state_dict()["network"]
-    before = {name: weight.clone() for name, weight in before.items()}
-    resumed.run_experiment()
-    assert whole.agent.updates > 10
-    assert_identical(state(resumed), state(whole))
-    assert differs(before, whole.agent.learner.state_dict()["network"])
+def make(base_dir: Path, *bindings: str, schedule: str = "vector") -> Any:
+    return host_runs.make(base_dir, "vtrace", *bindings, schedule=schedule)
 
 
 def test_one_environment_is_the_turn_based_run(tmp_path: Path) -> None:
-    every = ("Runner.training_episodes = 6", "Runner.num_iterations = 2", "VectorRunner.checkpoint_every = 1")
-    turns = "create_runner.schedule = 'continuous_train_and_eval'"
-    one = make(tmp_path / "vector", *every, "VectorRunner.num_envs = 1", "VectorRunner.evaluation_envs = 1")
-    in_turn = make(tmp_path / "in_turn", *every, turns)
+    every = ("Runner.training_episodes = 6", "VectorRunner.num_envs = 1", "VectorRunner.evaluation_envs = 1")
+    one = make(tmp_path / "vector", *every)
+    in_turn = make(tmp_path / "in_turn", *every, schedule="continuous_train_and_eval")
     for runner in (one, in_turn):
         runner.run_experiment()
     learners = [runner.agent.learner for runner in (one, in_turn)]
@@ -443,7 +357,7 @@ def test_one_environment_is_the_turn_based_run(tmp_path: Path) -> None:
 
 
 def test_what_was_trained_plays_alike_one_environment_at_a_time(tmp_path: Path) -> None:
-    runner = make(tmp_path, "Runner.num_iterations = 1", "VectorRunner.checkpoint_every = 1")
+    runner = make(tmp_path, "Runner.num_iterations = 1")
     runner.run_experiment()
     trained = runner.trained_agent()
     assert isinstance(trained, TurnBasedAgent)
@@ -452,20 +366,19 @@ def test_what_was_trained_plays_alike_one_environment_at_a_time(tmp_path: Path) 
 
 
 def test_a_checkpoint_of_another_core_is_refused(tmp_path: Path) -> None:
-    every = ("Runner.num_iterations = 1", "VectorRunner.checkpoint_every = 1")
-    make(tmp_path, *every).run_experiment()
+    make(tmp_path, "Runner.num_iterations = 1").run_experiment()
     with pytest.raises(DifferentExperiment, match="network"):
-        make(tmp_path, *every, "create_actor_critic.core = 'gru'").resume()
+        make(tmp_path, "create_actor_critic.core = 'gru'").resume()
 
 
 def test_a_run_begins_warm_under_new_settings(tmp_path: Path) -> None:
-    make(tmp_path / "old", "Runner.num_iterations = 2").run_experiment()
+    make(tmp_path / "old").run_experiment()
     old = ("Runner.num_iterations = 1", f"Runner.initial_checkpoint = '{tmp_path / 'old'}'")
     new = (*old, "VTraceAgent.gamma = 0.5", "create_optimizer.learning_rate = 0.125", "VectorRunner.num_envs = 3")
     warm = make(tmp_path / "warm", *new, "Runner.initial_optimizer = True")
     before, cold = (make(tmp_path / name, *new) for name in ("before", "cold"))
     assert not warm.resume() and not cold.resume()
-    learners = [runner.agent.learner for runner in (make(tmp_path / "old", "Runner.num_iterations = 2"), warm, cold)]
+    learners = [runner.agent.learner for runner in (make(tmp_path / "old"), warm, cold)]
     there = torch.load(tmp_path / "old" / "checkpoints" / "ckpt.1", weights_only=True)["agent"]["learner"]
     for learner in learners[1:]:
         assert_identical(dict(learner.state_dict()["network"]), dict(there["network"]))
@@ -504,7 +417,7 @@ def live(name: str, base_dir: Path, *bindings: str) -> list[Any]:
     return learners
 
 
-@pytest.mark.parametrize("name", ["cartpole_chunk", "cartpole_vtrace", "cartpole_vtrace_lstm"])
+@pytest.mark.parametrize("name", ["cartpole_chunk", "cartpole_vtrace_lstm"])
 def test_it_learns_live_and_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     whole = live(name, tmp_path / "whole", "Runner.num_iterations = 2")
     first = live(name, tmp_path / "pieces", "Runner.num_iterations = 1")

@@ -30,6 +30,7 @@ from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.latency import LogNormal
+from tests.contracts.agent_contract import WORLDS as PLAYED
 from tests.contracts.agent_contract import AgentContract, Environment, play
 from tests.worlds.agents import make_dqn, tiny_network
 from tests.worlds.drifting_env import SHAPE, DriftingEnv, Life
@@ -38,7 +39,15 @@ from tests.worlds.plain_data import assert_identical, differs
 TRUNCATED, TERMINATED = (False, True), (True, False)
 
 
+# Each delay and each number of no-ops is in a world that is always played.
+PLAYED_BY_HAND = ("delay 0, noops 0", "delay 2, noops 3", "delay 5, noops 0")
+
+
 class TestContract(AgentContract):
+    @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in PLAYED_BY_HAND)) for name in PLAYED])
+    def world(self, request: pytest.FixtureRequest) -> Any:
+        return PLAYED[request.param]
+
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
         return make_dqn(
             environment,
@@ -50,10 +59,6 @@ class TestContract(AgentContract):
             summary_writing_frequency=3,
             seed=seed,
         )
-
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent.learner.replay.state_dict()}
 
     def test_the_agent_of_these_tests_learns_and_reports(self) -> None:
         env, reports = DriftingEnv(noop=True), []
@@ -278,8 +283,10 @@ class TestUpdates:
         agent.learner.update = update_and_tell  # type: ignore[method-assign]
         return found
 
-    @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (0, 2), (3, 0), (3, 2)])
-    @pytest.mark.parametrize(("history", "period"), [(0, 1), (0, 3), (20, 1), (20, 4)])
+    @pytest.mark.parametrize(
+        ("delay", "noops", "history", "period"),
+        [(0, 0, 20, 4), (0, 2, 0, 1), (3, 0, 0, 3), (3, 2, 20, 1)],
+    )
     def test_they_begin_after_the_history_and_come_every_period(
         self, delay: int, noops: int, history: int, period: int
     ) -> None:

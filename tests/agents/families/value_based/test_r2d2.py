@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gin
@@ -13,7 +12,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.losses.loss import Networks
 from async_wrappers.agents.networks.q_network import create_network
@@ -22,15 +20,12 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
-from async_wrappers.agents.registry import create_runner
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.contracts.agent_contract import AgentContract, play
 from tests.worlds.agents import selector_values
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.experiments import load_gin, timeless
-from tests.worlds.plain_data import assert_identical, differs
 
 
 def lstm(shape: Any, actions: int) -> torch.nn.Module:
@@ -66,18 +61,11 @@ def hyperparameters(**arguments: Any) -> dict[str, Any]:
 class R2D2Contract(AgentContract):
     network: Callable[..., torch.nn.Module]
 
-    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
-
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
+        few = {"min_replay_history": 8, "update_period": 12}
         return TurnBasedAgent.playing(
-            R2D2, environment, **hyperparameters(network=type(self).network, seed=seed, min_replay_history=8)
+            R2D2, environment, **hyperparameters(network=type(self).network, seed=seed, **few)
         )
-
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent.learner.replay.state_dict()}
 
 
 class TestWithMemory(R2D2Contract):
@@ -86,14 +74,12 @@ class TestWithMemory(R2D2Contract):
 
 class TestWithoutMemory(R2D2Contract):
     network = staticmethod(without_memory)
+    played = "turn-based"
 
 
 class TestOnADict(R2D2Contract):
     network = staticmethod(lstm)
-
-    @pytest.fixture
-    def world(self) -> World:
-        return WORLDS["turn-based"]
+    played = "turn-based"
 
     def make_environment(self, **arguments: Any) -> Any:
         return DictEnv(picture=False, **arguments)
@@ -221,78 +207,6 @@ def test_each_environment_has_its_own_epsilon() -> None:
     assert epsilon.environments == 3
     of_each = [epsilon(Decision(episode=0, start=0, frame=0, eval_mode=False, env_id=i)) for i in range(3)]
     assert of_each == pytest.approx([0.4, 0.4**4.5, 0.4**8])
-
-
-SMALL = (
-    "MLPTorso.hidden = (8,)",
-    "LSTMCore.hidden = 4",
-    "R2D2Agent.burn_in = 3",
-    "R2D2Agent.unroll_length = 6",
-    "R2D2Agent.state_period = 4",
-    "R2D2Agent.batch_size = 4",
-    "R2D2Agent.min_replay_history = 50",
-    "R2D2Agent.update_period = 10",
-    "R2D2Agent.target_update_period = 60",
-    "R2D2Agent.replay_capacity = 600",
-    "Runner.max_steps_per_episode = 40",
-    "Runner.report_episodes = 0",
-    "Runner.training_steps = 150",
-    "Runner.evaluation_episodes = 2",
-    "VectorRunner.num_envs = 4",
-    "VectorRunner.checkpoint_every = 2",
-)
-
-
-def make(base_dir: Path, *bindings: str) -> Any:
-    load_gin("configs/r2d2/cartpole_no_velocity.gin", bindings=[*SMALL, *bindings])
-    return create_runner(base_dir)
-
-
-def state(runner: Any) -> dict[str, Any]:
-    learner = runner.agent.learner
-    lines = [timeless(line) for line in read_iterations(runner.base_dir)]
-    return {
-        "learner": learner.state_dict(),
-        "replay": learner.replay.state_dict(),
-        "rows": runner.agent.rows.state_dict(),
-        "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
-    }
-
-
-@pytest.mark.parametrize(
-    "bindings",
-    [
-        (
-            "create_recurrent_q_network.core = None",
-            "Runner.overlap = True",
-            "VectorRunner.replay_ratio = 2.0",
-            "R2D2Agent.prefetch = True",
-        ),
-        ("R2D2Agent.actor_priorities = True",),
-        (
-            "R2D2Agent.loss_type = 'huber'",
-            "R2D2Agent.learning_rate_decay = 30",
-            "R2D2Agent.learning_rate_power = 2.0",
-            "R2D2Agent.num_updates_per_train_step = 2",
-            "VectorRunner.replay_ratio = None",
-            "DuelingHead.hidden = 5",
-            "create_recurrent_q_network.feed_previous = False",
-        ),
-    ],
-    ids=["none, overlapping, drawn ahead", "priorities of acting", "huber, hidden streams, two updates"],
-)
-def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
-    bindings = (*bindings, "Runner.exact_resume = True", "VectorRunner.checkpoint_every = 1")
-    whole = make(tmp_path / "whole", "Runner.num_iterations = 2", *bindings)
-    whole.run_experiment()
-    make(tmp_path / "parts", "Runner.num_iterations = 1", *bindings).run_experiment()
-    resumed = make(tmp_path / "parts", "Runner.num_iterations = 2", *bindings)
-    assert resumed.resume() and resumed.start_iteration == 1
-    before = {name: weight.clone() for name, weight in resumed.agent.learner.state_dict()["network"].items()}
-    resumed.run_experiment()
-    assert whole.agent.updates > 15
-    assert_identical(state(resumed), state(whole))
-    assert differs(before, whole.agent.learner.state_dict()["network"])
 
 
 def test_a_priority_bound_to_dqn_is_refused_too() -> None:
