@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,36 @@ from tests.worlds.experiments import (
 from tests.worlds.plain_data import assert_identical, differs
 from tests.worlds.scripted_agent import ScriptedAgent
 
+Whole = tuple[dict[str, Any], Path]
 small_mlp = partial(create_network, torso=partial(MLPTorso, hidden=(8,)))
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The final state of a run of three iterations, and where it lies."""
     base_dir = tmp_path_factory.mktemp("uninterrupted")
     return state(run(base_dir)), base_dir
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM interrupt, whatever runs the tests does with them."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def in_step(env: Environment, number: int, do: Callable[[], object]) -> None:
+    """Do something in an environment's n-th step."""
+    step, steps = env.step, itertools.count(1)
+
+    def step_and_do(action: Any) -> Any:
+        if next(steps) == number:
+            do()
+        return step(action)
+
+    env.step = step_and_do  # type: ignore[method-assign]
 
 
 class TestPhases:
@@ -225,27 +247,16 @@ class TestPhases:
 
 
 class TestResuming:
-    @pytest.mark.parametrize("stop", [1, 2])
-    def test_a_run_stopped_after_any_iteration_ends_as_an_uninterrupted_one(
-        self, tmp_path: Path, stop: int, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
-        run(tmp_path, num_iterations=stop)
-        resumed = make_runner(tmp_path)
-        assert resumed.resume()
-        assert resumed.start_iteration == stop
-        resumed.run_experiment()
-        assert_identical(state(resumed), uninterrupted[0])
-
     def test_a_run_stopped_after_every_iteration_ends_as_an_uninterrupted_one(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, uninterrupted: Whole
     ) -> None:
         for iterations in range(1, ITERATIONS + 1):
-            runner = run(tmp_path, num_iterations=iterations)
+            runner = make_runner(tmp_path, num_iterations=iterations)
+            assert runner.resume() == (iterations > 1) and runner.start_iteration == iterations - 1
+            runner.run_experiment()
         assert_identical(state(runner), uninterrupted[0])
 
-    def test_the_uninterrupted_run_learnt_and_filled_its_replay(
-        self, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_the_uninterrupted_run_learnt_and_filled_its_replay(self, uninterrupted: Whole) -> None:
         final = uninterrupted[0]
         assert final["learner"]["updates"] > 10
         assert final["replay"]["head"] > make_dqn.keywords["replay_capacity"]
@@ -253,21 +264,19 @@ class TestResuming:
         assert final["learner"]["optimizer"]["state"]
         assert final["waiting"] == []
 
-    def test_another_seed_ends_elsewhere(self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]) -> None:
+    def test_another_seed_ends_elsewhere(self, tmp_path: Path, uninterrupted: Whole) -> None:
         other = state(run(tmp_path, seed=1))
         assert differs(other["learner"]["network"], uninterrupted[0]["learner"]["network"])
         assert other["lines"] != uninterrupted[0]["lines"]
 
-    def test_evaluation_phases_change_nothing_in_training(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_evaluation_phases_change_nothing_in_training(self, tmp_path: Path, uninterrupted: Whole) -> None:
         runner = run(tmp_path, evaluation_steps=0)
         for part in ("learner", "replay", "training_steps", "frames"):
             assert_identical(state(runner)[part], uninterrupted[0][part], part)
 
-    @pytest.mark.parametrize("steps", [3, 75, 110, 150])
+    @pytest.mark.parametrize("steps", [3, 75, 150])
     def test_a_run_that_crashes_in_the_middle_of_an_iteration_ends_as_an_uninterrupted_one(
-        self, tmp_path: Path, steps: int, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, steps: int, uninterrupted: Whole
     ) -> None:
         with pytest.raises(Crash):
             run(tmp_path, create_environment_fn=lambda: drifting_that_crashes(steps))
@@ -275,9 +284,9 @@ class TestResuming:
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
-    @pytest.mark.parametrize("at", [1, 2, 4, 7])
+    @pytest.mark.parametrize("at", [1, 4, 7])
     def test_a_run_that_is_asked_to_end_amid_an_iteration_ends_as_an_uninterrupted_one(
-        self, tmp_path: Path, at: int, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, at: int, uninterrupted: Whole
     ) -> None:
         stopped, asked = make_runner(tmp_path), []
 
@@ -296,76 +305,49 @@ class TestResuming:
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
-    def test_checkpoints_after_every_episode_change_nothing(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_checkpoints_after_every_episode_change_nothing(self, tmp_path: Path, uninterrupted: Whole) -> None:
         runner = run(tmp_path, checkpoint_minutes=1e-6)
         assert runner.saved.amid_count > 2 * ITERATIONS
         assert_identical(state(runner), uninterrupted[0])
         assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt*")) == ["ckpt.0", "ckpt.1", "ckpt.2"]
 
-    def test_a_signal_amid_an_episode_lets_it_end(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    @pytest.mark.usefixtures("signals")
+    def test_a_signal_amid_an_episode_lets_it_end(self, tmp_path: Path, uninterrupted: Whole) -> None:
         stopped = make_runner(tmp_path)
-        step, steps = stopped.environment.step, itertools.count(1)
-
-        def interrupted(action: Any) -> Any:
-            if next(steps) == 75:
-                signal.raise_signal(signal.SIGINT)
-            return step(action)
-
-        stopped.environment.step = interrupted  # type: ignore[method-assign]
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                stopped.run_experiment()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        in_step(stopped.environment, 75, lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            stopped.run_experiment()
         assert stopped.saved.amid_count == 1
         resumed = make_runner(tmp_path)
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
+    @pytest.mark.usefixtures("signals")
     @pytest.mark.parametrize("how", ["twice", "too slow", "too slow though cut"])
     def test_a_run_that_does_not_come_to_a_moment_is_interrupted(
         self, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ending, "_PATIENCE", 0.05)
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         begun, cut = time.monotonic(), threading.Event()
-        try:
-            with pytest.raises(KeyboardInterrupt), Ending().deferred(cut.set if "cut" in how else None):
+        with pytest.raises(KeyboardInterrupt), Ending().deferred(cut.set if "cut" in how else None):
+            signal.raise_signal(signal.SIGINT)
+            if how == "twice":
                 signal.raise_signal(signal.SIGINT)
-                if how == "twice":
-                    signal.raise_signal(signal.SIGINT)
-                time.sleep(60)
-        finally:
-            signal.signal(signal.SIGINT, before)
+            time.sleep(60)
         assert time.monotonic() - begun < 30
         assert cut.is_set() == ("cut" in how)
 
+    @pytest.mark.usefixtures("signals")
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_an_episode_that_does_not_end_is_cut_and_played_again(
         self, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ending, "_PATIENCE", 0.05)
-        before = signal.signal(number, signal.default_int_handler)
         endless = {"max_steps_per_episode": None, "create_environment_fn": partial(DriftingEnv, lengths=[10**9])}
         stopped = make_runner(tmp_path, training_episodes=2, **endless)
-        step, steps = stopped.environment.step, itertools.count(1)
-
-        def interrupted(action: Any) -> Any:
-            if next(steps) == 20:
-                signal.raise_signal(number)
-            return step(action)
-
-        stopped.environment.step = interrupted  # type: ignore[method-assign]
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                stopped.run_experiment()
-        finally:
-            signal.signal(number, before)
+        in_step(stopped.environment, 20, lambda: signal.raise_signal(number))
+        with pytest.raises(KeyboardInterrupt):
+            stopped.run_experiment()
         assert stopped.counts.cut_frames == stopped.counts.frames >= 20 and stopped.saved.unsaved == ""
         short = partial(DriftingEnv, lengths=[9])
         resumed = make_runner(tmp_path, training_episodes=2, create_environment_fn=short)
@@ -374,24 +356,21 @@ class TestResuming:
         resumed.run_experiment()
         assert lives(resumed)[0].seed == lives(stopped)[0].seed == environment_seed(0, Phase.TRAIN, 0)
 
-    @pytest.mark.parametrize("delays", [(0, 0), (3, 4), (2, 0)])
-    @pytest.mark.parametrize("at", [1, 2, 17, 45, 70, 100])
+    @pytest.mark.parametrize(
+        ("at", "delays"), [(1, (0, 0)), (2, (3, 4)), (17, (2, 0)), (45, (3, 4)), (70, (0, 0)), (100, (2, 0))]
+    )
     def test_of_an_episode_that_is_cut_nothing_is_counted_twice_or_lost(
         self, tmp_path: Path, at: int, delays: tuple[int, int]
     ) -> None:
         short = {"create_environment_fn": partial(drifting, *delays, lengths=[20]), "max_steps_per_episode": None}
         short |= {"training_steps": 50, "evaluation_steps": 30, "num_iterations": 2}
         stopped = make_runner(tmp_path, **short)
-        core = stopped.environment.unwrapped
-        step, steps = core.step, itertools.count(1)
 
-        def asked(action: Any) -> Any:
-            if next(steps) == at:
-                stopped.ending.asked = True
-                stopped.play.cut()
-            return step(action)
+        def ask() -> None:
+            stopped.ending.asked = True
+            stopped.play.cut()
 
-        core.step = asked  # type: ignore[method-assign]
+        in_step(stopped.environment.unwrapped, at, ask)
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
         assert stopped.saved.amid_count == 1
@@ -421,26 +400,15 @@ class TestResuming:
         rows = list(csv.DictReader((tmp_path / "episodes.csv").open()))
         assert [sum(row["phase"] == phase.name.lower() for row in rows) for phase in numbers] == list(numbers.values())
 
+    @pytest.mark.usefixtures("signals")
     def test_with_exact_resume_no_episode_is_cut_and_what_is_lost_is_told(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, uninterrupted: Whole, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ending, "_PATIENCE", 0.05)
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         stopped = make_runner(tmp_path, exact_resume=True)
-        step, steps = stopped.environment.step, itertools.count(1)
-
-        def interrupted(action: Any) -> Any:
-            if next(steps) == 20:
-                signal.raise_signal(signal.SIGINT)
-                time.sleep(60)
-            return step(action)
-
-        stopped.environment.step = interrupted  # type: ignore[method-assign]
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                stopped.run_experiment()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        in_step(stopped.environment, 20, lambda: (signal.raise_signal(signal.SIGINT), time.sleep(60)))
+        with pytest.raises(KeyboardInterrupt):
+            stopped.run_experiment()
         assert stopped.saved.amid_count == stopped.counts.cut_frames == 0
         assert stopped.saved.unsaved == "no checkpoint was written, so that the run begins anew"
         with pytest.raises(ValueError, match=r"\(none was completed: the first iteration has not ended\): train there"):
@@ -451,7 +419,7 @@ class TestResuming:
 
     @pytest.mark.parametrize("what", ["bundle_and_checkpoint", "forget_checkpoints"])
     def test_a_run_that_crashes_while_it_saves_ends_as_an_uninterrupted_one(
-        self, tmp_path: Path, what: str, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, what: str, uninterrupted: Whole
     ) -> None:
         runner = make_runner(tmp_path)
         done = getattr(runner.agent, what)
@@ -471,9 +439,7 @@ class TestResuming:
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
-    def test_a_finished_run_does_nothing_when_it_is_resumed(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_a_finished_run_does_nothing_when_it_is_resumed(self, tmp_path: Path, uninterrupted: Whole) -> None:
         base_dir = shutil.copytree(uninterrupted[1], tmp_path / "copy")
         resumed = make_runner(base_dir)
         resumed.run_experiment()
@@ -514,10 +480,6 @@ def overlapping(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 class TestOverlap:
-    def test_the_same_run_again_ends_alike(self, tmp_path: Path, overlapping: dict[str, Any]) -> None:
-        gin.bind_parameter("Runner.overlap", True)
-        assert_identical(state(run(tmp_path, create_agent_fn=quick_dqn)), overlapping)
-
     def test_a_run_without_ends_elsewhere(self, tmp_path: Path, overlapping: dict[str, Any]) -> None:
         without = state(run(tmp_path, create_agent_fn=quick_dqn))
         assert differs(overlapping["learner"]["network"], without["learner"]["network"])
@@ -529,18 +491,6 @@ class TestOverlap:
         for iterations in range(1, ITERATIONS + 1):
             runner = run_overlapping(tmp_path, num_iterations=iterations)
         assert_identical(state(runner), overlapping)
-
-    def test_a_run_that_crashes_in_the_middle_of_an_iteration_ends_as_an_uninterrupted_one(
-        self, tmp_path: Path, overlapping: dict[str, Any]
-    ) -> None:
-        with pytest.raises(Crash):
-            run_overlapping(tmp_path, create_environment_fn=lambda: drifting_that_crashes(110))
-        assert_identical(state(run_overlapping(tmp_path)), overlapping)
-
-    def test_evaluation_phases_change_nothing_in_training(self, tmp_path: Path, overlapping: dict[str, Any]) -> None:
-        runner = run_overlapping(tmp_path, evaluation_steps=0)
-        for part in ("learner", "replay", "training_steps", "frames"):
-            assert_identical(state(runner)[part], overlapping[part], part)
 
     def test_an_agent_that_does_not_learn_plays_as_ever(self, tmp_path: Path) -> None:
         runners = [
@@ -626,21 +576,16 @@ class TestDamage:
         "damage",
         [
             pytest.param(lambda base_dir: cut(base_dir / "checkpoints" / "ckpt.1"), id="torn checkpoint"),
-            pytest.param(lambda base_dir: (base_dir / "checkpoints" / "ckpt.1").unlink(), id="missing checkpoint"),
             pytest.param(lambda base_dir: segments(base_dir, 1)[0].unlink(), id="missing segment"),
-            pytest.param(lambda base_dir: cut(segments(base_dir, 1)[0]), id="torn segment"),
             pytest.param(lambda base_dir: flip(segments(base_dir, 1)[0]), id="altered segment"),
             pytest.param(lambda base_dir: cut(base_dir / "checkpoints" / "replay" / "index_1.json"), id="torn index"),
-            pytest.param(
-                lambda base_dir: (base_dir / "checkpoints" / "replay" / "index_1.json").unlink(), id="missing index"
-            ),
         ],
     )
     def test_in_the_newest_checkpoint_goes_back_to_the_one_before_and_on_to_the_same_end(
         self,
         tmp_path: Path,
         damage: Callable[[Path], None],
-        uninterrupted: tuple[dict[str, Any], Path],
+        uninterrupted: Whole,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         run(tmp_path, num_iterations=2)
@@ -669,9 +614,8 @@ class TestDamage:
         )
         assert contents(tmp_path) == before
 
-    @pytest.mark.parametrize("keep", [1, 4])
-    def test_sentinels_that_are_gone_do_not_make_it_begin_anew(self, tmp_path: Path, keep: int) -> None:
-        run(tmp_path, num_iterations=2, checkpoint_duration=keep)
+    def test_sentinels_that_are_gone_do_not_make_it_begin_anew(self, tmp_path: Path) -> None:
+        run(tmp_path, num_iterations=2, checkpoint_duration=1)
         for path in (tmp_path / "checkpoints").glob("sentinel*"):
             path.unlink()
         before = contents(tmp_path)
@@ -680,7 +624,7 @@ class TestDamage:
         assert contents(tmp_path) == before
 
     def test_a_run_killed_while_it_wrote_its_first_checkpoint_begins_again(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, uninterrupted: Whole
     ) -> None:
         run(tmp_path, num_iterations=1)
         (tmp_path / "checkpoints" / "sentinel_checkpoint_complete.0").unlink()
@@ -689,8 +633,7 @@ class TestDamage:
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
-    @pytest.mark.parametrize("scheme", ["uniform", "prioritized"])
-    @pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+    @pytest.mark.parametrize(("damage", "scheme"), [(flip, "prioritized"), (Path.unlink, "uniform")])
     def test_in_a_segment_that_all_checkpoints_share_costs_its_transitions_and_not_the_run(
         self, tmp_path: Path, damage: Callable[[Path], None], scheme: str, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -717,24 +660,12 @@ class TestDamage:
         assert_identical(state(again), state(resumed))
 
     def test_in_an_older_index_that_is_kept_does_not_end_the_run(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], caplog: pytest.LogCaptureFixture
+        self, tmp_path: Path, uninterrupted: Whole, caplog: pytest.LogCaptureFixture
     ) -> None:
         run(tmp_path, num_iterations=2)
         cut(tmp_path / "checkpoints" / "replay" / "index_0.json")
         assert_identical(state(run(tmp_path)), uninterrupted[0])
         assert "no replay file is deleted, for one that is kept may be needed: " in caplog.text
-
-    def test_an_older_checkpoint_under_a_newer_name_is_refused(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        run(tmp_path)
-        for name in ("ckpt", "sentinel_checkpoint_complete"):
-            shutil.copy(tmp_path / "checkpoints" / f"{name}.0", tmp_path / "checkpoints" / f"{name}.2")
-        resumed = make_runner(tmp_path)
-        assert resumed.resume()
-        assert resumed.start_iteration == 2
-        assert "ckpt.2 is checkpoint 0 under another name" in caplog.text
-        assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
 
     def test_of_another_format_is_not_continued_but_its_weights_are_taken(self, tmp_path: Path) -> None:
         run(tmp_path, num_iterations=1)
@@ -750,10 +681,9 @@ class TestDamage:
         assert isinstance(agent, TurnBasedAgent)
         assert_identical(dict(agent.learner.weights()), dict(bundle["agent"]["learner"]["network"]))
 
-    @pytest.mark.parametrize("keep", [1, 2, 4])
-    def test_only_what_is_kept_lies_in_the_directory(self, tmp_path: Path, keep: int) -> None:
-        run(tmp_path, num_iterations=6, checkpoint_duration=keep)
-        kept = range(6 - keep, 6)
+    def test_only_what_is_kept_lies_in_the_directory(self, tmp_path: Path) -> None:
+        run(tmp_path, num_iterations=4, checkpoint_duration=2)
+        kept = range(2, 4)
         directory = tmp_path / "checkpoints"
         names = {path.name for path in directory.iterdir() if path.is_file()}
         assert names == {f"{name}.{n}" for name in ("ckpt", "sentinel_checkpoint_complete") for n in kept}
@@ -840,7 +770,7 @@ class TestAnotherExperiment:
 class TestInitialCheckpoint:
     @pytest.mark.parametrize("name", ["", "checkpoints/ckpt.0", "checkpoints/ckpt.2"])
     def test_the_first_iteration_begins_with_its_weights_alone(
-        self, tmp_path: Path, name: str, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, name: str, uninterrupted: Whole
     ) -> None:
         checkpoint = uninterrupted[1] / name
         number = name[-1:] or "2"
@@ -859,7 +789,7 @@ class TestInitialCheckpoint:
         assert len(read_iterations(tmp_path)) == ITERATIONS
 
     def test_the_optimiser_goes_on_with_its_moments_under_new_settings(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, uninterrupted: Whole
     ) -> None:
         make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.5))
         arguments = {"create_agent_fn": make_agent, "initial_checkpoint": str(uninterrupted[1])}
@@ -874,9 +804,7 @@ class TestInitialCheckpoint:
         assert_identical(*states)
         warm.run_experiment()
 
-    def test_another_optimisers_moments_are_refused(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_another_optimisers_moments_are_refused(self, tmp_path: Path, uninterrupted: Whole) -> None:
         make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
         arguments = {"create_agent_fn": make_agent, "initial_optimizer": True}
         runner = make_runner(tmp_path / "a", initial_checkpoint=str(uninterrupted[1]), **arguments)
@@ -887,24 +815,20 @@ class TestInitialCheckpoint:
 
     @pytest.mark.parametrize("change", [{"gamma": 0.5}, {"batch_size": 8}, {"replay_capacity": 90}])
     def test_a_run_that_learns_otherwise_may_begin_with_its_weights(
-        self, tmp_path: Path, change: dict[str, Any], uninterrupted: tuple[dict[str, Any], Path]
+        self, tmp_path: Path, change: dict[str, Any], uninterrupted: Whole
     ) -> None:
         make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1), **change)
         runner = make_runner(tmp_path, create_agent_fn=make_agent, initial_checkpoint=str(uninterrupted[1]))
         assert not runner.resume()
         assert_identical(dict(state(runner)["learner"]["network"]), dict(uninterrupted[0]["learner"]["network"]))
 
-    def test_a_resumed_run_takes_its_own_checkpoint(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_a_resumed_run_takes_its_own_checkpoint(self, tmp_path: Path, uninterrupted: Whole) -> None:
         arguments = {"initial_checkpoint": str(uninterrupted[1]), "seed": 7}
         straight = run(tmp_path / "straight", **arguments)
         run(tmp_path / "stopped", num_iterations=1, **arguments)
         assert_identical(state(run(tmp_path / "stopped", **arguments)), state(straight))
 
-    def test_weights_of_another_network_are_refused_in_one_sentence(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_weights_of_another_network_are_refused_in_one_sentence(self, tmp_path: Path, uninterrupted: Whole) -> None:
         runner = make_runner(
             tmp_path, create_agent_fn=partial(make_dqn, stack_size=3), initial_checkpoint=str(uninterrupted[1])
         )
@@ -924,9 +848,7 @@ class TestInitialCheckpoint:
 
 
 class TestTrainedAgent:
-    def test_it_evaluates_alike_whenever_and_wherever_it_is_asked_for(
-        self, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_it_evaluates_alike_whenever_and_wherever_it_is_asked_for(self, uninterrupted: Whole) -> None:
         results = []
         for _ in range(2):
             runner = make_runner(uninterrupted[1])
@@ -934,9 +856,7 @@ class TestTrainedAgent:
                 results.append(evaluate(runner.trained_agent(), runner.environment, 4, runner.settings.seed, 15))
         assert results == [results[0]] * 4
 
-    def test_it_has_the_newest_good_checkpoints_weights(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
-    ) -> None:
+    def test_it_has_the_newest_good_checkpoints_weights(self, tmp_path: Path, uninterrupted: Whole) -> None:
         base_dir = shutil.copytree(uninterrupted[1], tmp_path / "copy")
         cut(base_dir / "checkpoints" / "ckpt.2")
         agent = make_runner(base_dir).trained_agent()
@@ -945,7 +865,7 @@ class TestTrainedAgent:
         assert_identical(dict(agent.learner.weights()), dict(bundle["agent"]["learner"]["network"]))
 
     def test_it_is_found_while_a_run_replaces_all_that_there_were(
-        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, uninterrupted: Whole, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         base_dir = shutil.copytree(uninterrupted[1], tmp_path / "copy")
         checkpoints = Checkpointer(base_dir, checkpoint_duration=1)
