@@ -413,10 +413,11 @@ def after_kills(base_dir: Path, trials: int, kills: int) -> None:
     assert process.returncode == 0, err
 
 
+@pytest.mark.usefixtures("fork_trials")
 @pytest.mark.parametrize(("trials", "kills"), [(4, 1), pytest.param(24, 5, marks=pytest.mark.slow)])
 def test_a_sweep_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, trials: int, kills: int) -> None:
     after_kills(tmp_path / "killed", trials, kills)
-    after_kills(tmp_path / "straight", trials, 0)
+    sweep(play_and_count, {"delay": list(range(trials))}, 1, tmp_path / "straight", jobs=2)
     assert facts(tmp_path / "killed") == facts(tmp_path / "straight")
     assert {row["value"] for row in facts(tmp_path / "killed") if row["metric"] == "steps"} == {10.0}
     starts = json.loads((tmp_path / "killed" / "manifest.json").read_text())["starts"]

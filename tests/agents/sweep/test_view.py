@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.sweep.view import Score, View
@@ -120,7 +121,11 @@ class TestCommands:
         assert written == [*files, "s/report.html"]
         assert all((place / file).is_file() for file in written)
 
-    def test_plot_draws_the_ladder_where_there_is_a_delay_of_zero(self, call: Any, place: Path) -> None:
+    def test_plot_draws_the_ladder_where_there_is_a_delay_of_zero(
+        self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The pictures of a plot take seconds, and the test above has them drawn.
+        monkeypatch.setattr(Figure, "savefig", lambda self, file, **how: None)
         made_up_sweep(place / "s", [f"{D} = 0, 8", f"{N} = 0, {D}"])
         done = call("plot", "s")
         assert {"s/figures/ladder.png", "s/figures/ladder.svg"} <= set(done.out.splitlines()), done.err
