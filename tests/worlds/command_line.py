@@ -19,7 +19,10 @@ import torch
 
 from tests.worlds import forks
 
-__all__ = ["SWEEP", "Done", "call", "in_a_fork", "in_a_process", "iterations", "place", "refused", "running", "start"]
+__all__ = [
+    *("SWEEP", "Done", "bound", "call", "in_a_fork", "in_a_process", "iterations", "place", "refused", "running"),
+    "start",
+]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "train.py"
@@ -109,6 +112,11 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
         return Done(code, *capsys.readouterr())
 
     return call_train
+
+
+def bound(*bindings: str) -> list[str]:
+    """Return the words of a command line that bind."""
+    return [word for binding in bindings for word in ("--gin_bindings", binding)]
 
 
 def start(place: Path, *words: str, path: str = "", interrupt: Any = signal.SIG_DFL) -> subprocess.Popen[str]:

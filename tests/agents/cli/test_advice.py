@@ -23,7 +23,7 @@ from async_wrappers.agents.config.config import ConfigError, load_config
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.envs import create_atari_environment, create_gym_environment
 from tests.worlds.agents import make_agent
-from tests.worlds.command_line import ROOT, call, iterations, place, refused
+from tests.worlds.command_line import ROOT, bound, call, iterations, place, refused
 
 __all__ = ["call", "place"]
 
@@ -60,7 +60,7 @@ def shows(request: pytest.FixtureRequest) -> Any:
 
 
 def train(call: Any, *bindings: str) -> Any:
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    words = bound(*bindings)
     return call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1", *words)
 
 

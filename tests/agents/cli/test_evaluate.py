@@ -16,7 +16,7 @@ import pytest
 
 from async_wrappers.agents.experiment.metrics import read_evaluations, read_iterations
 from async_wrappers.agents.trained.agent_file import shipped_agents
-from tests.worlds.command_line import call, place, refused
+from tests.worlds.command_line import bound, call, place, refused
 from tests.worlds.lives_env import LivesEnv
 
 __all__ = ["call", "place"]
@@ -26,7 +26,7 @@ def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path,
     pytest.importorskip("moviepy")
     bindings = ("create_gym_environment.environment_id = 'async_wrappers/FallingBlocks-v0'",)
     bindings += ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "Runner.evaluation_steps = 0")
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    words = bound(*bindings)
     assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
     told = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2")
     facts = json.loads((place / "run" / "evaluation.json").read_text())
@@ -110,34 +110,24 @@ def test_an_agent_of_a_file_is_evaluated_and_its_mistakes_are_told(place: Path, 
     assert "mine.safetensors is damaged, or no" in refused(call("evaluate", "--agent", "files/mine.safetensors"))
 
 
-def test_without_minatar_its_agents_are_refused_in_one_sentence(
-    place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in [each for each in sys.modules if f"{each}.".startswith("minatar.")] + ["minatar"]:
-        monkeypatch.setitem(sys.modules, module, None)
-    message = refused(call("evaluate", "--agent", "minatar/breakout"))
-    assert message.startswith("a game of MinAtar needs the extra 'minatar' ")
-    assert message.endswith("pip install 'async-wrappers[minatar]'")
-    assert not (place / "results").exists()
-
-
 @pytest.mark.parametrize("agent", ["VTraceAgent", "PPOAgent"])
 def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: Path, call: Any, agent: str) -> None:
     config = {"VTraceAgent": "configs/vtrace/cartpole.gin", "PPOAgent": "configs/ppo/pendulum.gin"}[agent]
-    bindings = ("Runner.num_iterations = 1", "Runner.training_steps = 300", "Runner.report_episodes = 0")
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    bindings = ("Runner.num_iterations = 1", "Runner.training_steps = 50", "Runner.report_episodes = 0")
+    bindings += ("Runner.evaluation_steps = 0", "Runner.evaluation_episodes = 0", "Runner.max_steps_per_episode = 50")
+    words = bound(*bindings)
     assert call("--base_dir", "run", "--gin_files", config, *words).code == 0
 
     def evaluated(*more: str) -> tuple[str, dict[str, Any]]:
         told = call("evaluate", "--base_dir", "run", "--episodes", "2", *more).out
         return told, json.loads((place / "run" / "evaluation.json").read_text())
 
-    likeliest, drawn, bound = (
+    likeliest, drawn, by_gin = (
         evaluated(),
         evaluated("--drawn"),
         evaluated("--gin_bindings", f"{agent}.drawn_evaluation = True"),
     )
-    assert likeliest[1]["returns"] != drawn[1]["returns"] == bound[1]["returns"]
+    assert likeliest[1]["returns"] != drawn[1]["returns"] == by_gin[1]["returns"]
     assert drawn == evaluated("--drawn")  # of the run's seed
     assert likeliest[0].startswith("2 episodes: ") and drawn[0].startswith("2 episodes of drawn actions: ")
     assert "actions" not in likeliest[1] and drawn[1]["actions"] == "drawn"
@@ -145,7 +135,7 @@ def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: P
 
 
 def test_drawn_actions_need_a_policy_to_draw_from(place: Path, call: Any) -> None:
-    words = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
+    words = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")
     assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
     message = refused(call("evaluate", "--base_dir", "run", "--trust", "--drawn"))
     assert "--drawn needs an agent whose evaluation may draw, VTraceAgent or PPOAgent, got DQNAgent" in message
@@ -154,7 +144,7 @@ def test_drawn_actions_need_a_policy_to_draw_from(place: Path, call: Any) -> Non
 def test_equal_episodes_are_told(place: Path, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bindings = ("Runner.num_iterations = 1", "Runner.report_episodes = 0")
     bindings += ("create_gym_environment.environment_id = 'Same-v0'", "RealtimeDelay.default_action = 0")
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    words = bound(*bindings)
     monkeypatch.setitem(gym.registry, "Same-v0", gym.envs.registration.EnvSpec("Same-v0", entry_point=LivesEnv))
     assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
     told = call(

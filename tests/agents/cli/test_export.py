@@ -13,11 +13,11 @@ import pytest
 
 from async_wrappers.agents.trained.agent_file import read_about
 from async_wrappers.onnx_policy import OnnxPolicy
-from tests.worlds.command_line import call, place, refused
+from tests.worlds.command_line import bound, call, place, refused
 
 __all__ = ["call", "place"]
 
-QUICK = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
+QUICK = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")
 
 
 def test_a_trained_run_is_written_as_a_file_that_acts_alike(place: Path, call: Any) -> None:

@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds.command_line import ROOT, Done, place
+from tests.worlds.command_line import ROOT, Done, bound, place
 from tests.worlds.command_line import in_a_fork as fork
 
 __all__ = ["place"]
 
 MANY = ("create_runner.schedule = 'vector'", "VectorRunner.num_envs = 8", "VectorRunner.processes = 4")
-
-
-def bound(*bindings: str) -> list[str]:
-    return [word for binding in bindings for word in ("--gin_bindings", binding)]
 
 
 def one_sentence(done: Done) -> str:

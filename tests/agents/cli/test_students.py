@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.experiment.metrics import read_iterations
-from tests.worlds.command_line import call, place, refused
+from tests.worlds.command_line import bound, call, place, refused
 
 __all__ = ["call", "place"]
 
@@ -26,10 +26,6 @@ SMALL = (
 )
 DEBUG = ("RunnerWithTeacher.num_pretraining_iterations = 2", "RunnerWithTeacher.num_pretraining_steps = 10")  # theirs
 NETWORK = ("create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
-
-
-def bound(*bindings: str) -> list[str]:
-    return [word for binding in bindings for word in ("--gin_bindings", binding)]
 
 
 @pytest.mark.parametrize(

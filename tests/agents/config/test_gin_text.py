@@ -22,7 +22,7 @@ from async_wrappers.agents.config.gin_text import DELAYS, SIMULATIONS, code_in, 
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.trained.agent_file import read_config, write_agent
-from tests.worlds.command_line import call, place, refused
+from tests.worlds.command_line import bound, call, place, refused
 
 __all__ = ["call", "place"]
 
@@ -248,7 +248,7 @@ def test_ours_are_no_strangers_and_neither_are_parts_of_what_is_named() -> None:
 def test_the_configuration_that_every_run_of_ours_saves_needs_no_trust(place: Path, call: Any) -> None:
     gin.clear_config()
     bindings = ("Runner.num_iterations = 1", "Runner.training_steps = 20", "Runner.evaluation_steps = 10")
-    words = [word for binding in (*bindings, "Runner.report_episodes = 1") for word in ("--gin_bindings", binding)]
+    words = bound(*bindings, "Runner.report_episodes = 1")
     assert call("--base_dir", "run", "--gin_files", "configs/dqn/cartpole.gin", *words).code == 0
     assert call("evaluate", "--base_dir", "run", "--episodes", "1").code == 0
     assert "finished" in call("--base_dir", "run").out

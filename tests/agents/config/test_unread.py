@@ -142,9 +142,9 @@ class TestWhatMayBeRead:
 
     @pytest.mark.parametrize(
         ("name", "agent"),
-        # Each file with one of the agents in turn, and one file with all of them.
+        # A file of each folder with one of the agents in turn, and one file with all of them.
         [
-            *zip(FILES, cycle(ALL_AGENTS), strict=False),
+            *zip({Path(name).parent: name for name in FILES}.values(), cycle(ALL_AGENTS), strict=False),
             *((CARTPOLE, agent) for agent in ALL_AGENTS),
         ],
     )

@@ -176,32 +176,33 @@ import multiprocessing, os, signal
 from async_wrappers.processes import pulse
 from async_wrappers.agents.play.many import learners
 
-def stop_on_the_way():
-    learners.Group = lambda *arguments: os.kill(os.getpid(), signal.NUMBER)
+def stop_on_the_way(number):
+    learners.Group = lambda *arguments: os.kill(os.getpid(), number)
 
 class StopsOnTheWay:
+    def __init__(self, number):
+        self.number = number
+
     def __reduce__(self):
-        return stop_on_the_way, ()
+        return stop_on_the_way, (self.number,)
 
 if __name__ == "__main__":
     pulse.STOPPED_FOR = 1.0
-    try:
-        learners.OtherLearners(StopsOnTheWay(), 2)
-    except learners.LearnerFailed as error:
-        print(error, multiprocessing.active_children(), flush=True)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        try:
+            learners.OtherLearners(StopsOnTheWay(number), 2)
+        except learners.LearnerFailed as error:
+            print(error, multiprocessing.active_children(), flush=True)
 """
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_learner_that_ends_on_its_way_to_the_others_is_not_waited_for(number: signal.Signals) -> None:
+def test_a_learner_that_ends_on_its_way_to_the_others_is_not_waited_for() -> None:
     """In a process of its own, as a thread goes on waiting there."""
-    code = ON_THE_WAY.replace("NUMBER", number.name)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    how = "was ended by SIGKILL" if number == signal.SIGKILL else r"has been stopped \(SIGSTOP\) for 1 s and was ended"
-    assert re.match(rf"^learner 1 of 2 \(process \d+\) {how}, and the others cannot go on .* \[\]\n$", done.stdout), (
-        done
-    )
+    done = subprocess.run([sys.executable, "-c", ON_THE_WAY], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    for how in (r"has been stopped \(SIGSTOP\) for 1 s and was ended", "was ended by SIGKILL"):
+        told, _, done.stdout = done.stdout.partition("\n")
+        assert re.match(rf"^learner 1 of 2 \(process \d+\) {how}, and the others cannot go on .* \[\]$", told), done
 
 
 @pytest.mark.timeout(120)

@@ -28,13 +28,12 @@ from async_wrappers.agents.play.many.learners import Group, LearnerFailed, open_
 from async_wrappers.agents.play.many.rounds import Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import DifferentExperiment, Phase
-from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.spec import Spec
 from async_wrappers.batched.vector_envs import VectorEnvs
+from tests.worlds import host_runs
 from tests.worlds.agents import tiny_network
-from tests.worlds.command_line import place, start
+from tests.worlds.command_line import bound, place, start
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.learners_in_threads import InThreads
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -49,7 +48,6 @@ def recurrent_values(shape: Any, actions: int) -> torch.nn.Module:
     return create_recurrent_q_network(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core="lstm")
 
 
-LENGTHS = {"burn_in": 2, "unroll_length": 5, "state_period": 4}
 OF_REPLAY = {"min_replay_history": 40, "update_period": 8, "target_update_period": 40, "replay_capacity": 400}
 AGENTS: dict[type[Spec], dict[str, Any]] = {
     VTrace: {"network": network, "unroll_length": 5, "batch_size": 4},
@@ -129,7 +127,7 @@ def test_learners_with_a_share_of_each_batch_are_one_learner_but_for_rounding() 
     assert max((weight - first[name]).abs().max() for name, weight in weights(one[0]).items()) > 1e-3
 
 
-@pytest.mark.parametrize(("learners", "kind"), [(2, VTrace), (4, VTrace), (2, R2D2), (2, DQN)])
+@pytest.mark.parametrize(("learners", "kind"), [(4, VTrace), (2, R2D2), (2, DQN)])
 def test_all_learners_keep_the_same_weights_and_make_the_same_updates(learners: int, kind: type[Spec]) -> None:
     of = shares(learners, None, 0.1, kind)
     first = weights(of[0])
@@ -150,8 +148,7 @@ def test_all_learners_keep_the_same_weights_and_make_the_same_updates(learners: 
         assert abs(of[0].agent.updates - (whole - 40) // 8) <= 2
 
 
-@pytest.mark.parametrize("learners", [2, 4])
-def test_an_environment_plays_the_same_episodes_whichever_learner_plays_it(learners: int) -> None:
+def test_an_environment_plays_the_same_episodes_whichever_learner_plays_it() -> None:
     def episodes(of: Sequence[Share]) -> dict[int, list[Any]]:
         by_env: dict[int, list[Any]] = {env_id: [] for env_id in range(4)}
         for number, each in enumerate(train(of, 200)):
@@ -159,7 +156,7 @@ def test_an_environment_plays_the_same_episodes_whichever_learner_plays_it(learn
                 by_env[number * (4 // len(of)) + episode.env_id].append(episode[1:6])  # not when it was over
         return by_env
 
-    alone, shared = episodes(shares(1, None, 0.0)), episodes(shares(learners, None, 0.0))
+    alone, shared = episodes(shares(1, None, 0.0)), episodes(shares(4, None, 0.0))
     for env_id, of_env in alone.items():
         both = min(len(of_env), len(shared[env_id]))  # a learner that is ahead may have ended one more
         assert both > 1 and of_env[:both] == shared[env_id][:both]
@@ -168,39 +165,16 @@ def test_an_environment_plays_the_same_episodes_whichever_learner_plays_it(learn
 
 # Processes.
 
-BINDINGS = (
-    "MLPTorso.hidden = (8,)",
-    "LSTMCore.hidden = 4",
-    "VTraceAgent.unroll_length = 6",
-    "VTraceAgent.batch_size = 4",
-    "VTraceAgent.learning_rate_decay = 200",
-    "Runner.max_steps_per_episode = 40",
-    "Runner.report_episodes = 0",
-    "Runner.training_steps = 120",
-    "Runner.evaluation_episodes = 2",
-    "Runner.num_iterations = 4",
-    "VectorRunner.num_envs = 4",
-    "VectorRunner.checkpoint_every = 2",
-    "Runner.exact_resume = True",
-)
+RUNS = ("Runner.training_steps = 120", "Runner.num_iterations = 4", "VectorRunner.checkpoint_every = 2")
 
 
 def make(base_dir: Path, *bindings: str, learners: int = 2) -> Any:
-    several = f"VectorRunner.learners = {learners}"
-    load_gin("configs/vtrace/cartpole_no_velocity.gin", bindings=[*BINDINGS, several, *bindings])
-    runner: Any = create_runner(base_dir)
-    return runner
+    several = (*RUNS, "Runner.exact_resume = True", f"VectorRunner.learners = {learners}", *bindings)
+    return host_runs.make(base_dir, "vtrace", *several, schedule="vector")
 
 
 def state(runner: Any) -> dict[str, Any]:
-    learner = runner.agent.learner
-    lines = [timeless(line) for line in read_iterations(runner.base_dir)]
-    return {
-        "learner": learner.state_dict(),
-        "queue": learner.replay.state_dict(),
-        "shares": runner.play.others.states,
-        "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
-    }
+    return {**host_runs.state(runner), "shares": runner.play.others.states}
 
 
 @pytest.mark.usefixtures("children_of_a_server")
@@ -282,8 +256,8 @@ def learners_that_live() -> list[Any]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_no_learner(place: Path, number: signal.Signals) -> None:
     psutil = pytest.importorskip("psutil")
-    bindings = (*BINDINGS, "VectorRunner.learners = 2", "Runner.num_iterations = 10_000")
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    bindings = (*RUNS, "VectorRunner.num_envs = 4", "VectorRunner.learners = 2", "Runner.num_iterations = 10_000")
+    words = bound(*bindings)
     with start(place, "--base_dir", "run", "--gin_files", "configs/vtrace/cartpole_no_velocity.gin", *words) as process:
         deadline = time.monotonic() + 120
         while not list((place / "run").glob("checkpoints/sentinel*")) and time.monotonic() < deadline:
