@@ -78,12 +78,11 @@ def probabilities(replay: Replay) -> dict[int, float]:
     return dict(zip(batch["index"].tolist(), batch["probability"].tolist(), strict=True))
 
 
-class Contract(ReplayContract):
+class TestPrioritizedKeepsTheContract(ReplayContract):
     batch_keys = ReplayContract.batch_keys | {"probability", "weight"}
-    sampling: Sampling
 
     def make_replay(self, config: Config, **arguments: Any) -> Replay:
-        return prioritized(config, sampling=self.sampling, **arguments)
+        return prioritized(config, **arguments)
 
     def learn(self, replay: Replay) -> Batch | None:
         if not len(replay):
@@ -91,14 +90,6 @@ class Contract(ReplayContract):
         batch = replay.sample(4)
         replay.set_priorities(batch["index"], batch["action"] % 5 + 0.25)
         return batch
-
-
-class TestStratifiedKeepsTheContract(Contract):
-    sampling = "stratified"
-
-
-class TestIidKeepsTheContract(Contract):
-    sampling = "iid"
 
 
 @dataclass
