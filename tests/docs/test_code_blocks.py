@@ -25,6 +25,10 @@ from typing import Any
 import gin
 import pytest
 
+from tests.worlds.forks import fork_trials
+
+__all__ = ["fork_trials"]
+
 ROOT = Path(__file__).parents[2]
 MADE = {"_build", "api", "generated"}  # folders that the site's build makes
 CONTINUES = "# continues the blocks above\n"
@@ -95,9 +99,15 @@ def empty_gin() -> Iterator[None]:
 @pytest.mark.usefixtures("empty_gin")
 @pytest.mark.parametrize("block", [block for block in PYTHON if not block.not_run], ids=str)
 def test_python_runs(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    block: Block,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if "sweep(" in block.text:
+        request.getfixturevalue("fork_trials")
     names: dict[str, Any] = {"__name__": "page"}
     if block.text.startswith(CONTINUES):
         for earlier in PYTHON:
