@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -320,25 +319,6 @@ class TestState:
             other.update()
         assert_identical(one.state_dict(), other.state_dict())
 
-    def test_an_episode_under_way_is_saved_with_the_observation_it_had_come_to(self, tmp_path: Path) -> None:
-        def observe(learner: Learner, states: list[int], reward: float) -> None:
-            for state, following in itertools.pairwise(states):
-                told = {"observation": one_hot(state), "next_observation": one_hot(following), "reward": reward}
-                learner.observe({**told, "action": 0, "interval": 1, "terminal": False, "truncated": False})
-
-        replays = [create_replay(PAIRS, update_horizon=3, gamma=0.5, capacity=50, seed=n) for n in range(2)]
-        one, other = (
-            make_learner(Table([[0.0, 0.0]] * 2), replay, optimizer=sgd(0.1), compute=CPU) for replay in replays
-        )
-        observe(one, [0, 0, 1], 1.0)
-        one.save_replay(tmp_path, 0)
-        assert other.load_replay(tmp_path, 0) == 0
-        observe(other, [0, 0, 0, 0, 0], 500.0)
-        batch = replays[1].transitions(np.array([0, 1]))
-        assert batch["reward"].tolist() == [1.5, 1.0]
-        assert batch["discount"].tolist() == [0.25, 0.5]
-        assert batch["next_observation"][:, 0].tolist() == [one_hot(1).tolist()] * 2
-
     def test_weights_are_the_networks_own_and_not_a_copy(self) -> None:
         learner, network = learner_with_another_target(OneBatch())
         assert learner.weights()["values"].data_ptr() == network.values.data_ptr()
@@ -358,11 +338,6 @@ def test_a_period_below_one_update_is_refused_in_one_sentence() -> None:
     assert str(caught.value) == (
         "target_update_period must be >= 1 update, or None for a loss that asks for no target, got 0"
     )
-
-
-def test_an_unknown_loss_is_refused_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match=r"^loss_type must be 'huber' or 'mse', got 'l1'"):
-        DQN(Box(0, 1, (2,)), Discrete(2), stack_size=1, loss_type="l1", replay_capacity=10)
 
 
 def mean_squared(networks: Networks, batch: Any, rng: np.random.Generator) -> LossOutput:
