@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.config.gin_text import places_in
-from tests.worlds.command_line import ROOT, call, in_a_fork, in_a_process, iterations, place, refused, start
+from tests.worlds.command_line import ROOT, bound, call, in_a_fork, in_a_process, iterations, place, refused, start
 
 __all__ = ["call", "place"]
 
@@ -19,7 +19,7 @@ SHORT = ("--gin_bindings", "Runner.num_iterations = 1")
 # What is imported is seen without an agent that learns and a closing table.
 SHORTEST = (
     *SHORT,
-    *("--gin_bindings", "create_agent.agent_name = 'random'", "--gin_bindings", "Runner.report_episodes = 0"),
+    *bound("create_agent.agent_name = 'random'", "Runner.report_episodes = 0"),
 )
 
 
@@ -129,7 +129,7 @@ def test_the_processes_of_a_live_run_find_the_module(place: Path, elsewhere: Pat
         "Runner.report_episodes = 0",
         "Runner.evaluation_steps = 0",
     )
-    words = [word for binding in live for word in ("--gin_bindings", binding)]
+    words = bound(*live)
     files = ("--gin_files", str(place / "mine.gin"))
     # The server that workers are forked from imports this package before it is told where it lies.
     process = start(elsewhere, "--base_dir", "run", *files, *SHORT, *words, "--allow_unread", path=str(ROOT))
@@ -157,12 +157,18 @@ def test_a_folder_is_searched_only_for_a_file_that_names_code_and_the_working_di
     assert not (place / "ran").exists()
 
 
-def test_a_module_beside_a_file_shadows_no_library(place: Path, elsewhere: Path, call: Any) -> None:
-    for name in ("json", "gymnasium"):
+def test_a_module_beside_a_file_shadows_no_library(
+    place: Path, elsewhere: Path, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = place / f"{module_of(place)}.py"
+    for name in ("wave", "cycler"):  # Python's, and one that was installed
+        monkeypatch.delitem(sys.modules, name, raising=False)
         (place / f"{name}.py").write_text(f"open({str(place / 'ran')!r}, 'a').close()\n")
-    done = in_a_process(elsewhere, "--base_dir", "run", "--gin_files", str(place / "mine.gin"), *SHORTEST)
+        module.write_text(f"import {name}\n" + module.read_text())
+    done = call("--base_dir", "run", "--gin_files", str(place / "mine.gin"), *SHORTEST)
     assert done.code == 0, done.err
     assert not (place / "ran").exists()
+    forget(place)
 
 
 @pytest.mark.parametrize("noted", ["inside the run", "relative", "of another module", "no directory", "no JSON"])
