@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.worlds.command_line import ROOT, Done, in_a_fork, iterations, refused
+from tests.worlds.command_line import ROOT, Done, bound, in_a_fork, iterations, refused
 from tests.worlds.forks import fork_trials
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -76,7 +76,7 @@ def test_several_learners_are_refused_where_its_learner_takes_no_gradients(place
 @pytest.mark.usefixtures("fork_trials")
 def test_it_is_swept_over_delays(place: Path) -> None:
     words = "create_gym_environment.wrappers = [@RealtimeDelay]", "RealtimeDelay.default_action = 'random'"
-    bindings = [word for binding in (*words, "Runner.num_iterations = 1") for word in ("--gin_bindings", binding)]
+    bindings = bound(*words, "Runner.num_iterations = 1")
     done(
         place,
         "sweep",

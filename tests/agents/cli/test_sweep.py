@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from async_wrappers.agents.sweep.plan import read_plan
 from async_wrappers.agents.sweep.results import read_rows, read_subject
 from async_wrappers.agents.sweep.run import sweep
 from async_wrappers.agents.sweep.view import make_view
-from tests.worlds.command_line import SWEEP, call, place, refused, start
+from tests.worlds.command_line import SWEEP, bound, call, place, refused
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import facts
 
@@ -46,7 +44,7 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
     # A trial is the run that its own command line would be.
     seed = next(line for line in config.splitlines() if line.startswith("Runner.seed"))
     bindings = ("RealtimeDelay.delay = 2", "RealtimeDelay.noops = 2", seed)
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    words = bound(*bindings)
     assert call("--gin_files", short, "--base_dir", "alone", *words).code == 0
     score = json.loads((place / "alone" / "report.json").read_text())[-1]["mean"]
     assert [row["value"] for row in rows if row["trial"] == "0002" and row["metric"] == "final_return"] == [score]
@@ -181,8 +179,8 @@ def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Pat
     assert "has finished yet, and 1 have failed: mend the cause, and run it again" in refused(call("plot", "s"))
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, place: Path) -> None:
-    """Its trial is a new interpreter, as a user's is; in the other tests trials are forks."""
     alone = "Sweep.keep_checkpoints = False\nSweep.arms = {}\nSweep.exclude = []"
     (place / "short.gin").write_text(SWEEP + alone)
     grid = ("--grid", "RealtimeDelay.delay = 2")
@@ -277,69 +275,10 @@ def test_what_makes_no_sweep_is_refused_before_anything_is_written(
     assert not (place / "not_written").exists()
 
 
-TINY = """
-include "configs/dqn/cartpole.gin"
-create_runner.schedule = "continuous_train"
-Runner.num_iterations = 2
-Runner.training_steps = 1_000  # frames
-Runner.report_episodes = 2
-DQNAgent.min_replay_history = 50
-DQNAgent.batch_size = 8
-MLPTorso.hidden = (16,)
-Sweep.grid = ["RealtimeDelay.delay = 1, 2, 4", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
-Sweep.seeds = 4
-"""
-
-
-MINATAR = """
-include "configs/sweeps/minatar.gin"
-Runner.exact_resume = True
-Runner.num_iterations = 3
-Runner.training_steps = 4_000  # frames
-Runner.report_episodes = 1
-create_minatar_environment.max_episode_steps = 500
-Sweep.grid = ["create_minatar_environment.game = 'breakout', 'space_invaders'"]
-Sweep.seeds = 1
-"""
-
-
-@pytest.mark.slow  # 24 and 18 trials twice
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize(
-    ("text", "trials", "iterations", "kills"), [(TINY, 24, 2, 5), (MINATAR, 18, 3, 3)], ids=["one by one", "minatar"]
-)
-def test_a_sweep_killed_again_and_again_ends_as_an_undisturbed_one(
-    place: Path, text: str, trials: int, iterations: int, kills: int
-) -> None:
-    (place / "tiny.gin").write_text(text)
-    words = ("sweep", "--gin_files", "tiny.gin", "--jobs", "2", "--base_dir")
-    rng, kept = random.Random(0), "killed/trials/*/metrics/iterations.jsonl"
-    between = trials * iterations // (kills + 1)  # iterations from one kill to the next
-    for kill in range(kills):
-        wanted = rng.randrange(between * kill + 1, between * (kill + 1) + 1)
-        process = start(place, *words, "killed")
-        while sum(path.read_text().count("\n") for path in place.glob(kept)) < wanted:
-            assert process.poll() is None
-            time.sleep(0.01)
-        time.sleep(rng.random() / 2)
-        process.kill()
-        process.communicate()
-    for base_dir in ("killed", "undisturbed"):
-        process = start(place, *words, base_dir)
-        out, err = process.communicate()
-        assert process.returncode == 0, out + err
-    assert facts(place / "killed") == facts(place / "undisturbed")
-    assert len({row["trial"] for row in facts(place / "killed")}) == trials
-    logs = [path.read_text() for path in place.glob("killed/trials/*/log.txt")]
-    print("cut off while they ran:", sum(log.count("base_dir: ") > 2 for log in logs))  # others were still starting
-    assert any(log.count("base_dir: ") > 2 for log in logs)
-    assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == kills + 1
-
-
 @pytest.mark.usefixtures("fork_trials")
 def test_what_one_trial_reads_is_read(call: Any, place: Path) -> None:
     bindings = ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "C51Agent.vmax = 20.0")
-    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    words = bound(*bindings)
     grid = ("--grid", "create_agent.agent_name = 'dqn', 'c51', 'random'", "--seeds", "1", "--jobs", "2")
     done = call("sweep", "--gin_files", "mine.gin", "--base_dir", "s", *grid, *words)
     assert done.code == 0, done.out + done.err
