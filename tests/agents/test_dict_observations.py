@@ -25,11 +25,10 @@ from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import are_equal, copied, space_without_tuples, stacked
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, play
+from tests.contracts.agent_contract import WORLDS, assert_apart_as_in_turn, assert_virtual_as_simulated, play
 from tests.contracts.family_contract import FamilyContract
-from tests.worlds.agents import ApartAgent, make_agent, make_spec
+from tests.worlds.agents import make_agent, make_spec
 from tests.worlds.dict_env import DictEnv, TupleEnv
-from tests.worlds.plain_data import assert_identical
 
 pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.families.value_based.c51.SupportWarning")
 
@@ -74,32 +73,19 @@ class TestTuples(DictContract):
 
 @pytest.mark.parametrize(("member", "world"), [("full_rainbow", DictEnv), ("c51", TupleEnv)])
 def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: type[Any], tmp_path: Path) -> None:
-    runs = []
-    for apart in (False, True):
-        env = WORLDS["delay 2, noops 3"](world(noop=True, first_action=2))
-        agent = make_agent(member, env, seed=4)
-        if apart:
-            ApartAgent(agent)
-        actions = play(agent, env, range(10)) + play(agent, env, range(100, 102), eval_mode=True)
-        assert agent.learner.updates > 2
-        runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
-    assert_identical(*runs)
+    assert_apart_as_in_turn(
+        lambda env: make_agent(member, env, seed=4),
+        lambda: WORLDS["delay 2, noops 3"](world(noop=True, first_action=2)),
+        tmp_path,
+    )
 
 
 @pytest.mark.parametrize(("member", "world"), [("c51", DictEnv), ("dqn, double, dueling, prioritized", TupleEnv)])
 def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str, world: type[Any]) -> None:
-    schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
-    worlds = [world(noop=True, first_action=1) for _ in range(2)]
-    made = make_spec(member, worlds[0], **frozen)
-    play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
-    AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=4)
-    delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
-    seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(4)]
-    play(make_agent(member, delayed, **frozen), delayed, seeds)
-    one, other = ([(life.seed, life.actions, life.rewards) for life in world.lives] for world in worlds)
-    assert one == other
-    assert sum(len(actions) for _, actions, _ in one) > 20
+    assert_virtual_as_simulated(
+        lambda env: make_agent(member, env, **frozen), lambda: world(noop=True, first_action=1), episodes=4
+    )
 
 
 @pytest.mark.slow  # five processes import torch

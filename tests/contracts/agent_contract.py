@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from async_wrappers import RealtimeDelay
+from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from tests.worlds.agents import ApartAgent
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
 
@@ -56,6 +57,39 @@ def in_a_file(bundle: dict[str, Any], directory: Path) -> dict[str, Any]:
     torch.save(bundle, directory / "bundle")
     kept: dict[str, Any] = torch.load(directory / "bundle", weights_only=True)
     return kept
+
+
+def assert_apart_as_in_turn(
+    make: Callable[[Environment], TurnBasedAgent], world: Callable[[], Environment], directory: Path
+) -> None:
+    """Play with a policy and a learner that are one, then apart: actions and all that is kept are the same."""
+    runs = []
+    for apart in (False, True):
+        env = world()
+        agent = make(env)
+        if apart:
+            ApartAgent(agent)
+        actions = play(agent, env, range(10)) + play(agent, env, range(100, 103), eval_mode=True)
+        assert agent.learner.updates > 2
+        runs.append((actions, agent.bundle_and_checkpoint(directory / str(apart), 0)))
+    assert_identical(*runs)
+
+
+def assert_virtual_as_simulated(
+    make: Callable[[Environment], TurnBasedAgent], world: Callable[[], Any], episodes: int = 6
+) -> None:
+    """Play an agent that does not learn on the virtual clock and under the delay: the frames are the same."""
+    schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
+    worlds = [world(), world()]
+    spec = make(worlds[0]).spec
+    virtually: dict[str, Any] = {"backend": "virtual", "seed": 5, "default_action": "random", **schedule}
+    AsyncRunner(lambda: worlds[0], spec.make_policy, features=spec.features, **virtually).run(episodes=episodes)
+    delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
+    seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
+    play(make(delayed), delayed, seeds)
+    one, other = ([(life.seed, life.actions, life.rewards) for life in each.lives] for each in worlds)
+    assert one == other
+    assert sum(len(actions) for _, actions, _ in one) > 5 * episodes
 
 
 class AgentContract:

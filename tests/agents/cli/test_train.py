@@ -475,14 +475,14 @@ class TestExitCodes:
     )
     def test_two_where_nothing_reads_a_binding(self, call: Any, place: Path, bindings: list[str], reason: str) -> None:
         words = bound(*bindings)
-        short = ("--gin_bindings", "Runner.num_iterations = 1")
         message = refused(call("--base_dir", "run", "--gin_files", "mine.gin", *words))
         assert message.startswith(f"--gin_bindings {bindings[-1]!r}: {reason}")
         assert message.endswith("(--allow_unread accepts it)")
         assert not (place / "run").exists()
 
-        # Accepted, included, or saved with the run, it is without effect.
-        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words, *short, "--allow-unread").code == 0
+    def test_what_nothing_reads_is_without_effect_where_it_is_accepted_or_saved_with_the_run(self, call: Any) -> None:
+        words = bound("C51Agent.vmax = 3.0", "LiveRunner.standing_at = 3", "Runner.num_iterations = 1")
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words, "--allow-unread").code == 0
         assert call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2").code == 0
         assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "1").code == 0
 

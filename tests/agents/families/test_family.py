@@ -16,7 +16,6 @@ import pytest
 import torch
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
-from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.families.value_based.c51 import SupportWarning
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -28,11 +27,10 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import AGENTS, create_spec
 from async_wrappers.agents.replay.selectors import SELECTORS
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, play
+from tests.contracts.agent_contract import WORLDS, assert_apart_as_in_turn, assert_virtual_as_simulated
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.agents import (
     FAMILY,
-    ApartAgent,
     filled_learner,
     hyperparameters,
     make_agent,
@@ -85,32 +83,19 @@ class TestImplicitQuantile(FamilyContract):
     ("member", "world"), [*((member, "delay 2, noops 3") for member in FAMILY), ("rainbow", "turn-based")]
 )
 def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str, tmp_path: Path) -> None:
-    runs = []
-    for apart in (False, True):
-        env = WORLDS[world](DriftingEnv(noop=True, first_action=2))
-        agent = make_agent(member, env, seed=4)
-        if apart:
-            ApartAgent(agent)
-        actions = play(agent, env, range(10)) + play(agent, env, range(100, 103), eval_mode=True)
-        assert agent.learner.updates > 2
-        runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
-    assert_identical(*runs)
+    assert_apart_as_in_turn(
+        lambda env: make_agent(member, env, seed=4),
+        lambda: WORLDS[world](DriftingEnv(noop=True, first_action=2)),
+        tmp_path,
+    )
 
 
 @pytest.mark.parametrize("member", FAMILY)
 def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str) -> None:
-    schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
-    worlds = [DriftingEnv(noop=True, first_action=1) for _ in range(2)]
-    made = make_spec(member, worlds[0], **frozen)
-    play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
-    AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=6)
-    delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
-    seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(6)]
-    play(make_agent(member, delayed, **frozen), delayed, seeds)
-    one, other = ([(life.seed, life.actions, life.rewards) for life in world.lives] for world in worlds)
-    assert one == other
-    assert sum(len(actions) for _, actions, _ in one) > 30
+    assert_virtual_as_simulated(
+        lambda env: make_agent(member, env, **frozen), lambda: DriftingEnv(noop=True, first_action=1)
+    )
 
 
 def look(made: DQN) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from scipy.stats import kstest
 
-from async_wrappers import AsyncRunner, RealtimeDelay
+from async_wrappers import AsyncRunner
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.learning.diverged import DivergedError
@@ -34,8 +34,13 @@ from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.settings import SHARE, agent, number
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
-from tests.contracts.agent_contract import WORLDS, AgentContract, play
-from tests.worlds.agents import ApartAgent
+from tests.contracts.agent_contract import (
+    WORLDS,
+    AgentContract,
+    assert_apart_as_in_turn,
+    assert_virtual_as_simulated,
+    play,
+)
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.many_worlds import vector_envs
@@ -122,16 +127,9 @@ class TestOfADict(SACContract):
 
 @pytest.mark.parametrize("world", ["turn-based", "delay 2, noops 3"])
 def test_policy_and_learner_apart_do_the_same_as_in_turn(world: str, tmp_path: Path) -> None:
-    runs = []
-    for apart in (False, True):
-        env = WORLDS[world](DriftingEnv(noop=True, numbers=2))
-        agent = make_agent(env, seed=4)
-        if apart:
-            ApartAgent(agent)
-        actions = play(agent, env, range(10)) + play(agent, env, range(100, 103), eval_mode=True)
-        assert agent.learner.updates > 2
-        runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
-    assert_identical(*runs)
+    assert_apart_as_in_turn(
+        lambda env: make_agent(env, seed=4), lambda: WORLDS[world](DriftingEnv(noop=True, numbers=2)), tmp_path
+    )
 
 
 def test_an_update_computed_in_parallel_acts_one_update_later() -> None:
@@ -147,19 +145,8 @@ def test_an_update_computed_in_parallel_acts_one_update_later() -> None:
 
 @pytest.mark.parametrize("action_window", [None, 3])
 def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(action_window: int | None) -> None:
-    schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "random_frames": 20, "seed": 2, "action_window": action_window}
-    worlds = [DriftingEnv(noop=True, numbers=2) for _ in range(2)]
-    made = make_spec(worlds[0], **frozen)
-    play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
-    features = made.features
-    AsyncRunner(lambda: worlds[0], made.make_policy, features=features, **play_virtually, **schedule).run(episodes=6)
-    delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
-    seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(6)]
-    play(make_agent(delayed, **frozen), delayed, seeds)
-    one, other = ([(life.seed, life.actions, life.rewards) for life in world.lives] for world in worlds)
-    assert one == other
-    assert sum(len(actions) for _, actions, _ in one) > 30
+    assert_virtual_as_simulated(lambda env: make_agent(env, **frozen), lambda: DriftingEnv(noop=True, numbers=2))
 
 
 @pytest.mark.parametrize("arguments", [{}, {"action_window": 2, "critic_at": "effect"}])
