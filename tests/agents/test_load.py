@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,24 @@ QUICK = (
 )
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> tuple[Path, list[Any]]:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """A run's directory, and four episodes of its evaluation."""
+    base_dir, threads = tmp_path_factory.mktemp("trained") / "run", torch.get_num_threads()
     load_gin("configs/dqn/cartpole.gin", bindings=QUICK)
-    runner = create_runner(tmp_path / "run")
-    save_config(tmp_path / "run")
+    runner = create_runner(base_dir)
+    save_config(base_dir)
     runner.run_experiment()
     scores = [episode._replace(digest=None) for episode in runner.evaluation(runner.trained_agent(), 4)]
     gin.clear_config()
-    return tmp_path / "run", scores
+    torch.set_num_threads(threads)
+    return base_dir, scores
+
+
+@pytest.fixture
+def run(tmp_path: Path, trained: tuple[Path, list[Any]]) -> tuple[Path, list[Any]]:
+    """A copy of it for each test."""
+    return shutil.copytree(trained[0], tmp_path / "run"), trained[1]
 
 
 def snapshot() -> list[Any]:
