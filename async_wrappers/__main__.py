@@ -11,7 +11,8 @@ from async_wrappers.cli import machines, plan, score, serve
 from async_wrappers.cli.flags import Parser, refuse_unwritable
 from async_wrappers.printing import OwnCodeFailed, in_pipeline, let_all_be_printed, own_traceback
 
-COMMANDS = ("plan", "workers", "networks", "probe", "score", "convert", "doctor", "serve")
+COMMANDS = ("plan", "probe", "score", "convert", "doctor", "serve")
+_MOVED = {"workers": "plan --latencies-ms", "networks": "plan --networks"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             the user's own code has raised.
     """
     parser = _make_parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] in _MOVED:
+        parser.error(f"the command {words[0]!r} is {_MOVED[words[0]]!r} now")
+    options = parser.parse_args(words)
     try:
         for flag in ("json", "csv", "picture"):
             refuse_unwritable(f"--{flag}", getattr(options, flag, None))

@@ -1,10 +1,11 @@
-"""``plan``, ``workers`` and ``networks``: how many workers a latency, or a network, needs."""
+"""``plan``: how many workers a latency, several latencies or networks need, and how many environments fit."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,44 +22,22 @@ from async_wrappers.schedule.simulated import SimulatedSchedule
 __all__ = ["add"]
 
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-
-
 MOST_DRAWN = 20_000  # frames in a picture
 
-
-# Flags of `plan` about many environments, and those about one.
+# Flags about many environments, and those about one.
 _SERVED = ("envs", "playouts", "accelerators", "every", "phases", "most", "price", "share")
-
-
 _ONE = ("workers", "learn_ms", "cores", "model_mb", "release_ms", "step_ms", "spike_probability", "spike_factor")
 
 
 def add(commands: Any) -> None:
-    """Add the three commands."""
-    one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
-    _add_plan_flags(one)
-    one.set_defaults(run=_plan)
-    many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
-    many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
-    many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
-    many.set_defaults(run=_workers)
-    sizes = commands.add_parser("networks", help="a table of workers and learners against parameters")
-    sizes.add_argument("--times", metavar="FILE", help="JSON of networks with their times (the published ones)")
-    sizes.add_argument("--cv", type=float, default=0.2, help="coefficient of variation of inferences (0.2)")
-    sizes.add_argument("--picture", metavar="FILE", help="draw it, such as networks.png (needs matplotlib)")
-    sizes.set_defaults(run=_networks)
-    for command, seconds, what, fps in (
-        (one, 60, "how long an episode lasts", 60),
-        (many, 600, "how long to simulate each", 60),
-        (sizes, 600, "how long to simulate each", scaling.GAME_BOY_FPS),
-    ):
-        command.add_argument("--fps", type=float, default=fps, help=f"frames per second ({fps})")
-        command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
-        command.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
+    """Add the command."""
+    parser = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
+    _add_flags(parser)
+    parser.set_defaults(run=_run)
 
 
-def _add_plan_flags(one: argparse.ArgumentParser) -> None:
-    """Add the flags of `plan`: those of one environment, and those of many on an accelerator."""
+def _add_flags(one: argparse.ArgumentParser) -> None:
+    """Add the flags: those of one environment, of many on an accelerator, and of two tables."""
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
     of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
@@ -70,7 +49,20 @@ def _add_plan_flags(one: argparse.ArgumentParser) -> None:
         help="many environments on an accelerator: milliseconds of a batch, and of each of its observations",
     )
     of.add_argument("--batch-trace", metavar="FILE", help="measured batches, as MeasuredBatches.to_json writes them")
-    one.add_argument("--cv", type=float, help="coefficient of variation of a log-normal latency (constant without)")
+    of.add_argument(
+        "--latencies-ms", type=float, nargs="*", metavar="MS", help="mean latencies, for a table of workers (10 to 1e5)"
+    )
+    of.add_argument(
+        "--networks",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="JSON of networks with their times, for a table of workers and learners (the published ones)",
+    )
+    one.add_argument("--cv", type=float, help="coefficient of variation, log-normal (in tables 0.2, else constant)")
+    one.add_argument("--fps", type=float, help=f"frames per second (60; of networks {scaling.GAME_BOY_FPS})")
+    one.add_argument("--seconds", type=float, help="how long an episode lasts (60; in tables 600)")
+    one.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
     one.add_argument("--spike-probability", type=float, help="share of inferences that are slower")
     one.add_argument("--spike-factor", type=float, help="how many times slower they are")
     one.add_argument("--learn-ms", type=float, help="one update of the weights, in milliseconds")
@@ -82,7 +74,9 @@ def _add_plan_flags(one: argparse.ArgumentParser) -> None:
     one.add_argument("--release-ms", type=float, help="core and head of a policy with memory, in milliseconds")
     one.add_argument("--step-ms", type=float, help="the environment's step, in milliseconds")
     add_json(one)
-    one.add_argument("--picture", metavar="FILE", help="draw the time line, such as plan.png (needs matplotlib)")
+    one.add_argument(
+        "--picture", metavar="FILE", help="draw the time line or the networks, such as plan.png (needs matplotlib)"
+    )
     served = one.add_argument_group("many environments, with --batch-ms or --batch-trace")
     served.add_argument("--envs", type=int, help="a number of environments to forecast beside the most")
     served.add_argument("--playouts", type=int, nargs="+", metavar="FRAMES", help="delays to try (1 2 3 4 6 8)")
@@ -94,16 +88,37 @@ def _add_plan_flags(one: argparse.ArgumentParser) -> None:
     served.add_argument("--share", type=float, help="share of actions in time that is enough (0.995)")
 
 
-def _plan(options: argparse.Namespace) -> None:
-    if options.batch_ms is not None or options.batch_trace is not None:
+def _run(options: argparse.Namespace) -> None:
+    networks, latencies = options.networks is not None, options.latencies_ms is not None
+    if options.fps is None:
+        options.fps = scaling.GAME_BOY_FPS if networks else 60.0
+    if options.seconds is None:
+        options.seconds = 600.0 if networks or latencies else 60.0
+    if networks or latencies:
+        _refuse(options, (*_SERVED, *_ONE, "remote", "json"), "not for a table", "leave it out")
+        if latencies:
+            _refuse(options, ["picture"], "not for a table of latencies", "leave it out")
+        options.cv = 0.2 if options.cv is None else options.cv
+        _networks(options) if networks else _workers(options)
+    elif options.batch_ms is not None or options.batch_trace is not None:
+        remedy = "leave it out, or give --latency-ms or --trace in the place of the batches"
+        _refuse(options, (*_ONE, "remote"), "about one environment", remedy)
         _capacity(options)
-        return
-    for flag in _SERVED:
-        if getattr(options, flag) is not None:
-            raise ValueError(
-                f"--{flag} is about many environments on an accelerator, got {getattr(options, flag)}: give --batch-ms "
-                "or --batch-trace in the place of --latency-ms or --trace"
-            )
+    else:
+        remedy = "give --batch-ms or --batch-trace in the place of --latency-ms or --trace"
+        _refuse(options, _SERVED, "about many environments on an accelerator", remedy)
+        _plan(options)
+
+
+def _refuse(options: argparse.Namespace, flags: Iterable[str], about: str, remedy: str) -> None:
+    """Refuse flags that are about something else than what is planned."""
+    for flag in flags:
+        if (given := getattr(options, flag)) not in (None, False):
+            got = "" if given is True else f", got {given}"
+            raise ValueError(f"--{flag.replace('_', '-')} is {about}{got}: {remedy}")
+
+
+def _plan(options: argparse.Namespace) -> None:
     latency = _latency(options)
     if options.latency_ms is not None:
         _remark_on_seconds("--latency-ms", options.latency_ms)
@@ -128,18 +143,6 @@ def _plan(options: argparse.Namespace) -> None:
 
 def _capacity(options: argparse.Namespace) -> None:
     """Plan for many environments, which accelerators serve."""
-    if options.remote:
-        raise ValueError(
-            "--remote is about one environment: leave it out, or give --latency-ms or --trace in the place of the "
-            "batches"
-        )
-    for flag in _ONE:
-        if getattr(options, flag) is not None:
-            name = flag.replace("_", "-")
-            raise ValueError(
-                f"--{name} is about one environment, got {getattr(options, flag)}: leave it out, or give --latency-ms "
-                "or --trace in the place of the batches"
-            )
     latency: LinearBatches | MeasuredBatches
     if options.batch_trace is not None:
         if options.cv is not None:
@@ -213,9 +216,10 @@ def _remark_on_seconds(name: str, milliseconds: float) -> None:
 
 
 def _workers(options: argparse.Namespace) -> None:
-    for latency in options.latencies_ms:
+    latencies = options.latencies_ms or TABLE_MS
+    for latency in latencies:
         _remark_on_seconds("--latencies-ms", latency)
-    seconds = [latency / 1000 for latency in options.latencies_ms]
+    seconds = [latency / 1000 for latency in latencies]
     needs = workers_against_latency(seconds, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
     print("| latency | mean rule | workers | playout | fresh | delay, frames | delay | busy |")
     print("|---|---|---|---|---|---|---|---|")
@@ -233,7 +237,7 @@ def _workers(options: argparse.Namespace) -> None:
 def _networks(options: argparse.Namespace) -> None:
     if options.picture is not None:
         _need_matplotlib()
-    networks = scaling.PUBLISHED if options.times is None else scaling.read_networks(options.times)
+    networks = scaling.read_networks(options.networks) if options.networks else scaling.PUBLISHED
     found = scaling.processes_needed(networks, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
     print("| network | parameters | inference | mean rule | workers | published | update | learners | published |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -247,6 +251,6 @@ def _networks(options: argparse.Namespace) -> None:
             f"{'' if each.learners is None else each.learners} | {learners} |"
         )
     if options.picture is not None:
-        of = scaling.PUBLISHED_TIMES if options.times is None else f"times of {Path(options.times).name}"
+        of = f"times of {Path(options.networks).name}" if options.networks else scaling.PUBLISHED_TIMES
         title = f"{of}, cv {options.cv:g}, {options.fps:g} frames a second"
         scaling.scaling_picture(found, title).savefig(options.picture, dpi=130)

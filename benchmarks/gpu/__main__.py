@@ -6,7 +6,7 @@ Three parts, of which each prints its table as soon as it has it:
   one device to the other and back, live workers, a policy server, a server of many environments, and `act_devices`.
 * ``speed``: updates and agent steps per second beside plain loops of PyTorch with the same networks.
 * ``latency``: an inference of the paper's networks, from 1 M to 1 B weights, at batch 1, as the file that ``python -m
-  async_wrappers networks --times FILE`` reads.
+  async_wrappers plan --networks FILE`` reads.
 
 Nothing is downloaded. A part begins only while there is time for it, so the whole takes at most ``--minutes``.
 

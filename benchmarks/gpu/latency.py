@@ -1,7 +1,7 @@
 """How long an inference of the paper's networks takes on a device, at batch 1, and an update of a batch of 16.
 
 An inference is a worker's: from an observation in the host's memory to an action there. The rows are what ``python -m
-async_wrappers networks --times FILE`` reads, so that it tells how many workers and learners each network needs.
+async_wrappers plan --networks FILE`` reads, so that it tells how many workers and learners each network needs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the tests import this module without Sphinx
     from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
-PLANNING = ("plan", "workers", "networks", "probe", "score")  # of python -m async_wrappers
+PLANNING = ("plan", "probe", "score")  # of python -m async_wrappers
 
 
 def command_line() -> str:

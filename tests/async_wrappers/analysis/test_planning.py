@@ -542,7 +542,7 @@ def test_the_command_line_plans_for_another_machine_and_remarks_on_seconds(capsy
     assert printed.out == f"{plan(0.12 / 1000, cores=1, seconds=10, remote=True)}\n"
     assert printed.err == "--latency-ms 0.12 is 0.12 ms; 0.12 s are --latency-ms 120\n"
     assert run("plan", "--latency-ms", "1", "--seconds", "10") == 0
-    assert run("workers", "--latencies-ms", "0.5", "--seconds", "10") == 0
+    assert run("plan", "--latencies-ms", "0.5", "--seconds", "10") == 0
     assert capsys.readouterr().err == "--latencies-ms 0.5 is 0.5 ms; 0.5 s are --latencies-ms 500\n"
 
 
@@ -562,7 +562,7 @@ def test_the_command_line_reads_a_trace_and_writes_json_and_a_picture(
 
 @pytest.mark.usefixtures("quick")
 def test_the_command_line_prints_a_table_of_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("workers", "--latencies-ms", "10", "120", "--cv", "0", "--seconds", "60") == 0
+    assert run("plan", "--latencies-ms", "10", "120", "--cv", "0", "--seconds", "60") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "| 0.01 s | 1 | 1 | p99 | 1.000 | 1.0 | 0.0167 s | 0.6 |"
     assert lines[3] == "| 0.12 s | 8 | 8 | p99 | 1.000 | 8.0 | 0.133 s | 7.2 |"
@@ -573,7 +573,10 @@ def test_the_command_line_prints_a_table_of_workers(capsys: pytest.CaptureFixtur
     [
         ("", "required"),
         ("guess", "invalid choice"),
-        ("plan", "one of the arguments --latency-ms --trace --batch-ms --batch-trace is required"),
+        (
+            "plan",
+            "one of the arguments --latency-ms --trace --batch-ms --batch-trace --latencies-ms --networks is required",
+        ),
         ("plan --latency-ms fast", "invalid float value: 'fast'"),
         ("plan --latency-ms -3", "--latency-ms must be >= 0 milliseconds and finite, got -3"),
         ("plan --latency-ms 5 --trace x.json", "not allowed with argument"),
@@ -583,7 +586,12 @@ def test_the_command_line_prints_a_table_of_workers(capsys: pytest.CaptureFixtur
         ("plan --latency-ms 5 --fps 0", "fps must be > 0"),
         ("plan --latency-ms 5 --cores 0", "cores must be a whole number >= 1"),
         ("plan --latency-ms 5 --seconds 9 --json /nowhere/plan.json", "/nowhere/plan.json"),
-        ("workers --latencies-ms 5 --cv -1", "cv must be a number"),
+        ("plan --latencies-ms 5 --cv -1", "cv must be a number"),
+        ("plan --latencies-ms 5 --workers 2", "--workers is not for a table, got 2: leave it out"),
+        ("plan --networks --envs 2", "--envs is not for a table, got 2: leave it out"),
+        ("plan --latencies-ms 5 --picture a.png", "--picture is not for a table of latencies, got a.png: leave it out"),
+        ("workers --latencies-ms 5", "the command 'workers' is 'plan --latencies-ms' now"),
+        ("networks", "the command 'networks' is 'plan --networks' now"),
     ],
 )
 def test_a_usage_error_is_one_line_and_exit_code_2(

@@ -103,7 +103,7 @@ def test_another_file_is_refused_in_one_sentence(
     path = tmp_path / "times.json"
     path.write_text(text)
     with pytest.raises(SystemExit) as raised:
-        run(["networks", "--times", str(path)])
+        run(["plan", "--networks", str(path)])
     assert raised.value.code == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and str(path) in error and message in error
@@ -139,14 +139,14 @@ def test_the_command_line_prints_the_table_and_draws_the_picture(
     times, picture = tmp_path / "times.json", tmp_path / "networks.png"
     times.write_text('[{"name": "1m", "parameters": 903718, "latency_ms": 40, "update_ms": 3300}]')
     words = ["--cv", "0", "--fps", "60", "--seconds", "60", "--picture", str(picture)]
-    assert run(["networks", "--times", str(times), *words]) == 0
+    assert run(["plan", "--networks", str(times), *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:] == ["| 1m | 903,718 | 0.04 s | 3 | 3 | 7 | 3.3 s | 198 | 1 |"]
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_the_page_has_the_table_of_the_published_times(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["networks"]) == 0
+    assert run(["plan", "--networks"]) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
     assert len(rows) == len(PUBLISHED)
     page = PAGE.read_text().splitlines()
@@ -163,5 +163,5 @@ def test_a_missing_matplotlib_is_one_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit):
-        run(["networks", "--picture", "networks.png"])
+        run(["plan", "--networks", "--picture", "networks.png"])
     assert "pip install 'async-wrappers[plot]'" in capsys.readouterr().err
