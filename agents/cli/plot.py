@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, at_least, usage_errors
+from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, usage_errors
 from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
 from async_wrappers.agents.sweep.figures import (
     PICTURES,
@@ -14,7 +14,6 @@ from async_wrappers.agents.sweep.figures import (
     draw_learning_curves,
     draw_runs,
     draw_scores,
-    draw_workers,
     put_subject,
     write_figure,
 )
@@ -23,12 +22,9 @@ from async_wrappers.agents.sweep.report import write_report
 from async_wrappers.agents.sweep.results import read_rows, read_subject
 from async_wrappers.agents.sweep.runs import IN_WORDS, common_directory, curves_of, find_runs, last_values, metrics_of
 from async_wrappers.agents.sweep.view import make_view, why_no_ladder
-from async_wrappers.analysis.planning import workers_against_latency
-from async_wrappers.analysis.scaling import GAME_BOY_FPS, PUBLISHED_TIMES, processes_needed, scaling_picture
 
 __all__ = ["add_flags", "run"]
 
-LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, of workers against latency
 OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
 
 
@@ -43,8 +39,6 @@ def add_flags(parser: Parser) -> None:
         help="where the figures of runs go (figures/ in the directory of all), or one file, NAME.png or NAME.svg",
     )
     parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
-    fps = "frames per second of workers against latency (60)"
-    parser.add_argument("--fps", type=at_least(1.0), default=60.0, metavar="FPS", help=fps)
 
 
 def run(options: Namespace) -> None:
@@ -115,13 +109,6 @@ def _plot_sweep(options: Namespace, base_dir: Path) -> None:
         print(why_no_aggregate(view))
     if curve is not None:
         figures["Learning curves"] = ("learning_curves", put_subject(draw_learning_curves(view, curve), subject))
-    needs = workers_against_latency(LATENCIES, options.fps, seconds=60)
-    points = [(need.latency_s, need.mean_rule, need.enough.workers) for need in needs if need.enough]
-    title = f"log-normal latencies, coefficient of variation 0.2, {options.fps:g} frames a second, simulated"
-    figures["Workers needed against latency"] = ("workers", draw_workers(points, options.fps, title))
-    title = f"{PUBLISHED_TIMES}, cv 0.2, {GAME_BOY_FPS:g} frames a second"
-    sizes = scaling_picture(processes_needed(seconds=60), title)
-    figures["Workers and learners needed against parameters"] = ("networks", sizes)
     paths = {name: write_figure(figure, base_dir / "figures" / file) for name, (file, figure) in figures.items()}
     for path in (path for pair in paths.values() for path in pair):
         print(path)

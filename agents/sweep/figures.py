@@ -1,4 +1,4 @@
-"""The figures of a sweep: score against delay, over games too, learning curves, workers against latency, the ladder.
+"""The figures of a sweep: score against delay, over games too, learning curves, the ladder.
 
 Runs without a sweep have learning curves alone.
 
@@ -36,7 +36,6 @@ __all__ = [
     "draw_learning_curves",
     "draw_runs",
     "draw_scores",
-    "draw_workers",
     "put_subject",
     "write_figure",
 ]
@@ -142,32 +141,6 @@ def _draw_episodes(axes: Axes, run: RecordedRun, phase: str) -> None:
         begin = line["frames"]
         label = "_" if index else "an episode"
         axes.plot(np.broadcast_to(ends, len(returns)), returns, ".", color="0.7", markersize=3, label=label, zorder=1)
-
-
-def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str) -> Figure:
-    """Draw the workers that a latency needs.
-
-    Args:
-        needs: Mean latency in seconds, the workers by the usual rule, and the number of workers that suffices.
-        fps: Frames per second.
-        title: The simulated setting, in words.
-    """
-    figure, (axes,) = _make_panels(1, "mean latency of an inference (ms)", "workers")
-    latencies = [1000 * latency for latency, _, _ in needs]
-    curves = {
-        "enough for a fresh action on 99 % of the frames": [enough for _, _, enough in needs],
-        "the usual rule: mean latency x frame rate, rounded up": [rule for _, rule, _ in needs],
-    }
-    styles = _styles(curves)
-    for name, workers in curves.items():
-        axes.loglog(latencies, workers, label=name, **styles[name])
-    per_ms = fps / 1000
-    frames = axes.secondary_xaxis("top", functions=(partial(np.multiply, per_ms), partial(np.multiply, 1 / per_ms)))
-    for axis in (axes.xaxis, axes.yaxis, frames.xaxis):
-        axis.set_major_formatter("{x:g}")
-    frames.set_xlabel(f"the same in frames at {fps:g} frames a second", fontsize="small")
-    _put_legend(figure, [axes], title)
-    return figure
 
 
 def put_subject(figure: Figure, subject: str) -> Figure:

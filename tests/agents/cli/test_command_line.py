@@ -26,7 +26,7 @@ FLAGS = {
     "evaluate": {*SHARED, "seed", "episodes", "render", "video", "drawn", "follow", "agent"},
     "export": {*SHARED, "seed", "episodes", "licence", "command", "output", "observations"},
     "sweep": {*SHARED, "grid", "seeds", "jobs", "retry_failed", "engine", "finished", "only", "address"},
-    "plot": {"metric", "statistic", "x", "fps", "wins", "output"},
+    "plot": {"metric", "statistic", "x", "wins", "output"},
     "compare": {"metric", "statistic"},
     "record": {*SHARED, "seed", "dataset", "player", "agent", "episodes", "fps"},
     "import": {"dataset"},

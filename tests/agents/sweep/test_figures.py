@@ -11,7 +11,6 @@ import pytest
 from async_wrappers.agents.sweep.figures import (
     draw_learning_curves,
     draw_scores,
-    draw_workers,
     put_subject,
     write_figure,
 )
@@ -49,14 +48,6 @@ class TestFigures:
         assert line.get_ydata()[9] == pytest.approx(sum(expected) / 3)
         assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
-    def test_workers_are_drawn_against_latency(self) -> None:
-        figure = draw_workers([(0.1, 6, 8), (1.0, 60, 66)], 60, "simulated")
-        enough, rule = figure.axes[0].get_lines()
-        assert list(enough.get_xdata()) == [100.0, 1000.0]
-        assert list(enough.get_ydata()) == [8, 66]
-        assert list(rule.get_ydata()) == [6, 60]
-        assert figure.axes[0].get_xlabel() == "mean latency of an inference (ms)"
-
     def test_a_figure_is_written_as_png_and_svg_and_the_same_again(self, tmp_path: Path) -> None:
         found = view(made_up_sweep(tmp_path / "s"))
         png, svg = write_figure(draw_scores(found), tmp_path / "score")
@@ -68,7 +59,7 @@ class TestFigures:
         assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_figure_says_what_it_is_of_above_its_note() -> None:
-    figure = draw_workers([(0.1, 6, 8)], 60.0, "simulated")
-    assert put_subject(figure, "").get_suptitle() == "simulated"
-    assert put_subject(figure, "CartPole-v1, DQNAgent").get_suptitle() == "CartPole-v1, DQNAgent\nsimulated"
+def test_a_figure_says_what_it_is_of_above_its_note(tmp_path: Path) -> None:
+    figure = draw_scores(view(made_up_sweep(tmp_path, seeds=1)))
+    assert put_subject(figure, "").get_suptitle() == "one seed, no interval"
+    assert put_subject(figure, "CartPole-v1, DQNAgent").get_suptitle() == "CartPole-v1, DQNAgent\none seed, no interval"

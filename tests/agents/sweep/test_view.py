@@ -114,7 +114,7 @@ class TestCommands:
         made_up_sweep(place / "s")
         done = call("plot", "s", "--statistic", "iqm")
         assert done.code == 0, done.err
-        names = ("score", "learning_curves", "workers", "networks")
+        names = ("score", "learning_curves")
         files = [f"s/figures/{name}.{kind}" for name in names for kind in ("png", "svg")]
         said, *written = done.out.splitlines()
         assert said.startswith("no regret ladder")
