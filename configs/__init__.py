@@ -1,1 +1,0 @@
-"""Gin files; packages, so that ``include "configs/..."`` is found from any working directory."""

@@ -1,1 +1,0 @@
-"""Ape-X: Atari, CartPole."""

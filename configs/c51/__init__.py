@@ -1,1 +1,0 @@
-"""C51: Atari, CartPole, Acrobot."""

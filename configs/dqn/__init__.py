@@ -1,1 +1,0 @@
-"""DQN: Atari, CartPole, Acrobot, falling blocks."""

@@ -1,1 +1,0 @@
-"""V-trace with replays of unrolls beside its queue: standard, elite, elite insertion, attentive."""

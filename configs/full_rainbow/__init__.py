@@ -1,1 +1,0 @@
-"""Rainbow with all six parts: Atari, CartPole, Acrobot."""

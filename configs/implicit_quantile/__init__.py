@@ -1,1 +1,0 @@
-"""IQN: Atari, CartPole, Acrobot."""

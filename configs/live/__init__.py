@@ -1,1 +1,0 @@
-"""Live runs: the environment does not wait."""

@@ -1,1 +1,0 @@
-"""PPO: CartPole, Pendulum (under delay too), Hopper, HalfCheetah."""

@@ -1,1 +1,0 @@
-"""QR-DQN: Atari, CartPole, Acrobot."""

@@ -1,1 +1,0 @@
-"""R2D2: Atari, CartPole without velocities."""

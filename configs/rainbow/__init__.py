@@ -1,1 +1,0 @@
-"""Rainbow (Dopamine's): Atari, CartPole, Acrobot."""

@@ -1,1 +1,0 @@
-"""Gin files of students that learn from a teacher."""

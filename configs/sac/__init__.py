@@ -1,1 +1,0 @@
-"""SAC: Pendulum (under delay too), Hopper, HalfCheetah, LunarLander."""

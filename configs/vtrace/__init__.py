@@ -1,1 +1,0 @@
-"""V-trace: Atari, CartPole, CartPole without velocities, CartPole on hosts."""
