@@ -39,8 +39,6 @@ from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher
 from async_wrappers.agents.teaching.teaching import RunnerWithTeacher
 
-__all__ = ["CONFIGURABLES"]
-
 CONFIGURABLES = (
     *AGENTS.values(),
     ActorCriticHead,

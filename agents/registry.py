@@ -42,8 +42,6 @@ from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, Ki
 from async_wrappers.agents.teaching.student import Student, without_teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
 
-__all__ = ["AGENTS", "BASELINES", "SCHEDULES", "create_agent", "create_runner", "create_spec", "spec_of"]
-
 AGENTS: Mapping[str, type[Spec]] = {
     "dqn": DQN,
     "c51": C51,

@@ -41,33 +41,6 @@ import attrs
 import gin
 import numpy as np
 
-__all__ = [
-    "NOT_NEGATIVE",
-    "POSITIVE",
-    "POSITIVE_FINITE",
-    "POSITIVE_SHARE",
-    "SHARE",
-    "WIDEST",
-    "Range",
-    "WithGinValues",
-    "again",
-    "agent",
-    "choice",
-    "factory",
-    "flag",
-    "made_for",
-    "must",
-    "number",
-    "part",
-    "record",
-    "setting",
-    "settings",
-    "shared",
-    "text",
-    "whole",
-    "with_gin_values",
-]
-
 Check = Callable[[str, Any], None]
 """From a setting's name and its value to nothing, or a ValueError that names both and the remedy."""
 

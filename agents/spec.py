@@ -35,15 +35,6 @@ from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import blank_observation, effect_space
 from async_wrappers.policy import Policy
 
-__all__ = [
-    "LearnerInterface",
-    "ReadyMade",
-    "Spec",
-    "own_seed",
-    "reader_of",
-    "seeded",
-]
-
 
 class LearnerInterface:
     """The interface of a learner: a subclass writes the methods that raise here.

@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass, field
 from time import perf_counter
 
-__all__ = ["PARTS", "SUMMED_UP", "Meters", "PartTimes", "rate_in_a_table", "rate_in_short"]
-
 PARTS = {
     "Act": "acting",
     "Step": "stepping the environments",

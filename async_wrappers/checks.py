@@ -18,22 +18,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = [
-    "BrokenEnvironment",
-    "choice",
-    "flag",
-    "function",
-    "number",
-    "plain_data",
-    "positive",
-    "positive_range",
-    "refuse_daemonic",
-    "reward_of",
-    "whole",
-    "whole_frames",
-    "whole_range",
-]
-
 
 class BrokenEnvironment(ValueError):
     """An environment returned what no environment may; the message is one sentence."""

@@ -34,8 +34,6 @@ from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.limits import LimitAction, Limits
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
-__all__ = ["CONFIGURABLES", "WRAPPERS"]
-
 _ENVIRONMENTS = (
     create_atari_environment,
     create_atari_vector,

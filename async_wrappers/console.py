@@ -14,8 +14,6 @@ from pathlib import Path
 
 from async_wrappers.printing import in_pipeline, let_all_be_printed
 
-__all__ = ["main", "run"]
-
 
 def run() -> None:
     """Run the command of this process's words, and exit with its code."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-__all__ = ["extra", "ignored_warnings", "needs_extra"]
-
 
 @contextmanager
 def extra(what: str, name: str) -> Iterator[None]:

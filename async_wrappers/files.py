@@ -12,19 +12,6 @@ from typing import IO, Any
 
 from async_wrappers.version import __version__
 
-__all__ = [
-    "FORMAT",
-    "FULL",
-    "OtherFormat",
-    "check_format",
-    "naming",
-    "refuse_damage",
-    "stamp",
-    "sync_directory",
-    "write_atomically",
-    "write_text_atomically",
-]
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the system's errors where a disk is full
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import gymnasium as gym
 
-__all__ = ["frame_rate"]
-
 _EMULATED_FRAMES_PER_SECOND = 60  # of ale-py, whose games are NTSC's
 # Wrappers that play several frames in a step, by name, so that none has to be imported; where they say how many.
 _SKIPS = {

@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["array_of", "observation_check"]
-
 Check = Callable[[Any], None]
 
 _NAME = "the environment's observation"

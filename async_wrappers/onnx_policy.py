@@ -27,8 +27,6 @@ from async_wrappers.extras import extra
 from async_wrappers.files import refuse_damage
 from async_wrappers.policy import Decision, Memory
 
-__all__ = ["OnnxPolicy", "OnnxSplitPolicy", "Released"]
-
 METADATA = "async_wrappers"
 _REMEDY = "export it again"
 _CPU = ("CPUExecutionProvider",)

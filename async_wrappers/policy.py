@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Decision", "Memory", "NoAction", "Policy", "SplitPolicy", "as_act"]
-
 
 class NoAction(RuntimeError):
     """Raised by ``act`` or ``encode``: there is no action this time, such as while a policy's server is away.

@@ -19,8 +19,6 @@ try:
 except ImportError:  # all others
     msvcrt = None  # type: ignore[assignment]
 
-__all__ = ["cores", "has_fork_server", "lock", "needs_fork_server", "receive", "signals_blocked"]
-
 _BYTE = 2**30  # that is locked on Windows, where nobody can read a locked one
 
 

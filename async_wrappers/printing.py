@@ -12,8 +12,6 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import TextIO
 
-__all__ = ["OwnCodeFailed", "in_one_line", "in_pipeline", "let_all_be_printed", "own_traceback"]
-
 # Where the calls lie that lead to the user's code: this package, and Python's import.
 _HERE, _IMPORT = os.path.dirname(__file__), os.path.dirname(importlib.__file__)
 _LEADING = (os.path.join(_HERE, ""), os.path.join(_IMPORT, ""), "<frozen")

@@ -18,17 +18,6 @@ from typing import Any
 
 from async_wrappers.extras import extra
 
-__all__ = [
-    "LOOPBACK",
-    "NoCluster",
-    "connect_to_ray",
-    "connected_to_ray",
-    "disconnect_from_ray",
-    "joined",
-    "python_path",
-    "refuse_silent",
-]
-
 LOOPBACK = "127.0.0.1"
 # Ray speaks gRPC, which is HTTP/2: each end begins with a frame of settings.
 _HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"

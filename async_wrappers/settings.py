@@ -30,18 +30,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from async_wrappers import checks
 
-__all__ = [
-    "Settings",
-    "choice",
-    "declared",
-    "documented",
-    "flag",
-    "positive",
-    "setting",
-    "takes",
-    "whole",
-]
-
 Check = Callable[[str, Any], Any]
 """From an argument's name and its value to the value to keep, or a ValueError that names both and the remedy."""
 

@@ -14,8 +14,6 @@ from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput, Rows
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.policy import Decision
 
-__all__ = ["PolicyCopies"]
-
 
 class PolicyCopies:
     """Copies of a policy, such as one on each of some devices, each of which acts on a share of the rows at a time.

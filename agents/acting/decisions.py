@@ -18,8 +18,6 @@ import numpy.typing as npt
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.policy import Decision
 
-__all__ = ["DecisionRandom", "Decisions", "Memories", "PolicyOutput", "RowsPolicy"]
-
 
 @dataclass(frozen=True, eq=False)
 class Decisions(Sequence[Decision]):

@@ -30,8 +30,6 @@ from gymnasium.wrappers import DelayObservation, NormalizeObservation
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.schema import EFFECT, START
 
-__all__ = ["LANDED", "Effects", "ShowEffect", "report_effect", "reported_effects"]
-
 LANDED = "landed"  # of a shown one
 _REPORTED = ("effect_observation", "effect_info", "next_effect_observation")  # of info["realtime"]
 

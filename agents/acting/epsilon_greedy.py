@@ -16,8 +16,6 @@ from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, each_array
 from async_wrappers.policy import Decision
 
-__all__ = ["EpsilonGreedyPolicy"]
-
 Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
 """From (network, inputs, generator) to Q-values [R, A]."""
 

@@ -20,20 +20,6 @@ from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole
 from async_wrappers.policy import Decision
 
-__all__ = [
-    "Epsilon",
-    "EpsilonSettings",
-    "NoisyLayer",
-    "has_warmup",
-    "identity_epsilon",
-    "is_per_actor",
-    "linearly_decaying_epsilon",
-    "noisy_layers",
-    "per_actor_epsilon",
-    "resample_noise",
-    "zero_epsilon",
-]
-
 
 @gin.configurable(module="agents")
 def linearly_decaying_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:

@@ -12,8 +12,6 @@ from async_wrappers.agents.spaces.box_actions import BoxActions
 from async_wrappers.agents.spaces.schema import batch_of_one, each_array, stacked
 from async_wrappers.policy import Decision
 
-__all__ = ["OfWorker", "OneRow", "WorkerPolicy"]
-
 
 class OfWorker:
     """A policy of rows as a worker has it, whose observations come one at a time.

@@ -23,8 +23,6 @@ from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, e
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
 
-__all__ = ["RecurrentPolicy", "Remembering", "SplitWorkerPolicy", "one_row"]
-
 Choose = Callable[..., tuple[Any, dict[str, Any]]]
 """From what the network gives [R, ...], the decisions, and what `DecisionRandom.for_actions` draws, to
 actions [R, ...] as they are stored and extras [R, ...]."""

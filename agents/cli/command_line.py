@@ -18,8 +18,6 @@ import gymnasium as gym
 from async_wrappers.agents.cli.flags import Parser, UsageError, first_line, program
 from async_wrappers.files import FULL
 
-__all__ = ["COMMANDS", "OVERVIEW", "main"]
-
 OVERVIEW = """Train and evaluate agents under realtime delay.
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]

@@ -8,8 +8,6 @@ from pathlib import Path
 from async_wrappers.agents.cli.flags import Parser, add_score_flags, usage_errors
 from async_wrappers.agents.sweep.report import compare, comparison_table
 
-__all__ = ["add_flags", "run"]
-
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``compare``."""

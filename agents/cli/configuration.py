@@ -35,23 +35,6 @@ from async_wrappers.agents.trained.agent_file import (
     shipped_agents,
 )
 
-__all__ = [
-    "add_agent_flag",
-    "add_run_flags",
-    "agent_file",
-    "build_runner",
-    "existing_run",
-    "find_modules",
-    "load_gin",
-    "load_run",
-    "new_or_existing_dir",
-    "place_of_agent",
-    "refuse_unread",
-    "refuse_without_display",
-    "render_bindings",
-    "trusting",
-]
-
 
 def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
     """Add the flags of a run: its directory, its configuration and its seed.

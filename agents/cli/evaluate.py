@@ -30,8 +30,6 @@ from async_wrappers.agents.experiment.report import evaluation_facts
 from async_wrappers.agents.trained.agent_file import read_about, score_in_words
 from async_wrappers.files import write_text_atomically
 
-__all__ = ["add_flags", "run"]
-
 _REST = 2.0  # seconds between two looks for a new checkpoint
 
 

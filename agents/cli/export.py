@@ -21,8 +21,6 @@ from async_wrappers.agents.spaces.schema import stacked
 from async_wrappers.agents.trained.agent_file import SUFFIX, score_in_words
 from async_wrappers.agents.trained.export import export
 
-__all__ = ["add_flags", "run"]
-
 _ONNX = ".onnx"
 _OBSERVATIONS, _EPISODES = 256, 100
 _IN_TURN = "create_runner.schedule = 'continuous_train'"

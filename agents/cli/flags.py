@@ -15,16 +15,6 @@ from typing import Any, NoReturn
 import gymnasium as gym
 from absl import logging
 
-__all__ = [
-    "Parser",
-    "UsageError",
-    "add_score_flags",
-    "at_least",
-    "first_line",
-    "program",
-    "usage_errors",
-]
-
 _TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 

@@ -8,8 +8,6 @@ from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter
 from async_wrappers.agents.experiment.pretraining import import_demonstrations
 
-__all__ = ["add_flags", "dataset_summary", "run"]
-
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``import``."""

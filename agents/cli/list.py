@@ -18,8 +18,6 @@ from async_wrappers.agents.trained.agent_file import read_about, score_in_words,
 from async_wrappers.configurables import WRAPPERS
 from async_wrappers.extras import ignored_warnings
 
-__all__ = ["add_flags", "run"]
-
 _GAMES = "Atari games (create_atari_environment.game_name)"
 _OTHERS = "other environments (create_gym_environment.environment_id)"
 # Making another package's environment may open a window or a connection.

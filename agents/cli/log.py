@@ -15,8 +15,6 @@ from typing import Any, TextIO
 
 from absl import logging
 
-__all__ = ["LOG", "RunLog", "logged"]
-
 LOG = "log.txt"
 
 

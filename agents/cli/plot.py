@@ -23,8 +23,6 @@ from async_wrappers.agents.sweep.results import read_rows, read_subject
 from async_wrappers.agents.sweep.runs import IN_WORDS, common_directory, curves_of, find_runs, last_values, metrics_of
 from async_wrappers.agents.sweep.view import make_view, why_no_ladder
 
-__all__ = ["add_flags", "run"]
-
 OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
 
 

@@ -25,8 +25,6 @@ from async_wrappers.agents.cli.import_dataset import dataset_summary
 from async_wrappers.agents.experiment.pretraining import Recording, bound_environment, record_agent, record_player
 from async_wrappers.agents.play.runner import Runner
 
-__all__ = ["add_flags", "run"]
-
 LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound
 
 

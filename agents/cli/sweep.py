@@ -27,8 +27,6 @@ from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engin
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, trial_status
 
-__all__ = ["TrialsFailed", "add_flags", "run"]
-
 
 class TrialsFailed(Exception):
     """A sweep has ended, and some of its trials failed."""

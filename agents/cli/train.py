@@ -31,8 +31,6 @@ from async_wrappers.agents.experiment.report import (
 from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.sweep.plan import PLAN
 
-__all__ = ["add_flags", "run"]
-
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``train``."""

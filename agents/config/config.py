@@ -37,22 +37,6 @@ from async_wrappers.agents.config.unread import LoadedConfig, given_in, known_to
 from async_wrappers.agents.trained.agent_file import read_config
 from async_wrappers.files import write_text_atomically
 
-__all__ = [
-    "CONFIG",
-    "ConfigError",
-    "bound_settings",
-    "code_named",
-    "config_text",
-    "empty_gin",
-    "find_gin_files",
-    "folders_of",
-    "load_config",
-    "needed_bindings",
-    "own_places",
-    "refuse_strangers",
-    "save_config",
-]
-
 CONFIG = "config.gin"
 DOPAMINE_NAMES = "docs/reference/dopamine_names.md says what Dopamine's names are here"
 

@@ -32,29 +32,6 @@ from gin import config_parser
 
 from async_wrappers.agents.trained.agent_file import is_agent_file
 
-__all__ = [
-    "ATARI",
-    "DELAYS",
-    "DYNAMIC_REGISTRATION",
-    "OURS",
-    "PACKAGE",
-    "SIMULATIONS",
-    "Macro",
-    "Reference",
-    "add_places",
-    "bindings_in",
-    "bindings_of_simulation",
-    "code_in",
-    "code_in_all",
-    "files_in_all",
-    "find_included",
-    "leaves",
-    "places_in",
-    "places_noted",
-    "read_text",
-    "strangers",
-]
-
 ATARI = "configs/paper/atari.gin"
 # Frames that the networks of the table take, from 55 k to 1 B parameters.
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)

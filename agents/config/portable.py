@@ -13,8 +13,6 @@ import gin
 from async_wrappers.agents.config.gin_text import code_in, strangers
 from async_wrappers.agents.settings import with_gin_values
 
-__all__ = ["own_modules", "portable"]
-
 
 def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
     """Return a factory of environments that also works in a process with an empty gin and without imports."""

@@ -41,8 +41,6 @@ import gin
 
 from async_wrappers.agents.config.gin_text import OURS, Macro, Reference, bindings_in, leaves
 
-__all__ = ["ByName", "Given", "LoadedConfig", "Unread", "given_in", "known_to_gin", "ours_by_name"]
-
 ROOTS = ("create_runner", "Sweep")
 # Parameters whose text chooses an entry of a table. Their callers never pass them, so what gin binds is what counts;
 # agents do pass a network's head, for which all entries count.

@@ -24,8 +24,6 @@ from absl import logging
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
 from async_wrappers.extras import extra
 
-__all__ = ["FLATTEN", "DatasetWriter", "read_demonstrations", "recorded_delay"]
-
 # Names of Minari's layout.
 _DATA, _METADATA = "data", "metadata.json"
 # What to do with observations that are not arrays.

@@ -29,8 +29,6 @@ from gymnasium.spaces import Box
 
 from async_wrappers.agents.acting.effect import Effects
 
-__all__ = ["Demonstration", "Playback", "Recorder", "delay_in_words", "delay_layer", "frames_of", "transitions"]
-
 Environment = gym.Env[Any, Any]
 
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
 
-__all__ = ["PickledArray", "load_data", "plain", "read_pickle"]
-
 
 def read_pickle(path: Path) -> Iterator[Demonstration]:
     """Yield the episodes of a pickled sequence of (obs, action, reward, next_obs).

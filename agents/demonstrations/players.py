@@ -14,8 +14,6 @@ from async_wrappers.agents.demonstrations.demonstration import Recorder
 from async_wrappers.extras import extra
 from async_wrappers.frame_rate import frame_rate
 
-__all__ = ["Keyboard", "Player", "Script", "make_player"]
-
 Player = Callable[[Any], Any]
 """A function from the newest observation to the action of this frame."""
 

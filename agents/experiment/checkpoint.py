@@ -23,19 +23,6 @@ from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.agents.trained.agent_file import is_agent_file, read_agent
 from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
-__all__ = [
-    "CHECKPOINTS",
-    "Checkpointer",
-    "NoCheckpointLoads",
-    "checked_replay",
-    "compute_of",
-    "difference_of",
-    "load_optimizer",
-    "load_policy",
-    "newest_bundle",
-    "read_bundle",
-]
-
 CHECKPOINTS = "checkpoints"
 _SENTINEL = "sentinel_checkpoint_complete"
 _STAMP = "stamp"  # where a bundle holds its format and number

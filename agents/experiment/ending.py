@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["Ending"]
-
 _PATIENCE = 5.0  # seconds to wait for that moment, and once more for a cut
 _WORDS = (
     "\nthe run writes a checkpoint and ends; if it comes to none in {:g} s, it ends without; once more, and it ends at "

@@ -13,15 +13,6 @@ from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
 from async_wrappers.agents.play.turns.episode import Watched, play_episode
 
-__all__ = [
-    "STATISTICS",
-    "bootstrap_interval",
-    "difference_interval",
-    "evaluate",
-    "interquartile_mean",
-    "words_of_equal_episodes",
-]
-
 _RESAMPLES = 10_000
 
 

@@ -65,8 +65,6 @@ from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 
-__all__ = ["Experiment", "Progressed"]
-
 
 @dataclass
 class Progressed:

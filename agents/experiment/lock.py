@@ -21,8 +21,6 @@ from absl import logging
 
 from async_wrappers.posix import lock as lock_file
 
-__all__ = ["LOCK", "NOT_WRITABLE", "DirectoryInUse", "alone_in", "is_in_use"]
-
 LOCK = "lock"
 PATIENCE = 10  # seconds for the children of a killed holder to be gone
 

@@ -14,19 +14,6 @@ from typing import Any
 from async_wrappers.agents.play.play import EpisodeRow
 from async_wrappers.files import naming, refuse_damage, write_atomically, write_text_atomically
 
-__all__ = [
-    "EPISODES",
-    "EpisodeTable",
-    "EventWriter",
-    "Metrics",
-    "add_evaluation",
-    "add_iteration",
-    "read_evaluations",
-    "read_facts",
-    "read_iterations",
-    "write_facts",
-]
-
 _FILE = Path("metrics") / "iterations.jsonl"
 _EVALUATIONS = Path("metrics") / "evaluations.jsonl"
 _FACTS = Path("metrics") / "run.json"

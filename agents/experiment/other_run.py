@@ -26,8 +26,6 @@ from async_wrappers.agents.config.unread import ByName
 from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 
-__all__ = ["other_run", "trained_agent"]
-
 _create_runner = ByName("agents.create_runner")
 
 

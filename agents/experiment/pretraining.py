@@ -31,8 +31,6 @@ from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.files import write_text_atomically
 
-__all__ = ["Pretraining", "Recording", "bound_environment", "import_demonstrations", "record_agent", "record_player"]
-
 _FILE = Path("metrics") / "pretraining.jsonl"
 _RECORDED, _DEMONSTRATED = 3, 4  # after the phases: episodes have seeds of their own
 

@@ -15,8 +15,6 @@ from tqdm import tqdm
 from async_wrappers.agents.play.play import Length, Phase
 from async_wrappers.posix import signals_blocked
 
-__all__ = ["PhasesShown", "Progress", "WallClock", "duration", "share_done"]
-
 # Seconds between two lines of a log.
 EVERY = 30.0
 

@@ -28,18 +28,6 @@ from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.files import write_atomically, write_text_atomically
 
-__all__ = [
-    "Row",
-    "compare_with_baselines",
-    "draw_learning_curve",
-    "evaluation_facts",
-    "in_words",
-    "table",
-    "training_facts",
-    "why_no_noop",
-    "write_report",
-]
-
 
 class Row(NamedTuple):
     """One agent's evaluation: the unclipped return of each episode, frames per second, and how many episodes differ.

@@ -14,8 +14,6 @@ from typing import Any
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.progress import duration
 
-__all__ = ["Saving"]
-
 
 class Saving:
     """The checkpoints of a run.

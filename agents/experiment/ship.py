@@ -22,8 +22,6 @@ from async_wrappers.agents.trained.agent_file import SUFFIX, write_agent
 from async_wrappers.agents.trained.export import ActsDifferently
 from async_wrappers.version import __version__
 
-__all__ = ["ship"]
-
 
 def ship(
     runner: Experiment, output: Path, episodes: int = 100, *, command: str = "", licence: str = ""

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from async_wrappers.agents.play.play import Length, Phase, Played
 from async_wrappers.agents.play.run import Play, Run
 
-__all__ = ["NoTeaching", "TaughtRun", "Teaching"]
-
 
 class TaughtRun(Run, Protocol):
     """What a teacher's part may ask of its experiment.

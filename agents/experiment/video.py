@@ -14,8 +14,6 @@ from gymnasium.wrappers import RecordVideo
 from async_wrappers.extras import extra
 from async_wrappers.frame_rate import frame_rate
 
-__all__ = ["check_recordable", "recorded"]
-
 
 def check_recordable(environment: gym.Env[Any, Any]) -> None:
     """Refuse an environment of which no video can be made.

@@ -23,17 +23,6 @@ from async_wrappers.agents.play.play import (
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.timing import PARTS, SUMMED_UP
 
-__all__ = [
-    "TimesOfTraining",
-    "closing_line",
-    "different_episodes",
-    "facts",
-    "iteration_line",
-    "lengths_in_words",
-    "run_in_words",
-    "statistics_of",
-]
-
 
 def run_in_words(settings: Runner, environment: gym.Env[Any, Any], agent: Any) -> dict[str, str]:
     """Return facts of a run: environment, agent, delay, device, what was chosen for it, seed."""

@@ -31,8 +31,6 @@ from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import each_array, each_part, whole_stacks
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
 
-__all__ = ["NetworkAgent"]
-
 
 def _check_device(name: str, value: Any) -> None:
     if not isinstance(value, str):  # `Compute` knows which ones there are

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from async_wrappers.agents.spaces.schema import each_array, in_brackets, leaves
 from async_wrappers.files import write_atomically
 
-__all__ = ["DivergedError", "cause_of_action", "check_loaded", "check_loss", "check_statistics", "check_weights"]
-
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # a network takes each in its own
 
 

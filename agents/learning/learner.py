@@ -52,8 +52,6 @@ from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import are_equal
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["Learner", "NotShared"]
-
 
 class NotShared(RuntimeError):
     """The weights that a learner publishes are not all that another one needs."""

@@ -27,8 +27,6 @@ from async_wrappers.agents.replay.store import Store
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.spec import Spec, own_seed
 
-__all__ = ["make_actor_priorities", "make_learner", "make_replay", "make_vector_learner", "maker_of_learners"]
-
 
 def maker_of_learners(spec: Spec) -> Callable[..., Any]:
     """Return a factory of an agent's learner `number` of `learners`, which works in another process too."""

@@ -19,18 +19,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = [
-    "VTrace",
-    "effective_sample_size",
-    "entropy",
-    "implied_policy",
-    "kl_divergence",
-    "log_prob",
-    "masked_mean",
-    "over_executed",
-    "vtrace",
-]
-
 
 class VTrace(NamedTuple):
     """What `vtrace` returns.

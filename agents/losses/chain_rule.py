@@ -33,8 +33,6 @@ from torch.nn.functional import linear
 
 from async_wrappers.agents.losses.ppo import clipped_policy_loss
 
-__all__ = ["Given", "Layers", "Minibatch", "clipped_loss", "joint_loss", "perceptrons"]
-
 Layers = Sequence[nn.Linear]
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["critic_loss", "policy_loss", "soft_target", "temperature_loss"]
-
 
 @torch.no_grad()
 def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_prob_t: Tensor, temperature: Tensor) -> Tensor:

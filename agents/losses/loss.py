@@ -28,20 +28,6 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spaces.schema import each_array
 
-__all__ = [
-    "Batch",
-    "Discounting",
-    "Learning",
-    "Loss",
-    "LossOutput",
-    "Monitor",
-    "Networks",
-    "Passes",
-    "batch_tensors",
-    "mean_loss",
-    "sum_of_losses",
-]
-
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
 

@@ -12,16 +12,6 @@ import gin
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "OPTIMIZERS",
-    "Adam",
-    "clip_gradient_norm",
-    "create_adam",
-    "create_optimizer",
-    "linear_decay",
-    "polynomial_decay",
-]
-
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 
 # PyTorch's own `Adam.step` and `clip_grad_norm_` look for devices, dtypes and hooks on each call, which takes

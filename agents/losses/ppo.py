@@ -12,8 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Advantages", "approximate_kl", "clipped_policy_loss", "clipped_value_loss", "gae", "normalized"]
-
 
 class Advantages(NamedTuple):
     """What `gae` returns.

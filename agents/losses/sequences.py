@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["acting_priority", "rescale", "rescale_inverse", "sequence_priority", "td_errors_n_step_double"]
-
 
 def rescale(x: Tensor, epsilon: float = 1e-3) -> Tensor:
     """h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x (Pohlen et al. 2018, "Observe and look further", prop. A.2)."""

@@ -10,17 +10,6 @@ import gin
 import torch
 from torch import Tensor
 
-__all__ = [
-    "best_action_distillation",
-    "clipped_weight",
-    "conservative",
-    "create_linear_schedule",
-    "distillation",
-    "large_margin",
-    "policy_distillation",
-    "value_error",
-]
-
 
 def distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:
     """KL(softmax(q_teacher / temperature) || softmax(q / temperature)) (Agarwal et al. 2022, section 4.1).

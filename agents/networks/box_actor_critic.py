@@ -32,8 +32,6 @@ from async_wrappers.agents.networks.torsos import (
 )
 from async_wrappers.agents.spaces.box_actions import BoxActions
 
-__all__ = ["BoxActorCritic", "Critics", "GaussianHead", "create_box_actor_critic", "plain_layers"]
-
 
 class GaussianHead(nn.Module):
     """Hidden layers, and a linear one to the parameters of a Gaussian: means and logarithms of deviations `[B, 2 A]`.

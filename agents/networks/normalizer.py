@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from async_wrappers.agents.networks.torsos import check_sizes, is_vector
 from async_wrappers.agents.spaces.schema import each_array, leaves, nest
 
-__all__ = ["NormalizedNetwork", "ObservationNormalizer", "RewardNormalizer", "RunningMoments"]
-
 _CLIP = 10.0  # in standard deviations
 _EPSILON = 1e-8  # added to variances
 

@@ -38,8 +38,6 @@ from async_wrappers.agents.networks.torsos import (
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.schema import at, first_array, leaves
 
-__all__ = ["LOG_STD_RANGE", "PolicyValueHead", "PolicyValueNetwork", "create_policy_value_network"]
-
 LOG_STD_RANGE = (
     -10.0,
     4.0,

@@ -40,24 +40,6 @@ from async_wrappers.agents.networks.torsos import (
 )
 from async_wrappers.agents.spaces.schema import at, leaves
 
-__all__ = [
-    "HEADS",
-    "PRESETS",
-    "TORSOS",
-    "DictTorso",
-    "DuelingHead",
-    "HeadFactory",
-    "LinearHead",
-    "QNetwork",
-    "auto_torso",
-    "check_fit",
-    "checked_shapes",
-    "count_parameters",
-    "create_network",
-    "resolved",
-]
-
-
 # Heads: networks from features to Q-values, or to the outputs of a distribution of values per action.
 #
 # A head is an ``nn.Module`` built from the torso's ``output_size``, the number of actions and, for a distribution, the

@@ -44,19 +44,6 @@ from async_wrappers.agents.spaces.actions import Actions, DiscreteActions
 from async_wrappers.agents.spaces.schema import STATE, WHOLE_NUMBER, each_array, first_array
 from async_wrappers.checks import whole
 
-__all__ = [
-    "ActorCriticHead",
-    "GRUCore",
-    "LSTMCore",
-    "NoCore",
-    "SequenceNetwork",
-    "check_sequence_fit",
-    "create_actor_critic",
-    "create_recurrent_q_network",
-    "sequence_tensors",
-]
-
-
 # Cores: from features [T, B, F] and a state [B, S] to outputs [T, B, output_size] and the next state.
 #
 # The cell is called row by row. `nn.LSTM` on the pieces between two resets takes as long on a CPU, since with dozens

@@ -18,33 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = [
-    "HIDDEN_SIZE",
-    "INITIALIZERS",
-    "PADDINGS",
-    "CentredTorso",
-    "ImpalaTorso",
-    "Initializer",
-    "MLPTorso",
-    "MinAtarTorso",
-    "NatureTorso",
-    "SameConv2d",
-    "SameMaxPool2d",
-    "TorsoFactory",
-    "as_float32",
-    "check_observation",
-    "check_sizes",
-    "checked_units",
-    "hidden_layer",
-    "initialize",
-    "is_vector",
-    "output_size",
-    "same_padding",
-    "size_after",
-    "variance_scaling",
-]
-
-
 # Convolution and pooling with the padding of TensorFlow and Flax that is called "same".
 #
 # An image of n pixels becomes one of ceil(n / stride), however wide the kernel is. The padding that this takes is

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Agent", "Demonstrable", "Report"]
-
 Report = Callable[[str, float, int], None]
 """Receives (tag, value, training frames)."""
 

@@ -17,8 +17,6 @@ from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["LearningAgent", "Overlap"]
-
 
 class LearningAgent:
     """Base class of agents of one and of many environments: a learner, its updates and their reports.

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from async_wrappers.policy import Decision
 
-__all__ = ["TEACHER", "Advice", "Guide", "Lesson", "Lessons"]
-
 TEACHER = "teacher"  # the part of a shown observation that a teacher reads
 
 

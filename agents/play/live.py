@@ -35,8 +35,6 @@ from async_wrappers.agents.settings import factory, must, part, whole, with_gin_
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS, SUMMED_UP
 
-__all__ = ["Live", "LiveRunner", "note_standing", "shown_by_the_clock"]
-
 TIMING = "timing"
 _SCHEDULE = "create_runner.schedule = 'realtime'"
 _OF_THE_AGENT = "leave it out, since the agent that Runner.create_agent_fn makes has its own"

@@ -12,24 +12,6 @@ from zlib import crc32
 import gymnasium as gym
 import numpy as np
 
-__all__ = [
-    "DifferentExperiment",
-    "Episode",
-    "EpisodeRow",
-    "Length",
-    "Phase",
-    "PhaseCounts",
-    "Played",
-    "RunStopped",
-    "checksum",
-    "encounter_of",
-    "environment_in_words",
-    "environment_seed",
-    "frames_of",
-    "go_to_encounter",
-    "is_game_over",
-]
-
 
 class Phase(IntEnum):
     """What an episode is played for; each phase has seeds of its own."""

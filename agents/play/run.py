@@ -14,8 +14,6 @@ from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
 from async_wrappers.agents.play.runner import Runner
 
-__all__ = ["Clock", "Play", "Run", "Shown"]
-
 
 class Play(Protocol):
     """A way of playing: who steps the environments, and where the agent acts and learns.

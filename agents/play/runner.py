@@ -13,8 +13,6 @@ from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.play import Length, Phase
 from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, number, part, text, whole
 
-__all__ = ["Runner", "TrainRunner"]
-
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
 

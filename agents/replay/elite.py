@@ -33,17 +33,6 @@ from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array, whole_stacks
 
-__all__ = [
-    "DISTANCES",
-    "STRATEGIES",
-    "Elite",
-    "EliteReplay",
-    "NetworkEncoder",
-    "chosen",
-    "distances",
-    "state_distances",
-]
-
 Floats = npt.NDArray[np.floating]
 
 DISTANCES = ("ln_norm", "cos_dist", "kl_div")

@@ -37,8 +37,6 @@ from async_wrappers.agents.replay.selectors import Drawable, Positions, Selector
 from async_wrappers.agents.spaces.schema import Arrays, Column, TransitionSchema
 from async_wrappers.extras import extra
 
-__all__ = ["Log", "Packed", "PlacedLog", "Saved", "action_of", "blank_columns", "numbers_of", "row_bytes"]
-
 _LEAST = 256  # bytes of an observation that is packed; a packed one takes 41 bytes beside its own
 
 

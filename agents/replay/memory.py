@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["available_memory", "check_memory"]
-
 _MEMORY = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 

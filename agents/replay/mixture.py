@@ -34,8 +34,6 @@ from async_wrappers.agents.replay.settings import TOLERANCE, WHEN_FULL, checked_
 from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
 
-__all__ = ["SOURCES", "Mixture", "Shares", "UnrollQueue", "most_waiting", "whole_at_once"]
-
 # How many unrolls can wait
 # =========================
 #

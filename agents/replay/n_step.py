@@ -22,8 +22,6 @@ from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.settings import again, record, whole
 
-__all__ = ["ActorPriorities", "NStep"]
-
 Floats = npt.NDArray[np.floating]
 
 

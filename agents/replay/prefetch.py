@@ -20,8 +20,6 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.unrolls import UnrollSource
 from async_wrappers.agents.spaces.schema import Arrays, leaves, nest
 
-__all__ = ["Prefetch", "PrefetchedReplay"]
-
 Rows = npt.NDArray[Any]
 
 _DRAWN = "drawn/"  # prefix of the names of a batch drawn ahead, in snapshots

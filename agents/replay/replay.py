@@ -31,8 +31,6 @@ from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector, Uniform
 from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
 
-__all__ = ["Replay", "create_replay", "make_selector"]
-
 
 class Replay(Saved):
     """Experience replay: keeps transitions, and draws batches of them.

@@ -14,8 +14,6 @@ from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.spaces.schema import Arrays, Column, TransitionSchema
 
-__all__ = ["Reservoir"]
-
 _WHICH = ("", "next_")  # before "observation": the two of a transition
 _NUMBERS: Mapping[str, Any] = {
     "reward": np.float32,

@@ -13,9 +13,6 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.spaces.schema import Arrays, TransitionSchema
 
-__all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
-
-
 # == What is stored ==
 # An agent that reads stacks of k observations and learns from n-step returns needs, of the transition at decision t,
 # the observations o_{t-k+1} .. o_t, the action a_t, the rewards r_t .. r_{t+n-1} and the observations

@@ -27,25 +27,6 @@ from absl import logging
 from async_wrappers.agents.spaces.schema import Arrays
 from async_wrappers.files import OtherFormat, check_format, stamp, write_atomically
 
-__all__ = [
-    "LANES",
-    "PIECE",
-    "DamagedReplay",
-    "Lanes",
-    "Segment",
-    "check_segment",
-    "check_snapshot",
-    "doing_without_damage",
-    "gaps",
-    "joined",
-    "prune",
-    "read_index",
-    "read_segment",
-    "read_snapshot",
-    "write_index",
-    "write_segment",
-]
-
 PIECE = 4096  # entries that go to or come from a file at a time, which bounds the memory that a load needs
 
 

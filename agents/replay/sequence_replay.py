@@ -20,8 +20,6 @@ from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
 from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, Arrays
 
-__all__ = ["SequenceRing", "create_sequence_replay"]
-
 
 class SequenceRing(Log):
     """Columns of the newest `capacity` sequences of all environments, in the order of their completion.

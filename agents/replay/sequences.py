@@ -83,8 +83,6 @@ from async_wrappers.agents.spaces.schema import (
     each_array,
 )
 
-__all__ = ["SEQUENCES_OF_A_PIECE", "Assembly", "without_state"]
-
 SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
 
 Rows = npt.NDArray[Any]

@@ -27,18 +27,6 @@ from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spec import Spec
 
-__all__ = [
-    "SCHEMES",
-    "SOURCE_NAMES",
-    "TOLERANCE",
-    "WHEN_FULL",
-    "ReplaySettings",
-    "SequenceSettings",
-    "UnrollSettings",
-    "checked_sources",
-    "refuse_priority",
-]
-
 SCHEMES = ("uniform", "prioritized")  # the selectors that have a name
 SOURCE_NAMES = ("queue", "standard", "elite")  # the sources of unrolls that have one
 _REPLAYS = {"standard": "StandardReplay", "elite": "EliteReplay"}  # their names in gin

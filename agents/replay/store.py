@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SampledBatch", "Source", "Store"]
-
 
 class Source(Protocol):
     """The source of a learner's batches: a `Replay`, or a mixture of several."""

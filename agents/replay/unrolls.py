@@ -32,16 +32,6 @@ from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembl
 from async_wrappers.agents.settings import SHARE, choice, flag, made_for, must, number, settings, whole
 from async_wrappers.agents.spaces.schema import Arrays, Column
 
-__all__ = [
-    "Encoder",
-    "SourceFactory",
-    "SourceSpec",
-    "StandardReplay",
-    "UnrollReplay",
-    "UnrollRing",
-    "UnrollSource",
-]
-
 Rows = npt.NDArray[Any]
 
 

@@ -31,8 +31,6 @@ from torch import Tensor
 
 from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Column
 
-__all__ = ["Actions", "DiscreteActions", "agents_of", "chunk_actions", "discrete_actions"]
-
 
 class Actions(Protocol):
     """An action space, as an agent sees it.

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from async_wrappers.agents.spaces.schema import Column
 
-__all__ = ["BoxActions", "NotFinite", "real_actions"]
-
 
 class NotFinite(ValueError):
     """An agent chose an action that is no finite number."""

@@ -17,8 +17,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Compute", "computes_bf16"]
-
 
 @dataclass(frozen=True)
 class Compute:

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-__all__ = ["Categorical", "Distribution", "Gaussian", "SquashedGaussian"]
-
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 

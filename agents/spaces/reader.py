@@ -21,8 +21,6 @@ from async_wrappers.agents.spaces.schema import (
     without_tuples,
 )
 
-__all__ = ["Reader"]
-
 
 class Reader:
     """Turns stacks of a space's observations into a network's input: a tensor, or a dict of tensors by key.

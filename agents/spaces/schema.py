@@ -42,38 +42,6 @@ from gymnasium.spaces import Box, Dict, Tuple
 
 from async_wrappers.observations import array_of
 
-__all__ = [
-    "EFFECT",
-    "MAX_VALUE",
-    "START",
-    "STATE",
-    "TORSO_VERSION",
-    "VALUE",
-    "VERSION",
-    "WHOLE_NUMBER",
-    "ArrayTree",
-    "Arrays",
-    "Column",
-    "TransitionSchema",
-    "are_equal",
-    "at",
-    "batch_of_one",
-    "blank_actions",
-    "blank_observation",
-    "copied",
-    "each_array",
-    "each_part",
-    "first_array",
-    "leaves",
-    "nest",
-    "refuse_empty",
-    "remedy",
-    "space_without_tuples",
-    "stacked",
-    "whole_stacks",
-    "without_tuples",
-]
-
 # Names of extras: arrays that a policy returns beside its action.
 STATE = "state"  # the state of a policy with memory after its decision
 VERSION = "version"  # the number of updates of the policy's weights

@@ -31,17 +31,6 @@ from async_wrappers.agents.experiment.evaluate import interquartile_mean
 from async_wrappers.agents.sweep.view import BASELINES, View, difference
 from async_wrappers.files import write_text_atomically
 
-__all__ = [
-    "Aggregate",
-    "Pair",
-    "Scale",
-    "Way",
-    "aggregate_of",
-    "improvement_probability",
-    "why_no_aggregate",
-    "write_aggregate",
-]
-
 _RESAMPLES = 2_000
 _BATCH = 500  # resamples at a time, so that a large grid takes little memory
 Scores = npt.NDArray[np.float64]

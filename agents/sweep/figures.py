@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "PICTURES",
-    "draw_aggregate",
-    "draw_ladders",
-    "draw_learning_curves",
-    "draw_runs",
-    "draw_scores",
-    "put_subject",
-    "write_figure",
-]
-
 PICTURES = (".png", ".svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")

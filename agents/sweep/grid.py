@@ -32,18 +32,6 @@ import numpy as np
 from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.extras import extra
 
-__all__ = [
-    "Axis",
-    "Grid",
-    "Point",
-    "draw_bindings",
-    "make_points",
-    "parse_axis",
-    "plain",
-    "points_from_values",
-    "points_with",
-]
-
 Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A grid in Python: values by key, or points one by one."""
 

@@ -18,8 +18,6 @@ from async_wrappers.agents.config.config import CONFIG, ConfigError
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.files import write_text_atomically
 
-__all__ = ["PLAN", "Sweep", "SweepPlan", "Trial", "check_engine", "is_continued", "read_plan", "write_plan"]
-
 PLAN = "sweep.json"
 
 _ENGINES = ("local", "ray")

@@ -30,8 +30,6 @@ from async_wrappers.agents.sweep.trial import (
 )
 from async_wrappers.ray_cluster import connected_to_ray, python_path
 
-__all__ = ["run_on_ray"]
-
 # Seconds between two looks at a trial's iterations, if a scheduler compares them.
 POLL_SECONDS = 0.2
 # The key of a result with which a trial ends by itself. Tune's own "done" is also set when a scheduler ends a trial.

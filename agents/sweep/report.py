@@ -21,8 +21,6 @@ from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
 from async_wrappers.agents.sweep.view import View, difference, make_view, summary
 from async_wrappers.files import refuse_damage, write_text_atomically
 
-__all__ = ["compare", "comparison_table", "write_report"]
-
 
 def write_report(base_dir: Path, view: View, figures: Mapping[str, Path], aggregate: Aggregate | None = None) -> Path:
     """Write ``report.html`` and return its path.

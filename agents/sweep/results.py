@@ -35,20 +35,6 @@ from async_wrappers.agents.sweep.trial import RESULT, trial_status
 from async_wrappers.extras import extra
 from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
 
-__all__ = [
-    "MANIFEST",
-    "check_parquet",
-    "check_wandb",
-    "read_csv",
-    "read_rows",
-    "read_subject",
-    "results_in",
-    "seconds_of",
-    "write_manifest",
-    "write_results",
-    "write_to_trackers",
-]
-
 # Beside the scalars of a run of train.py.
 TENSORBOARD = Path("metrics") / "tensorboard"
 HPARAMS = ".hparams"

@@ -49,8 +49,6 @@ from async_wrappers.agents.sweep.trial import (
 from async_wrappers.extras import extra
 from async_wrappers.files import write_text_atomically
 
-__all__ = ["estimated_seconds", "failed_trials", "forget_replay", "run_sweep", "sweep"]
-
 _MOST_NAMED = 12  # failed trials, and causes, in a sentence
 
 

@@ -16,8 +16,6 @@ from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.sweep.plan import PLAN
 from async_wrappers.agents.sweep.view import METRICS, Summary, summary
 
-__all__ = ["RETURNS", "WINS", "RecordedRun", "common_directory", "curves_of", "find_runs", "last_values", "metrics_of"]
-
 RETURNS = ("train_average_return", "eval_average_return")
 WINS = ("train_win_share", "eval_win_share")
 IN_WORDS = {

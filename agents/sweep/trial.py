@@ -37,23 +37,6 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.files import write_text_atomically
 from async_wrappers.ray_cluster import python_path
 
-__all__ = [
-    "FAILURE",
-    "RESULT",
-    "GinTrial",
-    "OnChange",
-    "PythonTrial",
-    "TrialFunction",
-    "TrialProcess",
-    "imported_by_program",
-    "main",
-    "record_failure",
-    "record_stop",
-    "run_metrics",
-    "run_pool",
-    "trial_status",
-]
-
 RESULT = "result.json"
 FAILURE = "failure.json"
 _LOG = "log.txt"

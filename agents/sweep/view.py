@@ -24,8 +24,6 @@ from async_wrappers.agents.experiment.evaluate import STATISTICS, bootstrap_inte
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import SweepPlan
 
-__all__ = ["BASELINES", "Ladder", "Score", "Summary", "View", "difference", "make_view", "summary", "why_no_ladder"]
-
 # Arms that are drawn as lines across the panel, not as curves.
 BASELINES = {"random": "random", "no-op": "no-op", "noop": "no-op"}
 METRICS = {

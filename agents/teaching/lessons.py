@@ -47,8 +47,6 @@ from async_wrappers.agents.teaching.student import (
 )
 from async_wrappers.policy import Decision
 
-__all__ = ["StudentsGuide", "StudentsLessons", "with_labels"]
-
 _REPLAY = "teacher_replay"
 _PRIORITIES = ("priority", "final_priority")  # of a student's own replay
 

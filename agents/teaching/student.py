@@ -37,19 +37,6 @@ from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec, own_seed
 from async_wrappers.policy import Decision
 
-__all__ = [
-    "LABEL",
-    "VIEW",
-    "Rehearsal",
-    "Student",
-    "Teaches",
-    "Teaching",
-    "TeachingPhase",
-    "seed_of",
-    "with_teacher",
-    "without_teacher",
-]
-
 LABEL = "teacher_values"  # the extra that holds a transition's label
 VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
 

@@ -32,15 +32,6 @@ from async_wrappers.agents.spaces.schema import Arrays, each_array
 from async_wrappers.agents.teaching.view import is_delay, layers_of
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 
-__all__ = [
-    "COLLECT",
-    "RANDOM_SCORES",
-    "FrozenTeacher",
-    "Teacher",
-    "TeachersDemonstration",
-    "check_own_replay",
-]
-
 Environment = gym.Env[Any, Any]
 
 _MEASURED = 5  # after the phases: episodes have seeds of their own

@@ -26,8 +26,6 @@ from async_wrappers.agents.teaching.student import Student, TeachingPhase, seed_
 from async_wrappers.agents.teaching.teacher import Teacher, check_own_replay
 from async_wrappers.agents.teaching.view import View, reads_alike
 
-__all__ = ["Reincarnation", "RunnerWithTeacher", "train_teacher"]
-
 _IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
 _PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
 

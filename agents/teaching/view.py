@@ -35,8 +35,6 @@ from async_wrappers.agents.spaces.schema import START, batch_of_one, each_array,
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.teaching.student import VIEW
 
-__all__ = ["ShowTeacher", "TeacherView", "View", "WithoutDelay", "is_delay", "layers_of", "reads_alike"]
-
 Environment = gym.Env[Any, Any]
 
 

@@ -27,20 +27,6 @@ from safetensors import SafetensorError, safe_open
 
 from async_wrappers.files import refuse_damage, write_atomically
 
-__all__ = [
-    "SUFFIX",
-    "AgentFile",
-    "agent_path",
-    "is_agent_file",
-    "no_such_agent",
-    "read_about",
-    "read_agent",
-    "read_config",
-    "score_in_words",
-    "shipped_agents",
-    "write_agent",
-]
-
 SUFFIX = ".safetensors"
 _SHIPPED = Path(__file__).parent
 _FORMAT = "async_wrappers.agent.1"

@@ -27,8 +27,6 @@ from async_wrappers.agents.spaces.schema import ArrayTree, each_array, space_wit
 from async_wrappers.extras import extra, ignored_warnings
 from async_wrappers.version import __version__
 
-__all__ = ["ActsDifferently", "Agreement", "export"]
-
 _KEY = "async_wrappers"  # of the metadata, which `async_wrappers.onnx_policy` reads
 _TOLERANCE = 1e-4  # of values, relative to the largest; float32 differs by 1e-6 where sums are in another order
 _LARGEST_FILE = 2**31 - 2**20  # bytes, what a file of this format holds

@@ -42,8 +42,6 @@ from async_wrappers.schedule.served import Decisions, ServedSchedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Capacity", "Service", "capacity", "most_by_closed_form", "most_by_simulation"]
-
 PLAYOUTS = (1, 2, 3, 4, 6, 8)  # frames, that are tried unless others are asked for
 IN_TIME = 0.995  # the share of actions in time that is enough
 _OBSERVATIONS = 1000  # of each environment that a forecast counts, unless that makes more decisions than the next

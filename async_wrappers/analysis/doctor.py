@@ -19,8 +19,6 @@ from async_wrappers import checks
 from async_wrappers.analysis.system import Finding, find, stolen_share, stolen_ticks
 from async_wrappers.live.world.realtime import Realtime, may_lock, may_schedule, no_lock, no_priority
 
-__all__ = ["Examination", "Finding", "Measured", "examine"]
-
 _PRIORITY = 50
 _PUNCTUAL = 0.1  # frames by which the p99 may be late where a rate is held
 _MOST_MISSED = 0.001  # share of the frames

@@ -33,8 +33,6 @@ from typing import Any
 
 from async_wrappers.checks import number, whole
 
-__all__ = ["HostsOrInference", "Shape", "hosts_or_inference"]
-
 _ENOUGH = 0.05  # by how much the better shape has to be ahead for a verdict
 
 

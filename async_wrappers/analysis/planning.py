@@ -34,8 +34,6 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import Counts, SimulatedSchedule, worker_count
 from async_wrappers.schedule.stagger import MaxTime
 
-__all__ = ["Forecast", "Need", "Plan", "Slots", "plan", "workers_against_latency"]
-
 FRESH = 0.99  # the share of frames with an action that is enough
 PLAYOUTS = ("p99", "p99.5", "p99.9", "p100")  # the first with which enough workers are enough
 LEAST_FRAMES = 10_000  # simulated: a share of 0.99 is then known to 0.001

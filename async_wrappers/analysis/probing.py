@@ -21,8 +21,6 @@ from gymnasium.spaces import flatten
 from async_wrappers.checks import whole
 from async_wrappers.wrappers.api import begun
 
-__all__ = ["ProbeResult", "probe_delay"]
-
 CHANGED_FRAMES = 16  # frames per episode whose action is changed, in one stretch: a period needs neighbours
 DRAWS = 16  # actions drawn to find others than the one that was played
 CHANCE = 1e-3  # a period that would come about by chance more often than this is not reported

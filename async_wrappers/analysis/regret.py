@@ -25,8 +25,6 @@ from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.chunk import as_chunk
 from async_wrappers.wrappers.delay import RealtimeDelay
 
-__all__ = ["Decomposition", "Estimate", "as_player", "decompose", "episode_seeds"]
-
 RESAMPLES = 10_000
 AGENT_METHODS = ("begin_episode", "step", "end_episode")
 

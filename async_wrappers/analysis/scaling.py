@@ -21,8 +21,6 @@ from async_wrappers.schedule.frames import FrameClock
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Network", "Processes", "processes_needed", "read_networks", "scaling_picture"]
-
 GAME_BOY_FPS = 59.7275  # frames per second, of the published live experiments
 
 

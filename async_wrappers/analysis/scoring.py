@@ -40,19 +40,6 @@ from async_wrappers.files import refuse_damage, write_text_atomically
 from async_wrappers.printing import OwnCodeFailed, in_one_line
 from async_wrappers.wrappers.delay import RealtimeDelay
 
-__all__ = [
-    "COLUMNS",
-    "DELAYS",
-    "PLAYED",
-    "WAYS",
-    "GameScore",
-    "MinAtarScores",
-    "Reference",
-    "interquartile_mean",
-    "read_reference",
-    "score_policy",
-]
-
 DELAYS = (0, 2, 8)  # frames, the grid's
 WAYS = ("sequential", "asynchronous", "core at release", "chunks")  # the grid's, in its order
 COLUMNS = ("game", "way", "delay", "seeds", "mean", "low", "high", "random")  # of minatar_scores.csv

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from async_wrappers import posix
 
-__all__ = ["Finding", "find", "stolen_share", "stolen_ticks"]
-
 _STOLEN = 0.002  # share of the time that a host may take
 _CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "xen")  # read without a system call
 

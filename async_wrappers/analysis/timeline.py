@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["DROPPED", "EFFECT", "INFERENCE", "MOST_ROWS", "WAIT", "draw_inference", "timeline"]
-
 MOST_ROWS = 24  # workers in a picture
 
 

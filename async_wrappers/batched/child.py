@@ -26,22 +26,6 @@ from async_wrappers.processes.child import as_child
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
-__all__ = [
-    "DONE",
-    "END",
-    "FAILED",
-    "INFOS",
-    "RESET",
-    "STEP",
-    "Board",
-    "Environments",
-    "Spaces",
-    "arrays_of",
-    "end_of",
-    "portable_info",
-    "run",
-]
-
 _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]  # of observations and actions

@@ -16,8 +16,6 @@ from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import numbered, together
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
 
-__all__ = ["DoubleBuffered"]
-
 
 class DoubleBuffered:
     """Two `BatchedEnvs` as one, which take turns: `recv` returns rows of the first, of the second, of the first, ...

@@ -11,8 +11,6 @@ from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.protocol import BatchedEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
 
-__all__ = ["create_batched_envs"]
-
 
 def create_batched_envs(
     make_env: Callable[[], Any],

@@ -33,8 +33,6 @@ from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
 from async_wrappers.processes.failed import RunFailed
 
-__all__ = ["EnvsHost", "EnvsPlan", "HostedEnvs", "Stepped"]
-
 _LOOK = 1.0  # seconds between two looks at whether a host is late
 _DEATHS = 5  # of a host, one after another without a step between them, that end a run
 

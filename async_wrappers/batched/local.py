@@ -22,8 +22,6 @@ from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, whole
 from async_wrappers.wrappers.copies import Info, own_info
 
-__all__ = ["LocalEnvs"]
-
 
 class LocalEnvs(VectorEnvs):
     """N environments of this process, as `BatchedEnvs`, which step one after another.

@@ -42,8 +42,6 @@ from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.supervised import Child, assure_room
 from async_wrappers.wrappers.copies import Info
 
-__all__ = ["ProcessEnvs"]
-
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LOOK = 1.0  # seconds between two looks at whether a process is late
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own

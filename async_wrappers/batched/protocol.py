@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BatchedEnvs", "Shown"]
-
 
 class Shown(NamedTuple):
     """The rows of R of N environments, each of which needs a decision. The caller may keep and change the arrays.

@@ -15,8 +15,6 @@ import numpy as np
 from async_wrappers.batched.protocol import Shown
 from async_wrappers.batched.tree import copied, joined, mapped, put_rows
 
-__all__ = ["ended_by", "numbered", "together"]
-
 _ARRAYS = ("env_ids", "observation", "reward", "first", "terminal", "truncated", "realtime")
 _OF_SOME = ("executed", "sent", "_sent")  # times that environments have not met so far
 

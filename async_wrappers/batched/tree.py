@@ -15,8 +15,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-__all__ = ["check_space", "copied", "finals", "joined", "leaves", "put_rows", "taken"]
-
 
 def check_space(name: str, space: gym.Space[Any]) -> None:
     """Refuse a space whose batches are no arrays.

@@ -31,8 +31,6 @@ from async_wrappers.batched.tree import check_space, copied, finals, leaves, map
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
 
-__all__ = ["Turns", "VectorEnvs", "seeds_anew", "seeds_of"]
-
 _MOST_UNDECIDED = 100  # episodes of each environment in a row without a decision
 
 

@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 from async_wrappers.files import write_text_atomically
 from async_wrappers.printing import OwnCodeFailed, in_one_line
 
-__all__ = ["Parser", "add_json", "function_named", "refuse_unwritable", "tell"]
-
 
 class Parser(argparse.ArgumentParser):
     """Prints a usage error in one line, and takes flags in full: an abbreviation can get a second meaning."""

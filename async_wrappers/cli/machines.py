@@ -21,8 +21,6 @@ from async_wrappers.cli.flags import add_json, tell
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
 
-__all__ = ["add_convert", "add_doctor", "add_probe"]
-
 
 def add_probe(commands: Any) -> None:
     """Add `probe`."""

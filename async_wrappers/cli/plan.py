@@ -19,8 +19,6 @@ from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
-__all__ = ["add"]
-
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 MOST_DRAWN = 20_000  # frames in a picture
 

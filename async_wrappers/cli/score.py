@@ -10,8 +10,6 @@ from async_wrappers.analysis.scoring import DELAYS, PLAYED, GameScore, score_pol
 from async_wrappers.cli.flags import add_json, function_named, tell
 from async_wrappers.envs.minatar import MINATAR_GAMES
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Add the command."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from async_wrappers.cli.flags import function_named
 
-__all__ = ["add"]
-
 SERVED_AT = "tcp://127.0.0.1:5555"
 
 

@@ -18,8 +18,6 @@ from async_wrappers.envs.factories import ClipReward, VectorEnv, Wrapper, wrap, 
 from async_wrappers.extras import extra
 from async_wrappers.wrappers.copies import VectorWrapper
 
-__all__ = ["EpisodicLife", "FireOnReset", "create_atari_environment", "create_atari_vector", "find_atari_game"]
-
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
 EMULATED_FRAMES_PER_SECOND = 60
 LONGEST_EPISODE = 108_000  # emulated frames, half an hour, as of a single game

@@ -19,8 +19,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-__all__ = ["AtariGroups", "atari_games"]
-
 AT_ONCE = 8  # games of a group, which take 1.2 s to make on one core
 _ALONE = 32  # most games of a single vector
 

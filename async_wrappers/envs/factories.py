@@ -13,13 +13,6 @@ import numpy as np
 from async_wrappers.checks import flag, reward_of, whole
 from async_wrappers.extras import ignored_warnings, needs_extra
 
-__all__ = [
-    "ClipReward",
-    "KeepEntries",
-    "create_gym_environment",
-    "create_gym_vector",
-]
-
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 

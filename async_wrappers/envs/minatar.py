@@ -27,8 +27,6 @@ from async_wrappers.checks import choice, flag, number, whole
 from async_wrappers.envs.factories import Wrapper, wrap
 from async_wrappers.extras import extra, ignored_warnings
 
-__all__ = ["MINATAR_GAMES", "MinAtarEnv", "create_minatar_environment"]
-
 MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 STICKY_PROBABILITY = 0.1  # the authors', of MinAtar's own
 FRAMES_PER_SECOND = 60  # a convention of ours: MinAtar has no time

@@ -24,8 +24,6 @@ from async_wrappers.files import write_atomically
 from async_wrappers.latency.compound import Trace
 from async_wrappers.latency.models import LatencyStream, LogNormal, nanoseconds, seconds_of
 
-__all__ = ["BatchLatency", "BatchStream", "LinearBatches", "MeasuredBatches", "measure_batches"]
-
 SIZES = (1, 2, 4, 8, 16, 32, 64)  # that are measured unless others are asked for
 _ONE = 1_000_000_000  # draws of a model with a mean of one second are factors of this
 

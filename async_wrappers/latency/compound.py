@@ -38,8 +38,6 @@ from async_wrappers.latency.models import (
     with_quantiles,
 )
 
-__all__ = ["Correlated", "Spikes", "Trace", "as_latency", "measure", "summary"]
-
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Trace(Model):

@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from async_wrappers.checks import number
 
 # The base's names are for models in other files, not for users of the package.
-__all__ = ["Constant", "Gamma", "LogNormal", "Uniform"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Sampler: TypeAlias = Callable[[int], Floats]  # the next `count` latencies, in seconds

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from async_wrappers.live.memory.weights import WeightsBoard
     from async_wrappers.processes.block import Block
 
-__all__ = ["Backend", "Elsewhere", "LoopConfig", "PhaseSpec", "RunSpec"]
-
 
 @dataclass(frozen=True)
 class LoopConfig:

@@ -24,8 +24,6 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.settings import documented, takes
 from async_wrappers.wrappers.committed_prefix import PrefixRows
 
-__all__ = ["AsyncRunner"]
-
 
 @documented(RunnerSettings)
 class AsyncRunner:

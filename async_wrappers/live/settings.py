@@ -34,8 +34,6 @@ from async_wrappers.wrappers.committed_prefix import prefix_length
 from async_wrappers.wrappers.default_action import known_word
 from async_wrappers.wrappers.limits import Limits
 
-__all__ = ["LONGEST_STACK", "RunnerSettings", "chunk_and_prefix"]
-
 _MOST_LEARNERS = 10_000
 LONGEST_STACK = 100_000  # observations
 _LARGEST_JOURNAL = 1_000_000_000  # transitions

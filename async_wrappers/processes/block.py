@@ -20,8 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["Block", "Codec"]
-
 Array = npt.NDArray[Any]
 
 

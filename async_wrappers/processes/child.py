@@ -18,8 +18,6 @@ import cloudpickle
 from async_wrappers import posix
 from async_wrappers.processes.pulse import wake_servers
 
-__all__ = ["GRACE", "as_child", "become_child", "ignore_signals", "one_thread", "signals_blocked"]
-
 GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RunFailed"]
-
 
 class RunFailed(RuntimeError):
     """A part of the run has ended for good; its exception, if it raised one, is the cause."""

@@ -9,8 +9,6 @@ from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
-__all__ = ["Pulse", "await_dead_fork_server", "wake_servers"]
-
 _FORK_SERVER = getattr(forkserver, "_forkserver", None)
 _TRACKER = getattr(resource_tracker, "_resource_tracker", None)
 

@@ -19,8 +19,6 @@ from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.pulse import await_dead_fork_server, wake_servers
 from async_wrappers.processes.supervised import Child, assure_room
 
-__all__ = ["kill_all", "pickled", "start_child", "unpickled"]
-
 _PATIENCE = 3.0  # seconds that a process has to end once it is killed
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 

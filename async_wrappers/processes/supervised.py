@@ -22,8 +22,6 @@ from async_wrappers.checks import refuse_daemonic
 from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.pulse import Pulse, wake_servers
 
-__all__ = ["Child", "assure_room", "enough_descriptors"]
-
 
 @dataclass(eq=False)
 class Child:

@@ -42,8 +42,6 @@ from typing import NamedTuple
 
 from async_wrappers.checks import whole
 
-__all__ = ["Batch", "Batcher"]
-
 
 class Batch(NamedTuple):
     """Observations that an accelerator infers together.

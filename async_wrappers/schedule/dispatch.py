@@ -96,8 +96,6 @@ from typing import NamedTuple, Self
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Stagger
 
-__all__ = ["Dispatcher", "Due", "refuse_old_playout"]
-
 _FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
 
 

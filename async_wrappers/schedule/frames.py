@@ -8,8 +8,6 @@ from itertools import count, repeat
 from operator import floordiv
 from typing import Any
 
-__all__ = ["FrameClock"]
-
 # Time is whole nanoseconds and a frame's period P = 10^9 / fps is a fraction: 60 frames a second are 16,666,666.67 ns.
 # Floats would give each caller another answer for a time on a frame's edge, and int64 products would overflow, so all
 # arithmetic is on Python's integers, with P as numerator and denominator.

@@ -26,8 +26,6 @@ from async_wrappers.checks import whole_frames
 if TYPE_CHECKING:
     from async_wrappers.schedule.simulated import SimulatedSchedule
 
-__all__ = ["PlainSchedule", "make_schedule"]
-
 
 class PlainSchedule:
     """Constant delay and spacing: ``s_j = j (noops + 1)``, ``e_j = s_j + delay``.

@@ -33,8 +33,6 @@ from async_wrappers.latency.batches import BatchLatency
 from async_wrappers.schedule.batching import Batcher
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = ["Decisions", "ServedSchedule", "TimedBatch"]
-
 Whole = NDArray[np.int64]
 _NEVER = 2**62  # nanoseconds
 

@@ -41,8 +41,6 @@ from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.schedule.simulated import Counts
 
-__all__ = ["ServedStream"]
-
 _KEPT = 4_000_000  # observations of all environments that a table keeps, after which it begins again
 _LEAST_KEPT = 100  # of each environment
 _DRAWN = 32_768  # observations of all environments among which seeds draw

@@ -19,8 +19,6 @@ from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, keeps_playout, make_stagger
 
-__all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled_conditions", "worker_count"]
-
 MOST_WORKERS = 1_000_000
 
 # Draws behind the quantiles of a model, so that p99 rests on 100 of them. Their seed is fixed: the playout of a

@@ -31,8 +31,6 @@ from typing import Any
 
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = ["NEARLY", "Spacing", "fastest"]
-
 NEARLY = Fraction(985, 1000)  # of a frame, least time between two sends
 _RECKONED = Fraction(98, 100)  # of a frame, for limits per second
 

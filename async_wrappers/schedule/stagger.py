@@ -34,18 +34,6 @@ from async_wrappers.checks import whole, whole_frames
 from async_wrappers.latency import nanoseconds, seconds_of
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = [
-    "Conditions",
-    "ExpectedTime",
-    "MaxTime",
-    "NoStagger",
-    "Sequential",
-    "Stagger",
-    "Tickets",
-    "keeps_playout",
-    "make_stagger",
-]
-
 # Nanoseconds after a frame's beginning at which crowded starts lag; see the cases above `_Offsets`. Rounding the
 # latency down may take one of them, so one would not be enough.
 _LAG = 2

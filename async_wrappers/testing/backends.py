@@ -29,8 +29,6 @@ from async_wrappers.live.report.report import TimingReport
 with extra("BackendContract", "testing"):
     import psutil
 
-__all__ = ["BackendContract", "PolicyError", "Watching", "Witness"]
-
 LENGTH = 12  # frames of an episode
 SEED = 3
 REFUSED = 5  # from this frame of an episode no action is in the action space

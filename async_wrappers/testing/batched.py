@@ -18,8 +18,6 @@ import pytest
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.wrappers.copies import batch
 
-__all__ = ["BatchedEnvsContract"]
-
 
 @dataclass
 class Row:

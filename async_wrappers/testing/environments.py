@@ -19,8 +19,6 @@ from async_wrappers.checks import reward_of
 from async_wrappers.wrappers.default_action import find_noop
 from async_wrappers.wrappers.delay import RealtimeDelay
 
-__all__ = ["EnvironmentContract"]
-
 Environment = gym.Env[Any, Any]
 
 

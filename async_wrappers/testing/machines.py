@@ -14,8 +14,6 @@ from async_wrappers.live.runner import AsyncRunner
 from async_wrappers.live.world.machine import Machine, MachineEnv
 from async_wrappers.wrappers.default_action import find_noop
 
-__all__ = ["MachineContract"]
-
 
 class MachineContract:
     """Tests of one machine. They move it: run them on a robot only where it may move as it likes.

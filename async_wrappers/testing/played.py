@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["MS", "ChangesLater", "Played"]
-
 MS = 1_000_000  # nanoseconds
 
 

@@ -18,8 +18,6 @@ with extra("StaggerContract", "testing"):
     from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
-__all__ = ["Closing", "StaggerContract", "Workshop"]
-
 HORIZON = 60  # frames
 FAR = 1000  # frames: by then all that was in flight at the horizon has landed
 

@@ -30,9 +30,6 @@ from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.recorded import recorded
 
-__all__ = ["AppliedActions", "CommittedActions", "DecisionDelay", "delay_inside", "encoder", "one_of"]
-
-
 _LONGEST = 100_000  # actions that an observation shows
 _SLOWEST = 1_000_000_000  # frames of a delay that an observation shows
 

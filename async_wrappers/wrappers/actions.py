@@ -19,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["RefusedAction", "as_action", "at_bounds", "clipped", "floats_of", "refusal"]
-
 Array = npt.NDArray[Any]
 
 _SHOWN = 100  # characters of a value or a space in a message

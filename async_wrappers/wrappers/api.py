@@ -12,8 +12,6 @@ from typing import Any
 
 import gymnasium as gym
 
-__all__ = ["OLDER", "begun", "older_interface"]
-
 OLDER = (
     "one of Gym's older interface plays in Shimmy's GymV21CompatibilityV0(env=env), or GymV26CompatibilityV0 "
     "(python -m pip install shimmy)"

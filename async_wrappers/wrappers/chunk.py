@@ -32,16 +32,6 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import number, whole
 
-__all__ = [
-    "Chunk",
-    "ChunkBatch",
-    "Chunks",
-    "Landed",
-    "TemporalEnsemble",
-    "as_chunk",
-    "executed_entries",
-]
-
 _LONGEST = 100_000  # entries of a chunk
 _by_start = attrgetter("start")
 

@@ -27,8 +27,6 @@ from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.action_history import delay_inside, encoder, one_of
 from async_wrappers.wrappers.recorded import recorded
 
-__all__ = ["CommittedPrefix", "PrefixRows", "prefix_length"]
-
 _LONGEST = 100_000  # actions that an observation shows
 KEY = "committed_prefix"
 

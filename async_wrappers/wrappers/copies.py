@@ -18,20 +18,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-__all__ = [
-    "Info",
-    "VectorEnv",
-    "VectorWrapper",
-    "batch",
-    "own_copy",
-    "own_info",
-    "pictures_of",
-    "put",
-    "row",
-    "rows",
-    "with_row",
-]
-
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Info = dict[str, Any]
 if TYPE_CHECKING:

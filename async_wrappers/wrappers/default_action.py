@@ -22,19 +22,6 @@ from async_wrappers.checks import whole
 from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped, refusal
 from async_wrappers.wrappers.copies import own_copy
 
-__all__ = [
-    "DOCUMENTED_NOOPS",
-    "DefaultAction",
-    "RampDown",
-    "find_noop",
-    "holding_machine",
-    "is_machine",
-    "known_word",
-    "make_default_action",
-    "nothing_safe",
-    "written_call",
-]
-
 NAMES = ("noop", "repeat", "random")
 
 _MEANINGS = ("NOOP", "IDLE")  # of an action that does nothing; IDLE is highway-env's

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from async_wrappers.schedule.served_stream import ServedStream
     from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
 
-__all__ = ["RealtimeDelay"]
-
-
 _DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of a schedule; else None
 
 # Python 3.11 keeps up to 30 attributes in an object itself, and more in a dictionary, where each costs more time. A

@@ -40,8 +40,6 @@ from async_wrappers.schedule.spacing import fastest
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
 
-__all__ = ["LimitAction", "Limited", "Limiter", "Limits", "foreseen", "limiters_of", "reports_sent"]
-
 _UNITS = ("per second", "per frame")
 _SOFT = 0.1  # share of rate and jerk at the beginning of a soft start
 _ROUNDINGS = 16  # steps of the action's type that rate and jerk must be larger than, to be kept exactly

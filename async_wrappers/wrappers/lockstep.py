@@ -20,18 +20,6 @@ from numpy.typing import NDArray
 from async_wrappers.wrappers.copies import Info, VectorEnv, own_copy, own_info, put, row, rows
 from async_wrappers.wrappers.default_action import DefaultAction, RampDown, holding_machine, make_default_action
 
-__all__ = [
-    "Finals",
-    "Frame",
-    "Lockstep",
-    "Report",
-    "Sight",
-    "autoreset_mode",
-    "default_actions_of",
-    "elements_of",
-    "seeds_of",
-]
-
 
 class Sight(NamedTuple):
     """The observations and infos of a boundary."""

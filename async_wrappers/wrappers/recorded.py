@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-__all__ = ["Recorded", "given", "recorded"]
-
 _PLAIN = bool | int | float | str | None
 _WRITTEN = {"entry_point", "kwargs"}
 

@@ -45,8 +45,6 @@ from async_wrappers.wrappers.lockstep import (
     seeds_of,
 )
 
-__all__ = ["VectorRealtimeDelay"]
-
 NEVER = 2**62  # a frame
 NO_STEP = -9
 

@@ -17,8 +17,6 @@ from async_wrappers.agents.replay.settings import UnrollSettings
 from async_wrappers.agents.settings import again, flag, shared
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION
 
-__all__ = ["ActorCritic"]
-
 
 class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
     """An agent whose network gives a policy and a value; a subclass chooses actions and gives the loss."""

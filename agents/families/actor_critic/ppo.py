@@ -50,8 +50,6 @@ from async_wrappers.agents.spaces.distributions import Categorical, Distribution
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
 
-__all__ = ["PPO"]
-
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state
 _SEEN = ("observation", "first")  # where it does not remember
 _OF_ROWS = ("action", "reward", "discount", "mask", "return", "executed", "extras")

@@ -42,8 +42,6 @@ from async_wrappers.agents.spaces.distributions import SquashedGaussian
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import EFFECT, START
 
-__all__ = ["SAC"]
-
 _STEP = "step"  # of a batch: which losses it is for
 _PARTS = ("draw", "loss_of_critics", "loss_of_policy")  # of the loss: methods that a subclass may change
 

@@ -20,17 +20,6 @@ from torch import Tensor, nn
 from async_wrappers.agents.losses.actor_critic import implied_policy, kl_divergence, masked_mean, over_executed
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, choice, must, number, part
 
-__all__ = [
-    "KLCost",
-    "KLMask",
-    "PolicyCloning",
-    "Rows",
-    "TargetEntropy",
-    "Term",
-    "ValueCloning",
-    "check_terms",
-]
-
 _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
 
 

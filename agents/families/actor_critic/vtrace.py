@@ -38,8 +38,6 @@ from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION
 
-__all__ = ["VTrace"]
-
 
 @agent("VTraceAgent")
 class VTrace(ActorCritic):

@@ -17,8 +17,6 @@ from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Monitor, Networks
 from async_wrappers.agents.settings import WIDEST, agent, must, number, whole
 
-__all__ = ["C51", "SupportWarning"]
-
 
 class SupportWarning(RuntimeWarning):
     """Returns lie outside the support, and are clipped to its ends."""

@@ -24,8 +24,6 @@ from async_wrappers.agents.settings import again, agent, choice, factory, flag, 
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.reader import Reader
 
-__all__ = ["DQN", "refuse_loss_type"]
-
 LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {"huber": losses.huber, "mse": losses.squared}
 
 

@@ -21,9 +21,6 @@ from async_wrappers.agents.networks.torsos import as_float32, check_observation,
 from async_wrappers.agents.settings import NOT_NEGATIVE, WIDEST, again, agent, number, whole
 from async_wrappers.agents.spaces.schema import first_array
 
-__all__ = ["CosineEmbedding", "ImplicitQuantile", "ImplicitQuantileNetwork", "Quantile"]
-
-
 _KAPPA = "Threshold of Huber's loss; 0 is quantile regression itself."
 
 

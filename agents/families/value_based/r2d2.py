@@ -29,8 +29,6 @@ from async_wrappers.agents.settings import SHARE, again, agent, choice, factory,
 from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import MAX_VALUE, STATE, VALUE, each_array
 
-__all__ = ["R2D2"]
-
 
 @agent("R2D2Agent", refuse=refuse_priority)
 class R2D2(Remembering, SequenceSettings, DQN):

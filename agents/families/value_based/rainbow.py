@@ -21,8 +21,6 @@ from async_wrappers.agents.losses.loss import Batch, LossOutput, Monitor, Networ
 from async_wrappers.agents.networks.noisy import make_noisy
 from async_wrappers.agents.settings import NOT_NEGATIVE, again, agent, factory, flag, number
 
-__all__ = ["FullRainbow", "Rainbow"]
-
 
 @agent("RainbowAgent")
 class Rainbow(C51):

@@ -19,8 +19,6 @@ import numpy.typing as npt
 from async_wrappers.agents.play.many.actor import Ended, Transitions
 from async_wrappers.agents.spaces.schema import each_array
 
-__all__ = ["Order", "PlayedBlock", "Recorder", "Step"]
-
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
 
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Answer", "HostEngine", "HostPlan", "HostsFailed", "Lost", "Player", "failure", "portable"]
-
 
 class HostsFailed(RuntimeError):
     """Hosts cannot play; the message is one sentence."""

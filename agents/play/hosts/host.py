@@ -22,8 +22,6 @@ from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.version import __version__
 
-__all__ = ["Host", "Plan", "make_host", "versions"]
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -37,8 +37,6 @@ from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice
 from async_wrappers.agents.timing import PARTS
 from async_wrappers.extras import extra
 
-__all__ = ["Hosts", "OnHosts", "on_hosts"]
-
 Refusal = tuple[Any, str]
 """Whether something is refused, and the sentence that does."""
 

@@ -20,8 +20,6 @@ from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.agents.play.hosts.on_ray import NodeVersions, compare_versions, in_short, node_versions
 from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
 
-__all__ = ["LearnersOnRay"]
-
 _GRACE = 5.0  # seconds that actors have to end once they are asked to
 _REPORT = 30.0  # seconds until Ray reports the death of an actor
 _START = 300.0  # seconds that a learner has to start in

@@ -8,8 +8,6 @@ from typing import Any
 
 from async_wrappers.agents.play.hosts.engine import HostPlan, Lost, Player, failure, portable
 
-__all__ = ["LocalHosts"]
-
 
 class LocalHosts:
     """Hosts of this process; see `HostEngine`.

@@ -22,8 +22,6 @@ from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFaile
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.ray_cluster import connected_to_ray
 
-__all__ = ["NodeVersions", "RayHosts", "compare_versions", "in_short", "node_versions"]
-
 _GRACE = 5.0  # seconds that hosts have to end once they are asked to
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
 

@@ -30,8 +30,6 @@ from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.child import become_child, signals_blocked
 from async_wrappers.processes.pulse import Pulse, await_dead_fork_server, wake_servers
 
-__all__ = ["ProcessHosts"]
-
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _LEAST = 4096  # bytes of an array that goes beside the pickle

@@ -45,8 +45,6 @@ from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.timing import Meters
 from async_wrappers.files import naming
 
-__all__ = ["JOURNAL", "HostRounds", "Journal"]
-
 JOURNAL = "blocks.jsonl"
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
 _LOOK = 1.0  # seconds between two looks at whether the run is asked to end

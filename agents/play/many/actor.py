@@ -26,8 +26,6 @@ from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
 from async_wrappers.agents.spec import Spec
 
-__all__ = ["Actor", "Ended", "Rows", "ShownRows", "Transitions"]
-
 _EVER = 2**62  # a frame
 
 

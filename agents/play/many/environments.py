@@ -29,8 +29,6 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spec import Spec
 
-__all__ = ["Environments", "VectorRunner", "check"]
-
 
 def _by_the_agent(name: str, value: Any) -> None:
     """Check nothing: `VectorAgent` checks it."""

@@ -40,20 +40,6 @@ from async_wrappers.files import FULL, write_text_atomically
 from async_wrappers.processes.child import become_child, signals_blocked
 from async_wrappers.processes.pulse import Pulse, wake_servers
 
-__all__ = [
-    "Group",
-    "Job",
-    "LearnerFailed",
-    "LearnersElsewhere",
-    "OtherLearner",
-    "OtherLearners",
-    "Processes",
-    "check_sign",
-    "learn",
-    "open_meeting_place",
-    "sign_directory",
-]
-
 _PATIENCE = 600.0  # seconds that a learner waits for the others in an update, at most
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
 _REPORT = 30.0  # seconds until the death of a process is reported, which takes a while on a busy machine

@@ -44,8 +44,6 @@ from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
 
-__all__ = ["Here", "Many", "Others", "Worlds"]
-
 
 class Worlds(Protocol):
     """Where the environments of training are played.

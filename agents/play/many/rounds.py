@@ -30,8 +30,6 @@ from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.timing import Meters
 
-__all__ = ["COUNTED", "Due", "LearnerShare", "Save", "Share", "Show", "SoFar", "Trained", "counted"]
-
 Show = Callable[[Sequence[Ended], int, Meters], None]
 Due = Callable[[bool], int]
 

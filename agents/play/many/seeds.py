@@ -14,8 +14,6 @@ from async_wrappers.agents.play.play import (
     is_game_over,
 )
 
-__all__ = ["NumberedEpisodes", "Seeds"]
-
 
 class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Seeds each episode of one of N environments by its number, and truncates it after `max_frames`.

@@ -34,8 +34,6 @@ from async_wrappers.agents.play.many.actor import Actor, Ended, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters
 
-__all__ = ["VectorAgent"]
-
 
 class VectorAgent(LearningAgent):
     """Acts on many environments at once, and learns.

@@ -17,8 +17,6 @@ from async_wrappers.agents.play.turns.clock import EpisodeClock
 from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.policy import Decision
 
-__all__ = ["NoopAgent", "RandomAgent"]
-
 
 class _Baseline:
     """An agent whose action depends on nothing but the decision."""

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from async_wrappers.policy import Decision
 
-__all__ = ["EpisodeClock", "Outcome"]
-
 
 class Outcome(NamedTuple):
     """What became of a decision.

@@ -16,8 +16,6 @@ from async_wrappers.agents.play.play import (
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.checks import reward_of
 
-__all__ = ["EpisodeCut", "Running", "Watched", "play_episode"]
-
 
 class Running:
     """The running episode, as other threads see it.

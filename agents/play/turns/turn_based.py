@@ -36,8 +36,6 @@ from async_wrappers.agents.spaces.schema import batch_of_one, blank_actions, cop
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision
 
-__all__ = ["TurnBasedAgent", "frames_per_decision"]
-
 
 class TurnBasedAgent(LearningAgent):
     """An agent of one environment, which acts and learns in turn.

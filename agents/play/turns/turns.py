@@ -24,8 +24,6 @@ from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, Watched, play_episode
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = ["Turns"]
-
 
 class Turns:
     """Plays the run's environment with one agent in turn; see `async_wrappers.agents.play.run.Play`.

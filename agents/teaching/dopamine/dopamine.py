@@ -43,8 +43,6 @@ from async_wrappers.agents.teaching.dopamine.tensor_bundle import read_tensors
 from async_wrappers.agents.teaching.teacher import COLLECT, Environment, Teacher, TeachersDemonstration
 from async_wrappers.agents.teaching.view import layers_of
 
-__all__ = ["DopamineTeacher", "is_dopamine", "read_checkpoint"]
-
 Array = npt.NDArray[Any]
 
 

@@ -29,8 +29,6 @@ from async_wrappers.agents.demonstrations.pickled import load_data
 from async_wrappers.agents.replay.ring import FINAL, STEP, TERMINAL
 from async_wrappers.agents.spaces.schema import Arrays
 
-__all__ = ["DopamineReplay", "find_replay"]
-
 _STORED = ("observation", "action", "reward", "terminal")
 _BLOCK = 1024  # rows read at a time
 

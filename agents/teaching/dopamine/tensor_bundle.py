@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["read_tensors"]
-
 _FOOTER, _TRAILER, _MAGIC = 48, 5, 0xDB4775248B80FB57
 _TYPES: Mapping[int, str] = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
 

@@ -10,8 +10,6 @@ from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.settings import flag, must, settings
 from async_wrappers.agents.spec import Spec
 
-__all__ = ["Augmented", "random_shift"]
-
 
 @settings
 class Augmented(Spec):

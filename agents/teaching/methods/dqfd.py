@@ -14,8 +14,6 @@ from async_wrappers.agents.settings import NOT_NEGATIVE, agent, factory, flag, n
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import LABEL, Student
 
-__all__ = ["DQfD"]
-
 
 @agent("DQfDAgent")
 class DQfD(Augmented, Student, DQN):

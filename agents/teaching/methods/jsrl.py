@@ -19,8 +19,6 @@ from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import Student
 from async_wrappers.policy import Decision
 
-__all__ = ["JSRL"]
-
 
 @agent("JSRLAgent")
 class JSRL(Augmented, Student, DQN):

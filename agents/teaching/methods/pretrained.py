@@ -14,8 +14,6 @@ from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, SHARE, agent,
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import Student, TeachingPhase
 
-__all__ = ["PretrainedDQN"]
-
 
 @agent("PretrainedDQNAgent")
 class PretrainedDQN(Augmented, Student, DQN):

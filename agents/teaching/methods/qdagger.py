@@ -35,8 +35,6 @@ from async_wrappers.agents.settings import (
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import LABEL, Student
 
-__all__ = ["DISTILLS", "METHODS", "QDagger", "QDaggerDQN", "QDaggerRainbow"]
-
 METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
 
 DISTILLS: Mapping[str, tuple[bool, bool]] = {  # what is distilled: the teacher's policy, its values

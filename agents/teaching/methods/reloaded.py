@@ -10,8 +10,6 @@ from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import Student, Teaches
 
-__all__ = ["ReloadedDQN"]
-
 
 @agent("ReloadedDQNAgent")
 class ReloadedDQN(Augmented, Student, DQN):

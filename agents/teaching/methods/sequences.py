@@ -25,8 +25,6 @@ from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 from async_wrappers.agents.teaching.student import LABEL, Student
 
-__all__ = ["KickstartingPPO", "KickstartingVTrace", "QDaggerR2D2"]
-
 
 @settings
 class Kickstarting(Student):

@@ -17,8 +17,6 @@ from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS as SEEN
 from async_wrappers.envs.falling_blocks.observation import Observation, Screen
 
-__all__ = ["FallingBlocksEnv"]
-
 FRAMES_PER_SECOND = 59.7275  # 4194304 / 70224
 OBSERVATIONS: dict[str, Callable[[], Observation]] = {**SEEN, "landings": Landings}
 _BUTTONS = tuple(ACTIONS.values())

@@ -16,8 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["GENERATORS", "Biased", "Game", "PieceGenerator", "Uniform", "field_of", "full_rows", "rows_of"]
-
 # The field: a bit per cell. A row takes `STRIDE` = 12 bits: a wall, ten columns, a wall. Above the 18 rows lies a solid
 # ceiling of `CEILING` rows, below them a solid floor. Whether a piece fits is one ``and``, and to fall by a row is to
 # shift by `STRIDE`.

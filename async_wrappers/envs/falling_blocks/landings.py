@@ -29,8 +29,6 @@ from async_wrappers.envs.falling_blocks.game import (
 )
 from async_wrappers.envs.falling_blocks.observation import Vector
 
-__all__ = ["Landing", "Landings", "after", "landings"]
-
 
 class Landing(NamedTuple):
     """The field after a landing, its full rows cleared.

@@ -16,8 +16,6 @@ from gymnasium.spaces import Box, Dict, Discrete
 from async_wrappers.envs.falling_blocks import game as rules
 from async_wrappers.envs.falling_blocks.game import CEILING, COLUMNS, OFFSETS, ROWS, STRIDE, Game, full_rows, rows_of
 
-__all__ = ["EMPTY", "FALLING", "LOCKED", "OBSERVATIONS", "Board", "Observation", "Screen", "Seen", "State", "Vector"]
-
 # Cells of the board: after the division by 255 that networks do, about 0, 1/2 and 1.
 EMPTY, FALLING, LOCKED = 0, 128, 255
 

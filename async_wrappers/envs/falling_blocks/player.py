@@ -23,8 +23,6 @@ from async_wrappers.envs.falling_blocks.game import ACTIONS, NO_PIECE, STRIDE
 from async_wrappers.envs.falling_blocks.landings import Landing, landings
 from async_wrappers.envs.falling_blocks.observation import Seen, Vector
 
-__all__ = ["best_place", "make_player", "merit", "press", "towards"]
-
 _NOOP, _A, _B, _LEFT, _RIGHT, _DOWN = range(len(ACTIONS))
 
 WEIGHTS = -0.510066, -0.35663, -0.184483, 0.760666

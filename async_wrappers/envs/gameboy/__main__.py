@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from async_wrappers.envs.gameboy.console import Console
 from async_wrappers.envs.gameboy.files import read_file, write_file
 
-__all__ = ["convert", "main"]
-
 
 def convert(state: str, rom: str, out: str) -> None:
     """Write gym-retro's or PyBoy's save state `state` of the game `rom` as one that `GameBoyEnv` takes.

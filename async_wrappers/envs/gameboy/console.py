@@ -20,8 +20,6 @@ from async_wrappers.extras import extra, ignored_warnings
 with extra("a Game Boy game", "gameboy"):
     import cv2
 
-__all__ = ["BUTTONS", "Console"]
-
 BUTTONS = ("a", "b", "select", "start", "up", "down", "left", "right")
 # The four shades as gym-retro shows them (RGB565 without bit replication), so that grey values are the published ones.
 _SHADES = (0xF8FCF8, 0xA8A8A8, 0x505450, 0x000000)

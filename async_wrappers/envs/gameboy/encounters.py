@@ -7,8 +7,6 @@ the states holds a Parasect and Mewtwo.
 
 from __future__ import annotations
 
-__all__ = ["BLUE_BATTLES", "BLUE_CATCHING", "RED_BATTLES", "RED_CATCHING", "YELLOW_BATTLES", "YELLOW_CATCHING"]
-
 # Battles, and their numbers in Red, Blue and Yellow; 0 where the file of an edition does not name it.
 _BATTLES = {
     "Rival, first battle": (1, 1, 1),

@@ -16,8 +16,6 @@ from async_wrappers.envs.gameboy.files import StateSource, read_rom, write_file
 from async_wrappers.envs.gameboy.spec import Memory, Spec
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = ["GameBoyEnv"]
-
 _MOST_STARTS = 20  # times that a state is loaded until its beginning succeeds
 _SCREEN = (144, 160, 3)
 

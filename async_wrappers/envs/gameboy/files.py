@@ -15,8 +15,6 @@ from typing import Any
 from async_wrappers.envs.gameboy.spec import Rom, Spec, Start, StateList
 from async_wrappers.files import write_atomically
 
-__all__ = ["StateSource", "read_file", "read_rom", "write_file"]
-
 _REPOSITORY = "https://github.com/CERC-AAI/realtime_rl"
 
 

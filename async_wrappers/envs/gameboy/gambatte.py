@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 
 from async_wrappers.envs.gameboy.states import IDLE, Layout
 
-__all__ = ["Chunks", "convert", "is_gambatte", "parse"]
-
 Chunks = Mapping[str, bytes]
 Fields = dict[str, int | bytes]
 

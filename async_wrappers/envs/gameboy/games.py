@@ -21,8 +21,6 @@ from async_wrappers.envs.gameboy.console import Console
 from async_wrappers.envs.gameboy.environment import GameBoyEnv
 from async_wrappers.envs.gameboy.spec import Field, Memory, Rom, Spec, StateList
 
-__all__ = ["GAMES", "Catch", "Edition", "Faints", "Points", "battles", "catching", "find_spec", "make_game", "tetris"]
-
 # Tetris, type A, from each of the levels 0 to 9
 
 Picture = NDArray[np.uint8]

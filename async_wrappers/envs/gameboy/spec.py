@@ -13,8 +13,6 @@ import numpy as np
 
 from async_wrappers.envs.gameboy.console import Console
 
-__all__ = ["ACTIONS", "FPS", "Field", "Memory", "Rom", "Rule", "Spec", "Start", "StateList"]
-
 FPS = 59.7275  # of a Game Boy: 4194304 cycles a second, 70224 a frame
 
 Memory = Mapping[str, int]

@@ -22,8 +22,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-__all__ = ["IDLE", "STATE_VERSION", "Layout", "Origin", "prelude", "seal", "unseal", "window_lines"]
-
 STATE_VERSION = 29  # of PyBoy 2.8.1: other releases write other fields under other numbers
 PYBOY = "2.8.1"
 MAGIC = b"async_wrappers Game Boy state 1\n"

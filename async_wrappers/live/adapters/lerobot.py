@@ -30,8 +30,6 @@ from async_wrappers.checks import function, whole
 from async_wrappers.policy import Decision
 from async_wrappers.wrappers.committed_prefix import KEY as PREFIX
 
-__all__ = ["LeRobotMachine", "LeRobotPolicy", "left_over", "lerobot_policy"]
-
 _STATE, _IMAGES = "observation.state", "observation.images"
 _EMPTY = f"{_IMAGES}.empty_camera"  # pictures that a policy pads itself
 

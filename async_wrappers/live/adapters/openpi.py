@@ -22,8 +22,6 @@ from async_wrappers.checks import function, number, positive, whole
 from async_wrappers.extras import extra
 from async_wrappers.policy import Decision, NoAction
 
-__all__ = ["OpenPI", "pack", "unpack"]
-
 _ARRAY, _SCALAR, _DATA, _DTYPE, _SHAPE = b"__ndarray__", b"__npgeneric__", b"data", b"dtype", b"shape"
 _KINDS = "biufSU"  # kinds of dtypes that are bytes and nothing else
 _CONNECT = 0.4  # seconds that one attempt to connect may take while a run goes on

@@ -9,8 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["RtgymMachine"]
-
 _METHODS = ("send_control", "get_obs_rew_terminated_info", "reset", "get_observation_space", "get_action_space")
 
 

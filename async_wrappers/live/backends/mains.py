@@ -29,8 +29,6 @@ from async_wrappers.live.world.environment import made_environment
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import GRACE, as_child, one_thread
 
-__all__ = ["CLOSING", "run_environment", "run_learner", "run_recorder", "run_worker"]
-
 # Seconds that the `close` of an environment, which may have to bring a robot to rest, or of a learner may take.
 CLOSING = 60.0
 

@@ -42,8 +42,6 @@ from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.processes.supervised import Child, enough_descriptors
 
-__all__ = ["ProcessBackend", "RunFailed"]
-
 # Seconds before the next restart, by failures in a row; after these it is given up.
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)
 _PATIENCE = 3.0  # seconds that children have to end once they are asked to

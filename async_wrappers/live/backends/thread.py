@@ -25,8 +25,6 @@ from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
 from async_wrappers.processes.supervised import enough_descriptors
 
-__all__ = ["ThreadBackend"]
-
 
 class ThreadBackend:
     """See the module.

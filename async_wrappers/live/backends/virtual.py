@@ -21,8 +21,6 @@ from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
 
-__all__ = ["VirtualBackend"]
-
 
 class VirtualBackend:
     """Plays the environment loop on simulated time; every inference is computed, also those that are never applied.

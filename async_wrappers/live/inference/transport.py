@@ -29,8 +29,6 @@ from async_wrappers.policy import as_act
 if TYPE_CHECKING:
     from async_wrappers.live.learning.learner import VirtualLearners
 
-__all__ = ["DistantTransport", "Ready", "SharedTransport", "Transport", "VirtualTransport", "wait_for"]
-
 _INFERENCES = 0x1A7E  # makes an episode's latencies independent of other draws from its seed
 
 

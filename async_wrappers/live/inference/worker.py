@@ -19,8 +19,6 @@ from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, NoAction, as_act
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
-__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "take_weights", "with_extras"]
-
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
 READY, FINISHED = 0, 1

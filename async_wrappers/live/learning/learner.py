@@ -20,8 +20,6 @@ from async_wrappers.live.memory.journal import TransitionReader
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.report.histogram import Histogram
 
-__all__ = ["OFF_POLICY", "Learner", "LearnerLoop", "VirtualLearners", "call_make_learner"]
-
 
 class Learner(Protocol):
     """Steps weights of its own; the runner shows it transitions and publishes its weights.

@@ -20,8 +20,6 @@ from async_wrappers.files import write_atomically
 from async_wrappers.live.memory.weights import as_array, as_given, axes_in_memory, is_tensor
 from async_wrappers.version import __version__
 
-__all__ = ["NotRestored", "read_state", "restore_learner", "save_learner", "state_file", "write_state"]
-
 Array = npt.NDArray[Any]
 _FORMAT = 2
 

@@ -55,8 +55,6 @@ from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.spacing import Spacing
 from async_wrappers.schedule.stagger import Conditions, keeps_playout
 
-__all__ = ["Clock", "RealClock", "VirtualClock"]
-
 _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
 _OVERSLEPT = 200_000  # nanoseconds by which a sleep may be too long
 

@@ -23,8 +23,6 @@ from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.policy import as_act
 
-__all__ = ["InLoopClock", "InLoopTransport"]
-
 _TRIES = 2  # with other weights each time; a learner cannot publish twice within an inference unless it is a long one
 
 

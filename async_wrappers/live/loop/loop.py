@@ -93,8 +93,6 @@ from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
 from async_wrappers.wrappers.limits import foreseen, limiters_of
 
-__all__ = ["EnvironmentLoop", "episode_seed"]
-
 
 def episode_seed(seed: int, phase: int, episode: int) -> int:
     """Return the seed that episode number `episode` of a phase is reset with."""

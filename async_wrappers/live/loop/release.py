@@ -18,8 +18,6 @@ from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
-__all__ = ["Release"]
-
 _WARM = 3  # releases before the first frame
 _FIRST = Memory(None, 0.0, True, None)
 _TRIES = 2  # with other weights each time; a learner cannot publish twice within a release unless the loop was stopped

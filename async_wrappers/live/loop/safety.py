@@ -35,8 +35,6 @@ from async_wrappers.schedule.spacing import fastest
 from async_wrappers.wrappers.copies import own_copy
 from async_wrappers.wrappers.limits import Limiter
 
-__all__ = ["Deadman", "Guard", "check_deadman", "deadman_of", "guard_of"]
-
 _KEPT = 100_000  # newest actions of a dry run
 _MOMENT = 1_000_000_000  # nanoseconds that a run waits for a deadman before it says so
 _SHORT = reprlib.Repr()

@@ -17,8 +17,6 @@ from async_wrappers.live.inference.transport import Ready, Transport
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.schedule.dispatch import Due
 
-__all__ = ["Action", "Features", "Inference", "NoWorkers", "Refusal", "WorkerPool"]
-
 
 class Action(NamedTuple):
     """An answer that can be applied.

@@ -15,8 +15,6 @@ import numpy as np
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.processes.block import Block, Codec
 
-__all__ = ["ActionSlots", "Controls", "Fate", "Finished", "FrameRing", "Ticket"]
-
 
 class Ticket(NamedTuple):
     """An order to infer: which published frame, for which decision.

@@ -23,8 +23,6 @@ import numpy.typing as npt
 from async_wrappers.processes.block import Block, Codec
 from async_wrappers.wrappers.chunk import executed_entries
 
-__all__ = ["Journal", "Numbered", "TransitionReader", "Transitions"]
-
 Space = gym.Space[Any]
 
 

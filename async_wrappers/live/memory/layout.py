@@ -12,8 +12,6 @@ from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
 from async_wrappers.processes.block import Block
 
-__all__ = ["SharedLayout", "SharedMemory"]
-
 _RING_DEPTH = 64  # frames that a worker may be late in reading
 
 

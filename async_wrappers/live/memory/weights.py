@@ -21,9 +21,6 @@ import numpy.typing as npt
 
 from async_wrappers.processes.block import Block
 
-__all__ = ["Reading", "WeightsBoard", "WeightsLayout", "as_array", "as_given", "axes_in_memory", "is_tensor"]
-
-
 Array = npt.NDArray[Any]
 _ALIGNMENT = 64  # bytes
 

@@ -34,8 +34,6 @@ from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.processes.failed import RunFailed
 from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray
 
-__all__ = ["Place", "RayTransport"]
-
 _BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _PATIENCE = 2.0  # seconds that the courier has to end

@@ -22,8 +22,6 @@ from async_wrappers.live.remote.wire import SENTENCE, Answers, Kind, Tickets, en
 from async_wrappers.policy import as_act
 from async_wrappers.version import __version__
 
-__all__ = ["Job", "RayWorker", "versions"]
-
 
 @dataclass(frozen=True)
 class Job:

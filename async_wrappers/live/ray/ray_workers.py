@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from async_wrappers.live.ray.ray_transport import RayTransport
     from async_wrappers.processes.block import Block
 
-__all__ = ["RayWorkers"]
-
 
 def _address(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value or "://" in value:

@@ -28,8 +28,6 @@ from async_wrappers.live.recording.files import EpisodeFiles
 from async_wrappers.live.recording.reader import Episode, Recording, load_recording
 from async_wrappers.live.recording.rows import RowLayout
 
-__all__ = ["Converted", "from_lerobot", "to_lerobot", "to_minari"]
-
 Array = npt.NDArray[Any]
 
 

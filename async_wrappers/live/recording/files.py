@@ -33,20 +33,6 @@ from async_wrappers.files import naming, sync_directory, write_text_atomically
 from async_wrappers.live.recording.rows import RowLayout, Rows
 from async_wrappers.version import __version__
 
-__all__ = [
-    "FACTS",
-    "EpisodeFiles",
-    "NoDirectory",
-    "check_content",
-    "count_frames",
-    "episode_paths",
-    "is_part",
-    "read_facts",
-    "read_rows",
-    "space_as_json",
-    "space_of_json",
-]
-
 FACTS = "recording.json"
 _FORMAT = 2
 _PART = ".part"

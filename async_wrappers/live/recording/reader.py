@@ -26,8 +26,6 @@ from async_wrappers.live.recording.files import (
 )
 from async_wrappers.live.recording.rows import RowLayout, Rows
 
-__all__ = ["COLUMNS", "Episode", "Recording", "load_recording"]
-
 _REMEDY = "delete it to read the others"
 COLUMNS = ("frame", "deadline", "lateness", "late", "start", "delay", "lag", "default", "limited", "paused")
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from async_wrappers.processes.block import Block, Codec
 
-__all__ = ["NoRecorder", "Recorder", "RowLayout", "RowRing", "ring_capacity"]
-
 Space = gym.Space[Any]
 Rows = npt.NDArray[Any]
 

@@ -24,8 +24,6 @@ from async_wrappers.live.recording.files import EpisodeFiles, NoDirectory
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing, ring_capacity
 from async_wrappers.processes.block import Block
 
-__all__ = ["PATIENCE", "LocalRecording", "RecordSpec", "write_rows"]
-
 PATIENCE = 30.0  # seconds that a writer has to write what the ring holds
 _LOOK = 0.02  # seconds between two looks at the ring
 _NICE = 5  # the loop and the workers go first

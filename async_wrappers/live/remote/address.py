@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Address", "as_token", "has_ended", "prepare", "set_patience"]
-
 _WRITE = "an address such as 'tcp://192.168.1.7:5555', 'tcp://[fd00::7]:5555' or 'unix:///run/policy.sock'"
 _SECRET = 16  # bytes that a token should have at least
 _LOST_AFTER_MS = 5_000  # how long bytes may wait for the other machine's receipt

@@ -37,8 +37,6 @@ from gymnasium import spaces
 from async_wrappers.live.remote.wire import LARGEST, Kind, Reader, Record, WireError, encoded, named, printable
 from async_wrappers.version import __version__
 
-__all__ = ["ClientHandshake", "Declared", "Hello", "Refused", "ServerHandshake", "Welcome", "describe", "space_of"]
-
 _MOST_JSON = 1 << 20  # bytes of a hello: the bounds of a small Box, each by itself, may be in it
 _SMALL_JSON = 1 << 12
 _DEEPEST = 16  # spaces within spaces

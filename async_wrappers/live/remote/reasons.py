@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Reasons"]
-
 MOST_KINDS = 20  # that one run warns of, since the other end may give any reason
 # What differs among reasons of one kind: quoted words of the other end, names in hexadecimal, and numbers.
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b(?=[0-9a-f]*[0-9])[0-9a-f]{6,}\b|[0-9.]+")

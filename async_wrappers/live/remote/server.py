@@ -42,8 +42,6 @@ from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.processes.supervised import Child
 
-__all__ = ["PolicyServer"]
-
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
 _VISITORS = 64  # handshakes at a time, besides one for each worker; and connections that wait for a worker

@@ -41,8 +41,6 @@ from async_wrappers.processes.block import Block
 from async_wrappers.processes.failed import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
-__all__ = ["RemotePolicy", "RemoteTransport"]
-
 _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass

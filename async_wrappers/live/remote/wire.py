@@ -37,26 +37,6 @@ import numpy.typing as npt
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.processes.block import Codec
 
-__all__ = [
-    "HEADER",
-    "LARGEST",
-    "SENTENCE",
-    "VERSION",
-    "AnswerRecord",
-    "Answers",
-    "Header",
-    "Kind",
-    "Reader",
-    "Record",
-    "TicketRecord",
-    "Tickets",
-    "WireError",
-    "checked",
-    "encoded",
-    "named",
-    "printable",
-]
-
 MAGIC = b"AWRP"
 VERSION = 2
 HEADER = struct.Struct("<4sHHIIq4q")

@@ -33,8 +33,6 @@ from async_wrappers.policy import as_act
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import as_child
 
-__all__ = ["LENGTH", "run_process", "run_thread"]
-
 LENGTH = struct.Struct("<I")
 """Goes before what a connection's other end has said, with its descriptor."""
 _RECORD = 10  # seconds for which a record that has begun may not move; it may take twice that

@@ -20,8 +20,6 @@ from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.report.report import EffectsOfEpisode, Measurements
 from async_wrappers.live.report.spans import Span
 
-__all__ = ["BoundedMeasurements"]
-
 
 class _Applied(NamedTuple):
     """An action that took effect.

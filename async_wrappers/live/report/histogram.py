@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Self
 
-__all__ = ["RELATIVE_ERROR", "Histogram"]
-
 _BITS = 7  # of a number that its bucket keeps below the leading one
 RELATIVE_ERROR = 2.0 ** -(_BITS + 1)
 """By how much a quantile is off at most, as a share of it."""

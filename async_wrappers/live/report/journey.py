@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["MOST_JOURNEYS", "ClockOffset", "Journey", "RoundTrip", "parts_ms"]
-
 MOST_JOURNEYS = 100_000
 """That a run remembers, the newest ones."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from async_wrappers.live.report.spans import Span
 
-__all__ = ["fresh_share", "timing_picture"]
-
 
 def fresh_share(frames: Mapping[str, int]) -> float:
     """Return the share of the frames, without those of pauses, that received an action of the policy's."""

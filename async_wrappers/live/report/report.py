@@ -23,8 +23,6 @@ from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, parts_m
 from async_wrappers.live.report.picture import fresh_share, timing_picture
 from async_wrappers.live.report.spans import Span
 
-__all__ = ["EffectsOfEpisode", "EpisodeTiming", "Measurements", "TimingReport", "as_json", "distribution"]
-
 
 @dataclass(frozen=True)
 class EpisodeTiming:

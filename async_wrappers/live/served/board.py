@@ -12,8 +12,6 @@ from async_wrappers.batched.child import Spaces, arrays_of, end_of
 from async_wrappers.batched.tree import mapped, put_rows, taken
 from async_wrappers.processes.block import Block
 
-__all__ = ["ServedBoard", "assure_memory"]
-
 _SHOWN = 8  # observations of an environment that are kept
 _ANSWERED = 64  # actions of an environment that are kept
 _NONE = -1

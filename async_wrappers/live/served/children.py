@@ -25,8 +25,6 @@ from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import as_child, one_thread
 from async_wrappers.schedule.served import ServedSchedule
 
-__all__ = ["COUNT", "END", "run_accelerator", "run_worlds"]
-
 COUNT = struct.Struct("<q")
 """Observations of a batch, before its pairs of environments and frames."""
 END = struct.Struct("<q")

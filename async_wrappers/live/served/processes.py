@@ -48,8 +48,6 @@ from async_wrappers.processes.starting import kill_all, pickled, start_child, un
 from async_wrappers.processes.supervised import Child, enough_descriptors
 from async_wrappers.schedule.served import ServedSchedule
 
-__all__ = ["ServedProcesses"]
-
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LEAD = 50_000_000  # nanoseconds from the order to begin to the first frame
 _LOOK = 0.5  # seconds between two looks for an order to stop, and for processes that hang

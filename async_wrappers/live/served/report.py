@@ -17,8 +17,6 @@ from async_wrappers.live.served.server import Server
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.schedule.served import Decisions, ServedSchedule
 
-__all__ = ["ServedEnvironment", "ServedReport"]
-
 _MS = 1e-6  # milliseconds of a nanosecond
 
 

@@ -20,8 +20,6 @@ from async_wrappers.processes.block import Block
 from async_wrappers.processes.failed import RunFailed
 from async_wrappers.settings import documented, takes
 
-__all__ = ["ServedRunner"]
-
 
 @documented(ServedSettings)
 class ServedRunner:

@@ -23,8 +23,6 @@ from async_wrappers.schedule.batching import Batch, Batcher
 from async_wrappers.schedule.served import Decisions, ServedSchedule
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
-__all__ = ["Accelerator", "Server", "refuse_slow", "warm_up_sizes"]
-
 _LATENCIES = 1000  # of each size of a batch that are kept, the newest ones
 
 

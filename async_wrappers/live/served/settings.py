@@ -22,8 +22,6 @@ from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.settings import Settings, choice, declared, flag, setting, whole
 from async_wrappers.wrappers.chunk import Chunk
 
-__all__ = ["ServedSettings"]
-
 _UNKNOWN = LinearBatches(0.0, 1e-6)  # of a real clock, whose batches take what they take
 
 

@@ -17,8 +17,6 @@ from async_wrappers.live.served.server import Accelerator, Server
 from async_wrappers.live.served.world import World
 from async_wrappers.schedule.served import ServedSchedule
 
-__all__ = ["play"]
-
 _NEVER = 2**62  # nanoseconds
 
 

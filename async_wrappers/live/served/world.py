@@ -21,8 +21,6 @@ from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
-__all__ = ["World", "WorldRecord"]
-
 
 @dataclass
 class WorldRecord:

@@ -14,8 +14,6 @@ from async_wrappers.live.world.machine import as_environment
 from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 
-__all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles", "score_of", "set_phase_state"]
-
 
 def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
     """Return the environment that `make_env` makes, or the `MachineEnv` of the machine that it makes.

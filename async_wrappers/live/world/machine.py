@@ -32,8 +32,6 @@ from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 from async_wrappers.wrappers.api import OLDER, older_interface
 from async_wrappers.wrappers.copies import own_copy
 
-__all__ = ["Halves", "Machine", "MachineEnv", "MachineFailed", "as_environment", "halves_of"]
-
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 _METHODS = ("reset", "send", "observe", "close")

@@ -19,8 +19,6 @@ from async_wrappers import checks
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.settings import Settings, documented, flag, setting, whole
 
-__all__ = ["Realtime", "Spin", "may_lock", "may_schedule"]
-
 _SHORTEST, _FIRST, _LONGEST = 50_000, 150_000, 300_000  # nanoseconds awake before a deadline, where it is measured
 _EVERY = 1000  # wake-ups after which it is measured anew
 _MOST_SPIN = 0.01  # seconds

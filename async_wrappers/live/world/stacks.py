@@ -20,8 +20,6 @@ import numpy as np
 from gymnasium.spaces import Dict, Tuple
 from gymnasium.vector.utils import batch_space
 
-__all__ = ["Stacks", "stacked_space"]
-
 
 def stacked_space(space: gym.Space[Any], stack_size: int) -> gym.Space[Any]:
     """Return the space of stacks `[k, *shape]` of a space's observations."""
