@@ -9,7 +9,7 @@ from async_wrappers.agents.acting.exploration import (
     zero_epsilon,
 )
 from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
-from async_wrappers.agents.losses.optimizers import create_adam, create_optimizer
+from async_wrappers.agents.losses.loss import create_adam, create_optimizer
 from async_wrappers.agents.losses.teaching import create_linear_schedule
 from async_wrappers.agents.networks.box_actor_critic import create_box_actor_critic
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network

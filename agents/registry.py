@@ -12,8 +12,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.teaching import NoTeaching, TaughtRun, Teaching
+from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, TaughtRun, Teaching
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
@@ -22,11 +21,11 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.families.value_based.quantile import ImplicitQuantile, Quantile
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.hosts.hosts import Hosts, on_hosts
 from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
+from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.run import Play
 from async_wrappers.agents.play.runner import Runner, TrainRunner
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent

@@ -27,11 +27,9 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
-from async_wrappers.agents.acting.decisions import RowsPolicy
-from async_wrappers.agents.acting.in_workers import OneRow
+from async_wrappers.agents.acting.decisions import OneRow, RowsPolicy
 from async_wrappers.agents.settings import with_gin_values
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import blank_observation, effect_space
 from async_wrappers.policy import Policy
 

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from async_wrappers.live.world.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.world.realtime import Realtime
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
-    from async_wrappers.processes.failed import RunFailed
+    from async_wrappers.processes.supervised import RunFailed
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.served import ServedSchedule
@@ -223,7 +223,7 @@ _LAZY = {
     "live.served.runner": "ServedRunner",
     "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
-    "processes.failed": "RunFailed",
+    "processes.supervised": "RunFailed",
     "schedule.plain": "PlainSchedule",
     "schedule.served": "ServedSchedule",
     "schedule.served_stream": "ServedStream",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gymnasium.error import DependencyNotInstalled
 
-from async_wrappers.cli import machines, plan, score, serve
+from async_wrappers.cli import machines, plan, score
 from async_wrappers.cli.flags import Parser, refuse_unwritable
 from async_wrappers.printing import OwnCodeFailed, in_pipeline, let_all_be_printed, own_traceback
 
@@ -53,7 +53,7 @@ def _make_parser() -> Parser:
     score.add(commands)
     machines.add_convert(commands)
     machines.add_doctor(commands)
-    serve.add(commands)
+    machines.add_serve(commands)
     return parser
 
 

@@ -42,7 +42,7 @@ from torch.nn import functional
 
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
-from async_wrappers.agents.losses.optimizers import create_adam
+from async_wrappers.agents.losses.loss import create_adam
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.batched.factory import create_batched_envs

@@ -12,13 +12,17 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, Memories, PolicyOutput
-from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
+from async_wrappers.agents.acting.decisions import (
+    DecisionRandom,
+    Decisions,
+    Memories,
+    OfWorker,
+    PolicyOutput,
+    WorkerPolicy,
+)
 from async_wrappers.agents.learning.diverged import cause_of_action
-from async_wrappers.agents.spaces.actions import Actions
-from async_wrappers.agents.spaces.box_actions import NotFinite
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.actions import Actions, NotFinite
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory

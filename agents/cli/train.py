@@ -19,6 +19,7 @@ from async_wrappers.agents.cli.log import RunLog, logged
 from async_wrappers.agents.config.config import CONFIG, save_config
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.progress import closing_line
 from async_wrappers.agents.experiment.report import (
     compare_with_baselines,
     draw_learning_curve,
@@ -28,7 +29,6 @@ from async_wrappers.agents.experiment.report import (
     why_no_noop,
     write_report,
 )
-from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.sweep.plan import PLAN
 
 

@@ -9,12 +9,15 @@ import inspect
 import io
 import logging
 import re
+import sys
 import tokenize
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from async_wrappers.agents.config.gin_text import (
     strangers,
 )
 from async_wrappers.agents.config.unread import LoadedConfig, given_in, known_to_gin, ours_by_name
+from async_wrappers.agents.settings import with_gin_values
 from async_wrappers.agents.trained.agent_file import read_config
 from async_wrappers.files import write_text_atomically
 
@@ -408,3 +412,31 @@ def _parameters(thing: Callable[..., Any]) -> list[str]:
 
 def _is_spec(thing: Any) -> bool:
     return isinstance(thing, type) and any(kind.__module__ == "async_wrappers.agents.spec" for kind in thing.__mro__)
+
+
+# What a configuration makes, for a process with an empty gin.
+
+
+def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a factory of environments that also works in a process with an empty gin and without imports."""
+    return _AfterImports(with_gin_values(make_env), own_modules())
+
+
+@dataclass(frozen=True)
+class _AfterImports:
+    """Makes an environment in a process that has not imported the modules which register it."""
+
+    make_env: Callable[[], Any]
+    modules: tuple[str, ...]
+
+    def __call__(self) -> Any:
+        for module in self.modules:
+            import_module(module)
+        return self.make_env()
+
+
+def own_modules() -> tuple[str, ...]:
+    """Return the modules that the configuration imports and that are not this project's."""
+    modules, _ = code_in(gin.config_str())
+    imported = {name for name in strangers(modules, ()) if name in sys.modules}
+    return tuple(sorted(imported))

@@ -9,8 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
+from async_wrappers.agents.play.play import Agent, Episode, Phase, environment_seed, go_to_encounter
 from async_wrappers.agents.play.turns.episode import Watched, play_episode
 
 _RESAMPLES = 10_000

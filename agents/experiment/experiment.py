@@ -1,7 +1,7 @@
 """An experiment: iterations of a training and an evaluation phase, with checkpoints, metrics and progress.
 
 It owns what steps the environments (`async_wrappers.agents.play.run.Play`) and what a teacher adds to it
-(`async_wrappers.agents.experiment.teaching.Teaching`)::
+(`async_wrappers.agents.experiment.experiment.Teaching`)::
 
     Experiment    resume, iterations, phases, checkpoints, metrics, progress, closing
       Teaching    how many iterations there are, how long their phases are, what a training phase is
@@ -20,13 +20,13 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from absl import logging
 
 from async_wrappers.agents.experiment.checkpoint import (
-    compute_of,
+    Saving,
     difference_of,
     load_optimizer,
     load_policy,
@@ -37,24 +37,26 @@ from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics, write_facts
 from async_wrappers.agents.experiment.pretraining import Pretraining
-from async_wrappers.agents.experiment.progress import PhasesShown, Progress, WallClock
-from async_wrappers.agents.experiment.saving import Saving
-from async_wrappers.agents.experiment.teaching import NoTeaching, TaughtRun, Teaching
-from async_wrappers.agents.experiment.video import check_recordable, recorded
-from async_wrappers.agents.experiment.words import (
+from async_wrappers.agents.experiment.progress import (
+    PhasesShown,
+    Progress,
     TimesOfTraining,
+    WallClock,
+    compute_of,
     iteration_line,
     lengths_in_words,
     run_in_words,
     statistics_of,
 )
-from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.play.play import (
+    Agent,
     DifferentExperiment,
     Episode,
     Length,
     Phase,
     PhaseCounts,
+    Played,
     RunStopped,
     encounter_of,
 )
@@ -64,6 +66,111 @@ from async_wrappers.agents.play.turns.turns import Turns
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
+
+# What a teacher may add to an experiment, and an experiment without one.
+
+
+class TaughtRun(Run, Protocol):
+    """What a teacher's part may ask of its experiment.
+
+    Attributes:
+        play: Who steps the environments.
+    """
+
+    @property
+    def play(self) -> Play:
+        """See the class."""
+
+
+class Teaching(Protocol):
+    """A teacher's part in an experiment, whatever plays.
+
+    It is made from a `TaughtRun`, when that can play, and refuses what cannot be taught with a ValueError.
+
+    Attributes:
+        iterations: Of the run, those of the teacher's included.
+        one_more: The binding that continues a finished run for one iteration.
+    """
+
+    iterations: int
+    one_more: str
+
+    def prepare(self) -> None:
+        """Load the teacher, before a checkpoint is looked for.
+
+        Raises:
+            ValueError: It cannot be loaded, or the agent learns from none.
+        """
+
+    def begin_run(self) -> None:
+        """Give the agent what it begins with, where there is no checkpoint."""
+
+    def begin(self, iteration: int) -> Mapping[Phase, Length]:
+        """Begin an iteration, and return the lengths of its phases."""
+
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """Run the iteration's training phase; see `async_wrappers.agents.play.run.Play.train`."""
+
+    def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return what a phase adds to the iteration's line, which is `line` so far, and to its scalars."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the entries of a checkpoint."""
+
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """Restore them from a checkpoint's content."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return plain facts that two runs must share to continue one another."""
+
+    def facts(self) -> dict[str, str]:
+        """Return facts of the run in words, which replace or complete those of all runs."""
+
+
+class NoTeaching:
+    """One online iteration after the other; see `Teaching`."""
+
+    def __init__(self, run: TaughtRun) -> None:
+        """See the class."""
+        self._run = run
+        self.iterations = run.settings.num_iterations
+        self.one_more = f"Runner.num_iterations = {self.iterations + 1}"
+
+    def prepare(self) -> None:
+        """Refuse a student of a teacher, as there is none."""
+        spec: Any = getattr(self._run.play.agent, "spec", None)
+        if hasattr(spec, "check_alone"):
+            spec.check_alone()
+
+    def begin_run(self) -> None:
+        """See `Teaching`."""
+
+    def begin(self, iteration: int) -> Mapping[Phase, Length]:
+        """See `Teaching`."""
+        return self._run.lengths
+
+    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        """See `Teaching`."""
+        return self._run.play.train(length, carried)
+
+    def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """See `Teaching`."""
+        return {}, {}
+
+    def state(self) -> dict[str, Any]:
+        """See `Teaching`."""
+        return {}
+
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """See `Teaching`."""
+
+    def identity(self) -> dict[str, Any]:
+        """See `Teaching`."""
+        return {}
+
+    def facts(self) -> dict[str, str]:
+        """See `Teaching`."""
+        return {}
 
 
 @dataclass

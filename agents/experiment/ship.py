@@ -16,7 +16,7 @@ from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evalua
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.experiment.other_run import trained_agent
-from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.trained.agent_file import SUFFIX, write_agent
 from async_wrappers.agents.trained.export import ActsDifferently

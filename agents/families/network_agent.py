@@ -26,8 +26,7 @@ from async_wrappers.agents.settings import (
     whole,
 )
 from async_wrappers.agents.spaces.actions import Actions
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import each_array, each_part, whole_stacks
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
 

@@ -40,12 +40,12 @@ from async_wrappers.agents.losses.loss import (
     Networks,
     Passes,
     batch_tensors,
+    clip_gradient_norm,
     mean_loss,
     sum_of_losses,
 )
-from async_wrappers.agents.losses.optimizers import clip_gradient_norm
+from async_wrappers.agents.replay.prefetch import SampledBatch, Source, Store
 from async_wrappers.agents.replay.segments import check_snapshot
-from async_wrappers.agents.replay.store import SampledBatch, Source, Store
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute

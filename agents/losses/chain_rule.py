@@ -7,14 +7,14 @@ a ReLU before the next one, has
     dL/dW = (dL/dy)^T x        dL/db = sum of dL/dy over the batch        dL/dx = dL/dy W, and 0 where x is not positive
 
 **SAC**: `joint_loss` computes only what is needed: no gradient of the critics' weights from the policy's loss, and in
-each transition that of the least critic alone. `entropy_regularised` has the formulae of the loss. With d = std *
+each transition that of the least critic alone. `losses.actor_critic` has the formulae of the loss. With d = std *
 noise, u = mean + d and the action a = tanh(u), the slopes of the policy's loss are
 
     log pi(a | o) = sum_i [2 log(e^u_i + e^-u_i) - log std_i - noise_i^2 / 2] - A (log(2 pi) / 2 + 2 log 2)
     d/du = 2 alpha a - (1 - a^2) dQ/da        d/d mean = d/du        d/d log std = d d/du - alpha
 
 **PPO**: `clipped_loss` is of a Gaussian policy and a value, two perceptrons with tanh that are computed as one.
-`losses.ppo` has the formulae. With z = (a - mean) / std, the ratio w and the advantage A, the slopes of the policy's
+`losses.actor_critic` has the formulae. With z = (a - mean) / std, the ratio w and the advantage A, the slopes of the policy's
 loss are, where the ratio is not clipped,
 
     d/d log pi = -w A        d log pi/d mean = z / std        d log pi/d log std = z^2 - 1
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from async_wrappers.agents.losses.ppo import clipped_policy_loss
+from async_wrappers.agents.losses.actor_critic import clipped_policy_loss
 
 Layers = Sequence[nn.Linear]
 

@@ -30,7 +30,7 @@ from async_wrappers.agents.networks.torsos import (
     initialize,
     output_size,
 )
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions
 
 
 class GaussianHead(nn.Module):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.learning.learner import Learner
-from async_wrappers.agents.play.agent import Report
 from async_wrappers.agents.play.lessons import Lessons
+from async_wrappers.agents.play.play import Report
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 

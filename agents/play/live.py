@@ -16,7 +16,7 @@ import gymnasium as gym
 from absl import logging
 
 from async_wrappers.agents.acting.effect import report_effect
-from async_wrappers.agents.config.portable import portable
+from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners

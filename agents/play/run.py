@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.play import Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
+from async_wrappers.agents.play.play import Agent, Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
 from async_wrappers.agents.play.runner import Runner
 
 

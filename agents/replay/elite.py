@@ -29,8 +29,7 @@ from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.unrolls import SourceSpec, UnrollReplay, UnrollRing
 from async_wrappers.agents.settings import Range, choice, made_for, must, number, whole
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array, whole_stacks
 
 Floats = npt.NDArray[np.floating]

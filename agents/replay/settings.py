@@ -23,8 +23,7 @@ from async_wrappers.agents.settings import (
     with_gin_values,
 )
 from async_wrappers.agents.spaces.actions import Actions
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spec import Spec
 
 SCHEMES = ("uniform", "prioritized")  # the selectors that have a name

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
+from async_wrappers.agents.acting.exploration import EpsilonGreedyPolicy
 from async_wrappers.agents.config.config import empty_gin
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, checked_replay, newest_bundle

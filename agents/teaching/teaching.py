@@ -13,10 +13,10 @@ from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.config.config import save_config
+from async_wrappers.agents.experiment.experiment import TaughtRun
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
-from async_wrappers.agents.experiment.teaching import TaughtRun
-from async_wrappers.agents.experiment.words import lengths_in_words
+from async_wrappers.agents.experiment.progress import lengths_in_words
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
 from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
@@ -91,7 +91,7 @@ class RunnerWithTeacher:
 
 
 class Reincarnation:
-    """A teacher's part in an experiment; see `async_wrappers.agents.experiment.teaching.Teaching`.
+    """A teacher's part in an experiment; see `async_wrappers.agents.experiment.experiment.Teaching`.
 
     Args:
         settings: The teacher's, and of the student's iterations.

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.tree import mapped
+from async_wrappers.batched.rows import mapped
 from async_wrappers.checks import reward_of
 from async_wrappers.observations import observation_check
 from async_wrappers.processes.block import Block

@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.child import portable_info
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
-from async_wrappers.batched.rows import ended_by, numbered, together
-from async_wrappers.batched.tree import finals, mapped, taken
+from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, taken, together
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 
 _LOOK = 1.0  # seconds between two looks at whether a host is late
 _DEATHS = 5  # of a host, one after another without a step between them, that end a run

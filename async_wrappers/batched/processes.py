@@ -32,14 +32,13 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, Board, run
-from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
+from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import signals_blocked
-from async_wrappers.processes.failed import RunFailed
-from async_wrappers.processes.supervised import Child, assure_room
+from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 from async_wrappers.wrappers.copies import Info
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to

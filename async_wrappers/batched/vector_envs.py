@@ -27,7 +27,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import Shown
-from async_wrappers.batched.tree import check_space, copied, finals, leaves, mapped, put_rows, taken
+from async_wrappers.batched.rows import check_space, copied, finals, leaves, mapped, put_rows, taken
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
 

@@ -2,6 +2,6 @@
 
 from async_wrappers.live.runner import AsyncRunner
 from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 
 __all__ = ["AsyncRunner", "Decision", "Memory", "Policy", "RunFailed", "SplitPolicy"]

@@ -19,7 +19,7 @@ from async_wrappers.live.run_spec import Backend, PhaseSpec, RunSpec
 from async_wrappers.live.settings import LONGEST_STACK, RunnerSettings, chunk_and_prefix
 from async_wrappers.live.world.environment import FrameStatus
 from async_wrappers.live.world.stacks import stacked_space
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.settings import documented, takes
 from async_wrappers.wrappers.committed_prefix import PrefixRows

@@ -15,9 +15,8 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers.processes.child import signals_blocked
-from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.pulse import await_dead_fork_server, wake_servers
-from async_wrappers.processes.supervised import Child, assure_room
+from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 
 _PATIENCE = 3.0  # seconds that a process has to end once it is killed
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile

@@ -19,7 +19,6 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from async_wrappers.checks import refuse_daemonic
-from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.pulse import Pulse, wake_servers
 
 
@@ -173,3 +172,10 @@ def assure_room() -> None:
     finally:
         for each in taken:
             os.close(each)
+
+
+# The exception of a run that cannot go on.
+
+
+class RunFailed(RuntimeError):
+    """A part of the run has ended for good; its exception, if it raised one, is the cause."""

@@ -1,7 +1,8 @@
-"""Frames in time: when each begins, in whole nanoseconds."""
+"""Frames in time: when each begins, in whole nanoseconds, and how far apart what is sent to a machine is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count, repeat
@@ -75,3 +76,51 @@ class FrameClock:
         """Return how many frames a duration is, exactly; a whole number if it was rounded down from one."""
         frames = -(-duration * self._per // self._period)
         return Fraction(frames if frames * self._period < (duration + 1) * self._per else self.fps * duration / 10**9)
+
+
+# What is sent to a machine is sent a frame apart, whatever has held the loop up.
+
+
+NEARLY = Fraction(985, 1000)  # of a frame, least time between two sends
+_RECKONED = Fraction(98, 100)  # of a frame, for limits per second
+
+
+class Spacing:
+    """Tells when a machine may be sent to; all times are nanoseconds of one clock.
+
+    Args:
+        fps: Frames per second.
+    """
+
+    def __init__(self, fps: Fraction) -> None:
+        """See the class."""
+        self._period = 1_000_000_000 / fps
+        self._gap, self._half = math.ceil(NEARLY * self._period), int(self._period / 2)
+        self._rest = int(self._period * 3 / 2)
+        self._called: int | None = None  # when it was sent to last, at the earliest, and at the latest
+        self._sent: int | None = None
+        self._took: int | None = None  # least time that a call took
+
+    @property
+    def next_send(self) -> int:
+        """When it may be sent to again, at the earliest; 0 before the first time."""
+        return 0 if self._sent is None else self._sent + self._gap
+
+    def skipped(self, late: int) -> int:
+        """Return how many frames are skipped where one is so late; 0 if that is half a frame at most."""
+        return 0 if late <= self._half else max(1, round(late / self._period))
+
+    def is_at_rest(self, now: int) -> bool:
+        """Return whether nothing was sent for more than a frame and a half, so that what moved has had to stop."""
+        return self._called is not None and now - self._called > self._rest
+
+    def sent(self, began: int, ended: int) -> None:
+        """Note a call of `send`."""
+        self._called, took = began, ended - began
+        self._sent = ended if self._took is None else ended - min(took, self._took)
+        self._took = took if self._took is None else min(took, self._took)
+
+
+def fastest(fps: Any) -> Fraction:
+    """Return the frames per second for which a machine's limits per second are reckoned, so that none is exceeded."""
+    return FrameClock(fps).fps / _RECKONED

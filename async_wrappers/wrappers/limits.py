@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import number
 from async_wrappers.frame_rate import frame_rate
-from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.spacing import fastest
+from async_wrappers.schedule.frames import FrameClock, fastest
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
 
@@ -57,7 +56,7 @@ class Limits:
     no-op (without one, at the number nearest to 0), or where a machine's ``hold_action`` holds it, at rest.
 
     A second is `fps` frames. For a machine it is a second of the wall clock, even where the loop is held up
-    (`async_wrappers.schedule.spacing`); on the virtual clock a machine is sent the same actions.
+    (`async_wrappers.schedule.frames`); on the virtual clock a machine is sent the same actions.
 
     Example:
         >>> from async_wrappers import Limits

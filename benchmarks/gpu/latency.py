@@ -17,7 +17,7 @@ import torch
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
-from async_wrappers.agents.replay.store import SampledBatch
+from async_wrappers.agents.replay.prefetch import SampledBatch
 from async_wrappers.latency import measure
 from async_wrappers.policy import Decision
 from benchmarks.gpu.cases import GAME, IMAGE

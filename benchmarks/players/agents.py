@@ -115,7 +115,7 @@ def play_ours(player: Told) -> None:
 
     from async_wrappers.agents.families.value_based.dqn import DQN
     from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
-    from async_wrappers.agents.losses.optimizers import create_optimizer
+    from async_wrappers.agents.losses.loss import create_optimizer
     from async_wrappers.agents.networks.q_network import create_network
     from async_wrappers.agents.networks.torsos import MLPTorso
     from async_wrappers.agents.play.turns.episode import play_episode

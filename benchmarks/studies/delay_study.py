@@ -32,7 +32,7 @@ from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.losses.optimizers import create_optimizer
+from async_wrappers.agents.losses.loss import create_optimizer
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import Phase, environment_seed

@@ -56,9 +56,8 @@ from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import Phase, environment_seed
 from async_wrappers.envs.falling_blocks.game import ACTIONS, COLUMNS, ENTRY, NO_PIECE, STRIDE, Biased, Game
-from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Seen, Vector
-from async_wrappers.envs.falling_blocks.player import best_place, press, towards
+from async_wrappers.envs.falling_blocks.player import Landings, best_place, press, towards
 from benchmarks.measuring import head, parser_of
 from benchmarks.measuring import row as table_row
 from benchmarks.studies.trials import DOCS

@@ -31,7 +31,7 @@ from async_wrappers.agents.spaces.schema import batch_of_one, stacked
 from async_wrappers.live.loop.release import Release
 from async_wrappers.live.memory.exchange import Fate
 from async_wrappers.policy import Decision, Memory
-from async_wrappers.testing.played import Played
+from async_wrappers.testing.staggers import Played
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.fake_transport import Stage

@@ -20,9 +20,8 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import DictTorso, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
-from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import are_equal, copied, space_without_tuples, stacked
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, assert_apart_as_in_turn, assert_virtual_as_simulated, play

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import async_wrappers.configurables  # noqa: F401 - the gin names
-from async_wrappers.agents.losses.optimizers import create_optimizer
+from async_wrappers.agents.losses.loss import create_optimizer
 from async_wrappers.agents.settings import with_gin_values
 
 

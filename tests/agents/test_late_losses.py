@@ -13,7 +13,7 @@ import torch
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_learner
-from async_wrappers.agents.losses.optimizers import OPTIMIZERS, create_optimizer
+from async_wrappers.agents.losses.loss import OPTIMIZERS, create_optimizer
 from async_wrappers.agents.spaces.compute import Compute
 from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv

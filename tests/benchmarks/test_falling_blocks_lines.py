@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from async_wrappers.envs.falling_blocks.game import NO_PIECE
-from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Vector
+from async_wrappers.envs.falling_blocks.player import Landings
 from benchmarks.studies import falling_blocks_lines as lines
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)

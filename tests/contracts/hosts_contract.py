@@ -24,7 +24,7 @@ from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Los
 from async_wrappers.agents.play.hosts.host import Plan
 from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.many.actor import Rows
-from async_wrappers.agents.play.many.seeds import NumberedEpisodes, Seeds
+from async_wrappers.agents.play.many.environments import NumberedEpisodes, Seeds
 from async_wrappers.agents.play.play import Phase
 from async_wrappers.batched.local import LocalEnvs
 from tests.worlds.agents import hyperparameters

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from async_wrappers.agents.acting.decisions import OneRow
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.acting.in_workers import OneRow
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network

@@ -14,7 +14,7 @@ from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.policy import Decision
 from async_wrappers.schedule.stagger import make_stagger
-from async_wrappers.testing.played import MS
+from async_wrappers.testing.staggers import MS
 from tests.worlds.recording_env import EPISODE, RecordingEnv
 
 __all__ = ["FakeTransport", "Stage"]

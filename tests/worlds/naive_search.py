@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
-from async_wrappers.testing.played import Played
+from async_wrappers.testing.staggers import Played
 from tests.worlds.schedule_cases import Case
 
 __all__ = ["Frames", "Naive"]

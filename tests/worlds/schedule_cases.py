@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
-from async_wrappers.testing.played import MS
+from async_wrappers.testing.staggers import MS
 
 __all__ = ["CASES", "RATES", "STRATEGIES", "Case", "cases"]
 

@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
 from async_wrappers.agents.learning.diverged import check_statistics
-from async_wrappers.agents.losses.actor_critic import over_executed
-from async_wrappers.agents.losses.chain_rule import Minibatch, clipped_loss
-from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
-from async_wrappers.agents.losses.optimizers import create_adam
-from async_wrappers.agents.losses.ppo import (
+from async_wrappers.agents.losses.actor_critic import (
     approximate_kl,
     clipped_policy_loss,
     clipped_value_loss,
     gae,
     normalized,
+    over_executed,
 )
+from async_wrappers.agents.losses.chain_rule import Minibatch, clipped_loss
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks, create_adam
 from async_wrappers.agents.networks.normalizer import NormalizedNetwork
 from async_wrappers.agents.networks.policy_value import (
     LOG_STD_RANGE,
@@ -44,10 +43,9 @@ from async_wrappers.agents.settings import (
     number,
     whole,
 )
-from async_wrappers.agents.spaces.actions import Actions, chunk_actions
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import Actions, BoxActions, chunk_actions
+from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.distributions import Categorical, Distribution, Gaussian
-from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
 
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state

@@ -16,10 +16,9 @@ from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.families.network_agent import NetworkAgent
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
-from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
-from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
-from async_wrappers.agents.losses.optimizers import create_adam
+from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, create_adam
 from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
 from async_wrappers.agents.networks.sequence_network import NoCore, check_sequence_fit
 from async_wrappers.agents.replay.settings import ReplaySettings
@@ -36,10 +35,9 @@ from async_wrappers.agents.settings import (
     shared,
     whole,
 )
-from async_wrappers.agents.spaces.actions import agents_of
-from async_wrappers.agents.spaces.box_actions import BoxActions, real_actions
+from async_wrappers.agents.spaces.actions import BoxActions, agents_of, real_actions
+from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.distributions import SquashedGaussian
-from async_wrappers.agents.spaces.reader import Reader
 from async_wrappers.agents.spaces.schema import EFFECT, START
 
 _STEP = "step"  # of a batch: which losses it is for
@@ -229,7 +227,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
     network: Callable[..., nn.Module] = factory(
         create_box_actor_critic,
-        "Makes a `BoxActorCritic` from (observation shape [k, *shape], `agents.spaces.box_actions.BoxActions`, "
+        "Makes a `BoxActorCritic` from (observation shape [k, *shape], `agents.spaces.actions.BoxActions`, "
         "`num_critics`, `num_layers`, `hidden_units`), with a window also ``action_window=K`` and ``critic_window``, "
         "whether the critics read it too.",
         "@create_box_actor_critic",

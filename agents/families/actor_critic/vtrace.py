@@ -35,7 +35,7 @@ from async_wrappers.agents.settings import (
     setting,
 )
 from async_wrappers.agents.spaces.actions import chunk_actions
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION
 
 

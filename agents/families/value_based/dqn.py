@@ -11,10 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import RowsPolicy
-from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
-from async_wrappers.agents.acting.exploration import Epsilon, EpsilonSettings
-from async_wrappers.agents.acting.in_workers import WorkerPolicy
+from async_wrappers.agents.acting.decisions import RowsPolicy, WorkerPolicy
+from async_wrappers.agents.acting.exploration import Epsilon, EpsilonGreedyPolicy, EpsilonSettings
 from async_wrappers.agents.families.network_agent import NetworkAgent
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
@@ -22,7 +20,7 @@ from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole
 from async_wrappers.agents.spaces.actions import discrete_actions
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Reader
 
 LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {"huber": losses.huber, "mse": losses.squared}
 

@@ -26,7 +26,7 @@ from async_wrappers.agents.networks.sequence_network import (
 )
 from async_wrappers.agents.replay.settings import SequenceSettings, refuse_priority
 from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.schema import MAX_VALUE, STATE, VALUE, each_array
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import gin
 from absl import logging
 
-from async_wrappers.agents.config.portable import own_modules
+from async_wrappers.agents.config.config import own_modules
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostPlan
 from async_wrappers.agents.play.hosts.host import Plan
@@ -212,7 +212,7 @@ class OnHosts:
         make = partial(_make_share, many.make_agent, hosting, self.engine_maker)
         if self.settings.engine != "ray":
             return make, None
-        from async_wrappers.agents.play.hosts.learners_on_ray import LearnersOnRay
+        from async_wrappers.agents.play.hosts.on_ray import LearnersOnRay
 
         each, threads = self.settings, self._run.settings.threads
         elsewhere = LearnersOnRay(threads, each.gpus_per_learner, each.cpus_per_host * each.num_hosts)

@@ -1,7 +1,7 @@
 """Several learners of a run: how they compute together, and how the first one manages the others.
 
 The first learner is the process of the run. It starts the others, sends them commands through a pipe each, methods of
-their shares by name, and ends them. `Processes` are the others on this machine; `learners_on_ray` has those on the
+their shares by name, and ends them. `Processes` are the others on this machine; `on_ray` of the hosts has those on the
 nodes of a Ray cluster. In both each runs `learn`.
 """
 

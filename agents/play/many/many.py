@@ -18,17 +18,16 @@ from typing import Any, Protocol
 import cloudpickle
 import numpy as np
 
-from async_wrappers.agents.config.portable import own_modules
+from async_wrappers.agents.config.config import own_modules
 from async_wrappers.agents.learning.learner import Learner
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.actor import Ended, Rows
-from async_wrappers.agents.play.many.environments import Environments, VectorRunner, check
+from async_wrappers.agents.play.many.environments import Environments, Seeds, VectorRunner, check
 from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, OtherLearners
 from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share, SoFar, Trained
-from async_wrappers.agents.play.many.seeds import Seeds
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import (
+    Agent,
     DifferentExperiment,
     Episode,
     EpisodeRow,

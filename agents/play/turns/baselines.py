@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
-from async_wrappers.agents.play.agent import Report
+from async_wrappers.agents.play.play import Report
 from async_wrappers.agents.play.turns.clock import EpisodeClock
 from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.policy import Decision

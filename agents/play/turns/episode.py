@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.play import (
+    Agent,
     Episode,
     checksum,
     is_game_over,

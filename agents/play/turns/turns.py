@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.acting.effect import report_effect
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.lessons import Lesson, Lessons
 from async_wrappers.agents.play.play import (
+    Agent,
     Episode,
     EpisodeRow,
     Length,

@@ -13,9 +13,9 @@ from gymnasium.spaces import Discrete
 
 from async_wrappers.checks import whole
 from async_wrappers.envs.falling_blocks.game import ACTIONS, GENERATORS, MAX_LEVEL, Game
-from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS as SEEN
 from async_wrappers.envs.falling_blocks.observation import Observation, Screen
+from async_wrappers.envs.falling_blocks.player import Landings
 
 FRAMES_PER_SECOND = 59.7275  # 4194304 / 70224
 OBSERVATIONS: dict[str, Callable[[], Observation]] = {**SEEN, "landings": Landings}
@@ -34,7 +34,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         level: Level at the start, 0 to 20: from 53 to 3 frames per row.
         generator: ``"biased"``, the original's, or ``"uniform"``.
         observation: ``"image"`` (uint8 `[144, 160]`), ``"board"`` (uint8 `[18, 10]`), ``"dict"``, ``"vector"`` (uint8
-            `[261]`; see `observation`) or ``"landings"`` (uint8 `[681]`; see `landings`).
+            `[261]`; see `observation`) or ``"landings"`` (uint8 `[681]`; see `Landings`).
         max_frames: Frames after which an episode is truncated; None for never.
         render_mode: ``"rgb_array"`` or None.
 

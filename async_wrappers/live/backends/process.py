@@ -38,9 +38,8 @@ from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.block import Block
-from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, enough_descriptors
+from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors
 
 # Seconds before the next restart, by failures in a row; after these it is given up.
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)

@@ -45,14 +45,13 @@ from async_wrappers.live.inference.transport import Ready, Transport, VirtualTra
 from async_wrappers.live.loop.workers import Inference, WorkerPool
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
 from async_wrappers.live.report.bounded import BoundedMeasurements
+from async_wrappers.live.report.journey import Span
 from async_wrappers.live.report.report import Measurements
-from async_wrappers.live.report.spans import Span
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.world.realtime import Spin
 from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
-from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.schedule.simulated import modelled_conditions
-from async_wrappers.schedule.spacing import Spacing
 from async_wrappers.schedule.stagger import Conditions, keeps_playout
 
 _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
@@ -71,7 +70,7 @@ class Clock:
         warns: Called with a sentence for the user.
         started: Called when workers have started to infer the present frame.
         splits: Whether workers send features, of which a policy with memory makes actions later.
-        spaced: Whether frames are a machine's, which are not made up for (`schedule/spacing.py`).
+        spaced: Whether frames are a machine's, which are not made up for (`schedule/frames.py`).
 
     Attributes:
         pool: The workers and their inferences.

@@ -6,7 +6,7 @@
 # Frame k begins at t_k = t_0 + k / fps, which depends on no other frame: a frame that begins late moves no
 # later one. So errors do not add up, and after a slow step the loop is on time again as soon as it can be.
 # A machine's frames are not made up for: one that begins more than half a frame late moves the later ones
-# (`schedule/spacing.py`).
+# (`schedule/frames.py`).
 #
 #   t_k                                                                                          t_k+1
 #    |  1 publish   2 collect   3 start   4 choose   5 step            6 wait                      |

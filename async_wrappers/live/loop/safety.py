@@ -4,7 +4,7 @@
 #
 #   deadman let go -> the run is paused, and the frame's action is the safe action (`EnvironmentLoop._watch`)
 #   choice         -> a decision's action, the default action, or the safe action
-#   wait           -> nearly a frame since the last send (`schedule/spacing.py`)
+#   wait           -> nearly a frame since the last send (`schedule/frames.py`)
 #   a last look    -> a deadman let go by now, if half a frame has passed: the safe action takes the place of the choice
 #   limits         -> the action that may be sent (`wrappers/limits.py`): default and safe actions are limited too
 #   dry run        -> it is written down and not sent
@@ -31,7 +31,7 @@ import numpy as np
 
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.world.machine import Halves, MachineEnv, Outcome
-from async_wrappers.schedule.spacing import fastest
+from async_wrappers.schedule.frames import fastest
 from async_wrappers.wrappers.copies import own_copy
 from async_wrappers.wrappers.limits import Limiter
 

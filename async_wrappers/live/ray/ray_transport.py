@@ -27,11 +27,11 @@ from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.ray.ray_worker import Job, RayWorker, missing_module, versions
-from async_wrappers.live.remote.reasons import Reasons
+from async_wrappers.live.remote.transport import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray
 
 _BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths

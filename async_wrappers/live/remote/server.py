@@ -38,9 +38,8 @@ from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.posix import cores
 from async_wrappers.processes.block import Block
-from async_wrappers.processes.failed import RunFailed
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child
+from async_wrappers.processes.supervised import Child, RunFailed
 
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take

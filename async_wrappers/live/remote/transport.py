@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import selectors
 import socket
@@ -23,7 +24,6 @@ from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.address import Address, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
-from async_wrappers.live.remote.reasons import Reasons
 from async_wrappers.live.remote.wire import (
     HEADER,
     AnswerRecord,
@@ -38,7 +38,7 @@ from async_wrappers.live.remote.wire import (
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.processes.block import Block
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
@@ -512,3 +512,27 @@ def _why(error: Exception) -> str:
         return f"is not reached: {os.strerror(error.errno) if error.errno else error}"
     known = isinstance(error, WireError | _Lost)
     return str(error) if known else f"sent an answer that this end cannot read: {named(error)}"
+
+
+# Which reasons of lost connections are warned of: the first of each kind, and no more kinds than a person reads.
+
+
+MOST_KINDS = 20  # that one run warns of, since the other end may give any reason
+# What differs among reasons of one kind: quoted words of the other end, names in hexadecimal, and numbers.
+_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b(?=[0-9a-f]*[0-9])[0-9a-f]{6,}\b|[0-9.]+")
+
+
+class Reasons:
+    """The kinds of reasons that have been told."""
+
+    def __init__(self) -> None:
+        """See the class."""
+        self._told: set[str] = set()
+
+    def is_new(self, why: str) -> bool:
+        """Return whether a reason is the first of its kind, and note it; False once `MOST_KINDS` have been told."""
+        kind = _VARIES.sub("0", why)[:200]
+        if kind in self._told or len(self._told) >= MOST_KINDS:
+            return False
+        self._told.add(kind)
+        return True

@@ -17,8 +17,8 @@ from operator import add
 from typing import Any, NamedTuple
 
 from async_wrappers.live.report.histogram import Histogram
+from async_wrappers.live.report.journey import Span
 from async_wrappers.live.report.report import EffectsOfEpisode, Measurements
-from async_wrappers.live.report.spans import Span
 
 
 class _Applied(NamedTuple):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -122,3 +123,31 @@ def parts_ms(trips: Iterable[RoundTrip]) -> dict[str, dict[str, float]]:
         }
         for name, column in columns.items()
     }
+
+
+# One inference, from its start until its action has landed.
+
+
+@dataclass(frozen=True)
+class Span:
+    """One inference on the run's time line, in nanoseconds.
+
+    Attributes:
+        worker: Who inferred.
+        episode: Number of the episode.
+        start: Frame of the episode whose observation was read.
+        began: When it began.
+        ended: When the action was there.
+        effect: Frame on which the action took effect; None if it never did.
+        applied: When that frame began.
+        lag: Age of the weights behind it when it took effect, in updates of all learners; None without learners.
+    """
+
+    worker: int
+    episode: int
+    start: int
+    began: int
+    ended: int
+    effect: int | None = None
+    applied: int | None = None
+    lag: int | None = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from async_wrappers.live.report.spans import Span
+    from async_wrappers.live.report.journey import Span
 
 
 def fresh_share(frames: Mapping[str, int]) -> float:

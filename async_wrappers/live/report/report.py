@@ -19,9 +19,8 @@ import numpy as np
 from async_wrappers.files import write_atomically
 from async_wrappers.latency import Trace
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
-from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, parts_ms
+from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, Span, parts_ms
 from async_wrappers.live.report.picture import fresh_share, timing_picture
-from async_wrappers.live.report.spans import Span
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.batched.child import Spaces, arrays_of, end_of
-from async_wrappers.batched.tree import mapped, put_rows, taken
+from async_wrappers.batched.rows import mapped, put_rows, taken
 from async_wrappers.processes.block import Block
 
 _SHOWN = 8  # observations of an environment that are kept

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import gymnasium as gym
 
-from async_wrappers.batched.tree import check_space
+from async_wrappers.batched.rows import check_space
 from async_wrappers.checks import positive, whole
 from async_wrappers.live.served import virtual
 from async_wrappers.live.served.board import ServedBoard, assure_memory
@@ -17,7 +17,7 @@ from async_wrappers.live.served.server import Accelerator, Server
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import World, WorldRecord
 from async_wrappers.processes.block import Block
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.settings import documented, takes
 
 

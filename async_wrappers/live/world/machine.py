@@ -26,8 +26,7 @@ import gymnasium as gym
 
 from async_wrappers.checks import flag, reward_of
 from async_wrappers.frame_rate import frame_rate
-from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.spacing import Spacing
+from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 from async_wrappers.wrappers.api import OLDER, older_interface
 from async_wrappers.wrappers.copies import own_copy
@@ -215,7 +214,7 @@ class MachineEnv(gym.Env[Any, Any]):
     k / fps``, where t_0 is when `reset` returned, so that errors do not add up. A step ends on the first of them after
     its action was sent: a trainer that was away for longer than a frame misses some (`missed_frames`). No frame is
     hurried afterwards: an action waits until nearly a frame has passed since the last one
-    (`async_wrappers.schedule.spacing`).
+    (`async_wrappers.schedule.frames`).
 
     ``info["sent"]`` is what was really sent, where that differs from the action.
 

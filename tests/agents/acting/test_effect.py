@@ -26,7 +26,7 @@ from async_wrappers.agents.demonstrations.demonstration import Demonstration, Pl
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.losses.loss import Learning, LossOutput
-from async_wrappers.agents.play.many.seeds import NumberedEpisodes
+from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.episode import play_episode

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
+from async_wrappers.agents.acting.exploration import EpsilonGreedyPolicy
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.policy import Decision

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
-from async_wrappers.agents.acting.in_workers import OneRow, WorkerPolicy
+from async_wrappers.agents.acting.decisions import OneRow, PolicyOutput, WorkerPolicy
+from async_wrappers.agents.acting.exploration import EpsilonGreedyPolicy
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.policy import Decision

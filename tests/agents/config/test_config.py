@@ -21,7 +21,7 @@ from async_wrappers.agents.config.config import (
     load_config,
     save_config,
 )
-from async_wrappers.agents.losses.optimizers import create_optimizer
+from async_wrappers.agents.losses.loss import create_optimizer
 
 ROOT = Path(__file__).parents[3]
 

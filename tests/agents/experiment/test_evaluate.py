@@ -17,7 +17,7 @@ from async_wrappers.agents.experiment.evaluate import (
     interquartile_mean,
     words_of_equal_episodes,
 )
-from async_wrappers.agents.experiment.words import different_episodes
+from async_wrappers.agents.experiment.progress import different_episodes
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.lives_env import LivesEnv

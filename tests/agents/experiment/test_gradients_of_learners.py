@@ -27,7 +27,7 @@ from async_wrappers.agents.networks.sequence_network import create_actor_critic,
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.replay.elite import EliteReplay
-from async_wrappers.agents.replay.store import SampledBatch
+from async_wrappers.agents.replay.prefetch import SampledBatch
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.spaces.schema import STATE, each_array
 from async_wrappers.batched.vector_envs import VectorEnvs

@@ -25,8 +25,7 @@ from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
 from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.progress import PhasesShown, Progress
-from async_wrappers.agents.experiment.words import closing_line
+from async_wrappers.agents.experiment.progress import PhasesShown, Progress, closing_line
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.play.live import Live, shown_by_the_clock
 from async_wrappers.agents.play.play import DifferentExperiment, Length, Phase, RunStopped, environment_seed

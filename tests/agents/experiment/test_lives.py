@@ -24,7 +24,7 @@ from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.play.many.actor import Rows
-from async_wrappers.agents.play.many.seeds import NumberedEpisodes
+from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed
 from async_wrappers.agents.play.turns.episode import play_episode

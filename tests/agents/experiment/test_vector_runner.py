@@ -18,11 +18,11 @@ import pytest
 
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.progress import closing_line
 from async_wrappers.agents.experiment.report import draw_learning_curve
-from async_wrappers.agents.experiment.words import closing_line
 from async_wrappers.agents.load import load_agent
+from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.many import Many
-from async_wrappers.agents.play.many.seeds import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import DifferentExperiment, Phase, environment_seed
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent

@@ -14,11 +14,17 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.learning.making import make_learner
+from async_wrappers.agents.losses.actor_critic import (
+    clipped_policy_loss,
+    clipped_value_loss,
+    critic_loss,
+    policy_loss,
+    soft_target,
+    temperature_loss,
+)
 from async_wrappers.agents.losses.chain_rule import Given, Minibatch, clipped_loss, joint_loss, perceptrons
-from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
-from async_wrappers.agents.losses.ppo import clipped_policy_loss, clipped_value_loss
 from async_wrappers.agents.networks.policy_value import LOG_STD_RANGE, PolicyValueNetwork
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions
 from async_wrappers.agents.spaces.distributions import Gaussian, SquashedGaussian
 
 SIZES = st.integers(1, 4)

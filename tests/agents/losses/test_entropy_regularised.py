@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
 
 # Two critics and three transitions, alpha = 1/2; the last one terminated.
 R, DISCOUNT = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, 0.25, 0.0])

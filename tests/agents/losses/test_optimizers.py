@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from async_wrappers.agents.losses.optimizers import (
+from async_wrappers.agents.losses.loss import (
     OPTIMIZERS,
     clip_gradient_norm,
     create_optimizer,

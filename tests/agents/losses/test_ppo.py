@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from async_wrappers.agents.losses.ppo import (
+from async_wrappers.agents.losses.actor_critic import (
     approximate_kl,
     clipped_policy_loss,
     clipped_value_loss,

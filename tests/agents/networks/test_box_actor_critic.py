@@ -16,7 +16,7 @@ from torch import nn
 
 from async_wrappers.agents.networks.box_actor_critic import BoxActorCritic, Critics, create_box_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions
 from async_wrappers.agents.spaces.schema import each_array
 
 ACTIONS = BoxActions(Box(-2, 2, (3,)), "sac")

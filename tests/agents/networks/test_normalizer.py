@@ -19,7 +19,7 @@ from async_wrappers.agents.networks.normalizer import (
     RunningMoments,
 )
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions
 
 
 def rows_of(seed: int, count: int) -> Tensor:

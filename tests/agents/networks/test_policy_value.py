@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.networks.policy_value import PolicyValueNetwork, create_policy_value_network
 from async_wrappers.agents.networks.sequence_network import SequenceNetwork
-from async_wrappers.agents.spaces.actions import DiscreteActions
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions, DiscreteActions
 from async_wrappers.agents.spaces.schema import each_array
 
 REAL = BoxActions(Box(-1, 1, (2,)), "ppo")

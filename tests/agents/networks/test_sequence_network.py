@@ -24,7 +24,7 @@ from async_wrappers.agents.networks.sequence_network import (
     create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions
 
 ACTIONS = 3
 

@@ -28,8 +28,7 @@ from async_wrappers.agents.replay.elite import (
 )
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, AtLast, AtOnce, World, trained
 from tests.worlds.plain_data import assert_identical

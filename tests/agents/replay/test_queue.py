@@ -21,8 +21,7 @@ from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.spaces.compute import Compute
-from async_wrappers.agents.spaces.reader import Reader
+from async_wrappers.agents.spaces.compute import Compute, Reader
 from tests.contracts.agent_contract import play
 from tests.contracts.source_contract import SourceContract
 from tests.worlds.lived_rows import EXTRAS, SPACE, World

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.spaces.actions import (
     Actions,
+    BoxActions,
     DiscreteActions,
     chunk_actions,
     discrete_actions,
+    real_actions,
 )
-from async_wrappers.agents.spaces.box_actions import BoxActions, real_actions
 from async_wrappers.policy import Decision
 
 INF = float("inf")

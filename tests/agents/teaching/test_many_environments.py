@@ -16,7 +16,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.many.seeds import NumberedEpisodes
+from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.episode import play_episode

@@ -20,7 +20,7 @@ from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.words import closing_line
+from async_wrappers.agents.experiment.progress import closing_line
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.load import load_agent

@@ -20,8 +20,8 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rainbow
 from async_wrappers.agents.losses.loss import LossOutput, Networks
 from async_wrappers.agents.losses.teaching import create_linear_schedule, distillation
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.lessons import Lesson
+from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.spec import own_seed
 from async_wrappers.agents.teaching.methods.augmentation import random_shift
 from async_wrappers.agents.teaching.methods.dqfd import DQfD

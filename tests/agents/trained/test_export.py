@@ -27,7 +27,7 @@ from async_wrappers.agents.networks.sequence_network import create_actor_critic,
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
-from async_wrappers.agents.spaces.box_actions import BoxActions
+from async_wrappers.agents.spaces.actions import BoxActions
 from async_wrappers.agents.spaces.schema import batch_of_one, stacked
 from async_wrappers.agents.trained.export import ActsDifferently, Agreement, export
 from async_wrappers.live.runner import AsyncRunner

@@ -11,8 +11,7 @@ import pytest
 
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import doctor
-from async_wrappers.analysis.doctor import Examination, Measured, examine
-from async_wrappers.analysis.system import Finding, find, stolen_share, stolen_ticks
+from async_wrappers.analysis.doctor import Examination, Finding, Measured, examine, find, stolen_share, stolen_ticks
 from async_wrappers.live.world import realtime as realtime_module
 
 NUMBERS = {"p50": 50.0, "p99": 90.0, "max": 800.0}

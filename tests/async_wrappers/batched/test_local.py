@@ -17,7 +17,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
-from async_wrappers.batched.tree import leaves
+from async_wrappers.batched.rows import leaves
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.seeded_env import SeededEnv
 

@@ -23,7 +23,7 @@ from gymnasium.spaces import Discrete
 from async_wrappers.batched import processes
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.processes import pulse
-from async_wrappers.processes.failed import RunFailed
+from async_wrappers.processes.supervised import RunFailed
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 

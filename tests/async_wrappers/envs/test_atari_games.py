@@ -10,9 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from async_wrappers.envs import atari_games as atari_games_module
-from async_wrappers.envs.atari import create_atari_vector
-from async_wrappers.envs.atari_games import AT_ONCE, AtariGroups, atari_games
+from async_wrappers.envs import atari
+from async_wrappers.envs.atari import AT_ONCE, AtariGroups, atari_games, create_atari_vector
 
 pytest.importorskip("ale_py")
 from ale_py.vector_env import AtariVectorEnv
@@ -82,8 +81,8 @@ def test_noops_lives_and_fire_are_those_of_one_vector(monkeypatch: pytest.Monkey
         max_frames=240,
     )
     one = made()
-    monkeypatch.setattr(atari_games_module, "_ALONE", 2)
-    monkeypatch.setattr(atari_games_module, "AtariGroups", partial(AtariGroups, at_once=2))
+    monkeypatch.setattr(atari, "_ALONE", 2)
+    monkeypatch.setattr(atari, "AtariGroups", partial(AtariGroups, at_once=2))
     groups = made()
     assert isinstance(groups.unwrapped, AtariGroups) and not isinstance(one.unwrapped, AtariGroups)
     assert_same(one.reset(seed=3), groups.reset(seed=3))

@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 
 from async_wrappers.envs.falling_blocks import FallingBlocksEnv
 from async_wrappers.envs.falling_blocks.game import NAMES, NO_PIECE, Game, Uniform, field_of, rows_of
-from async_wrappers.envs.falling_blocks.landings import Landing, Landings, after, landings
 from async_wrappers.envs.falling_blocks.observation import LOCKED, Seen, Vector
-from async_wrappers.envs.falling_blocks.player import best_place, make_player, press, towards
+from async_wrappers.envs.falling_blocks.player import (
+    Landing,
+    Landings,
+    after,
+    best_place,
+    landings,
+    make_player,
+    press,
+    towards,
+)
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
 ACTIONS = st.lists(st.sampled_from([NOOP, A, B, LEFT, RIGHT, DOWN]), max_size=300)

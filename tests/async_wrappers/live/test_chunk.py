@@ -21,7 +21,7 @@ from async_wrappers.live import Decision
 from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Tickets
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, MEANINGS, Pressing, RecordingEnv, mixed

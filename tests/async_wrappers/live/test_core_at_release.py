@@ -26,7 +26,7 @@ from async_wrappers.live.loop.release import Release
 from async_wrappers.live.loop.workers import Action, Features
 from async_wrappers.live.memory.exchange import Fate, Ticket
 from async_wrappers.live.memory.weights import Reading
-from async_wrappers.testing.played import Played
+from async_wrappers.testing.staggers import Played
 from tests.worlds.fake_transport import Stage
 from tests.worlds.hashing_policy import DEFAULTS
 from tests.worlds.learners import Writing

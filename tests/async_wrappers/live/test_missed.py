@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RampDown, RealtimeDelay, VectorRealtimeDelay
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from async_wrappers.wrappers.default_action import make_default_action
 from tests.worlds.fake_transport import Stage
 from tests.worlds.recording_env import NOOP, RecordingEnv

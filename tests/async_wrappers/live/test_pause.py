@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner
 from async_wrappers.live import Decision, Memory
 from async_wrappers.live.report.report import Measurements
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from tests.worlds.fake_transport import BEGIN, Stage
 from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv

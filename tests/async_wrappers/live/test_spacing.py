@@ -22,9 +22,9 @@ from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, MachineEnv, 
 from async_wrappers.live.loop.loop import EnvironmentLoop
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
-from async_wrappers.schedule.spacing import NEARLY
+from async_wrappers.schedule.frames import NEARLY
 from async_wrappers.schedule.stagger import make_stagger
-from async_wrappers.testing.played import MS
+from async_wrappers.testing.staggers import MS
 from tests.worlds.fake_transport import BEGIN, FakeTransport
 from tests.worlds.recording_env import RecordingEnv
 

@@ -14,7 +14,7 @@ from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import SimulatedSchedule, modelled_conditions
 from async_wrappers.schedule.stagger import NoStagger, Sequential, Stagger, Tickets
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from tests.worlds.naive_search import Frames, Naive
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.schedule_cases import CASES, Case, cases

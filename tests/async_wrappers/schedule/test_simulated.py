@@ -22,8 +22,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import MaxTime, make_stagger
-from async_wrappers.testing.played import MS, Played
-from async_wrappers.testing.staggers import Closing
+from async_wrappers.testing.staggers import MS, Closing, Played
 from tests.worlds.hashing_policy import DEFAULTS, policy
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.schedule_cases import CASES

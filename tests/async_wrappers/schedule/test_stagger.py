@@ -28,8 +28,7 @@ from async_wrappers.schedule.stagger import (
     Tickets,
     make_stagger,
 )
-from async_wrappers.testing.played import MS, Played
-from async_wrappers.testing.staggers import StaggerContract
+from async_wrappers.testing.staggers import MS, Played, StaggerContract
 from tests.worlds.recording_env import RecordingEnv
 
 SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

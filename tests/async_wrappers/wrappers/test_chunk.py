@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from async_wrappers import RealtimeDelay, TemporalEnsemble, VectorRealtimeDelay
 from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import SimulatedSchedule
-from async_wrappers.testing.played import Played
+from async_wrappers.testing.staggers import Played
 from async_wrappers.wrappers.chunk import Chunk, executed_entries
 from tests.worlds.hashing_policy import policy
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import CommittedPrefix, LimitAction, Limits, RealtimeDelay, TemporalEnsemble
 from async_wrappers.schedule.stagger import Tickets
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.ones_env import OnesEnv
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed

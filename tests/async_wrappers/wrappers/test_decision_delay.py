@@ -20,7 +20,7 @@ from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
 from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import Sequential
-from async_wrappers.testing.played import MS, ChangesLater, Played
+from async_wrappers.testing.staggers import MS, ChangesLater, Played
 from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, RecordingEnv
 

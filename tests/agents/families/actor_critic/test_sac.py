@@ -21,13 +21,13 @@ from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.learner import NotShared
 from async_wrappers.agents.learning.making import make_learner, maker_of_learners
-from async_wrappers.agents.losses.entropy_regularised import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
-from async_wrappers.agents.play.agent import Agent
-from async_wrappers.agents.play.many.seeds import NumberedEpisodes
+from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_agent

@@ -22,9 +22,8 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.play.agent import Agent
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import DifferentExperiment
+from async_wrappers.agents.play.play import Agent, DifferentExperiment
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay

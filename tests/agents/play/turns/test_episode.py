@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.words import closing_line, facts
+from async_wrappers.agents.experiment.progress import closing_line, facts
 from async_wrappers.agents.play.live import note_standing
 from async_wrappers.agents.play.play import Episode, Phase, Played, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent

@@ -20,7 +20,7 @@ from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import distillation, policy_distillation
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.play.agent import Agent
+from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.sequences import KickstartingVTrace, QDaggerR2D2
 from async_wrappers.agents.teaching.student import LABEL, TeachingPhase

@@ -27,7 +27,7 @@ from async_wrappers.live import Decision
 from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.schedule.stagger import Conditions, ExpectedTime, MaxTime, Sequential, Stagger, Tickets
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "200"))

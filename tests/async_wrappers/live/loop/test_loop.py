@@ -26,7 +26,7 @@ from async_wrappers.policy import Decision
 from async_wrappers.processes.block import Block
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets
-from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import MS, Played
 from tests.worlds.fake_transport import BEGIN, FakeTransport, Stage, Timed
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
 from tests.worlds.schedule_cases import CASES, Case, cases

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, LimitAction, Limits, RampDown, RealtimeDelay
 from async_wrappers.live.loop.safety import Deadman
 from async_wrappers.policy import NoAction
-from async_wrappers.testing.played import MS
+from async_wrappers.testing.staggers import MS
 from tests.worlds.learners import Writing
 from tests.worlds.machines import Halved, Turning
 from tests.worlds.recording_env import RecordingEnv

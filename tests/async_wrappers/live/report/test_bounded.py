@@ -19,7 +19,7 @@ from async_wrappers.latency import LogNormal
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.live.world.environment import FrameStatus
-from async_wrappers.testing.played import Played
+from async_wrappers.testing.staggers import Played
 from tests.worlds.fake_transport import Stage
 from tests.worlds.learners import Rating
 from tests.worlds.recording_env import RecordingEnv

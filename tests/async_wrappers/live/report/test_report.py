@@ -15,9 +15,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from async_wrappers.live.report.journey import Span
 from async_wrappers.live.report.picture import timing_picture
 from async_wrappers.live.report.report import EpisodeTiming, Measurements, TimingReport, distribution
-from async_wrappers.live.report.spans import Span
 
 MS = 1_000_000  # nanoseconds
 BEGIN = 5_000 * MS

@@ -16,7 +16,7 @@ from async_wrappers.live.run_spec import PhaseSpec
 from async_wrappers.live.world import realtime as realtime_module
 from async_wrappers.live.world.environment import FrameStatus
 from async_wrappers.live.world.realtime import Spin, may_schedule
-from async_wrappers.testing.played import MS
+from async_wrappers.testing.staggers import MS
 from tests.worlds.fake_transport import FakeTransport, Stage
 from tests.worlds.recording_env import RecordingEnv
 

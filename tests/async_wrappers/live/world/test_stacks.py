@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.live.world.stacks import Stacks
-from async_wrappers.testing.played import MS, ChangesLater, Played
+from async_wrappers.testing.staggers import MS, ChangesLater, Played
 from tests.worlds.recording_env import FRAME, RecordingEnv, mixed
 
 K = 4
