@@ -30,6 +30,7 @@ import time
 import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -374,14 +375,14 @@ class HostRounds(LearnerShare):
         if self._group is None:
             while self.agent.owes_update(decisions):
                 self.agent.update()
-        elif phase.is_over or not self._meet(self._group, decisions, phase):
+        elif phase.is_over or not self._meet_others(decisions, phase):
             return False
         self.agent.count(decisions, 0)
         return True
 
-    def _meet(self, group: Group, decisions: int, phase: _Phase) -> bool:
-        """Make the updates that are due for all learners, as `Share.train` does; return whether the phase goes on."""
-        agent, learners = self.agent, group.learners
+    def _meet_others(self, decisions: int, phase: _Phase) -> bool:
+        """Make the updates that are due for all learners; return whether the phase goes on."""
+        agent, learners = self.agent, phase.learners
         while True:
             wants = agent.owes_update(decisions)
             number = phase.due(wants or not agent.has_updated)
@@ -389,17 +390,11 @@ class HostRounds(LearnerShare):
             if not (wants or phase.reached(played * learners, ended * learners)):
                 return True
             begin = time.monotonic()
-            *by_all, wanting, number_of_all = group.sum(played, ended, wants, number)
-            if phase.reached(*by_all):
+            here = played, ended, wants, number
+            goes_on, wants = self._meet(decisions, here, phase.reached, partial(self._save, phase))
+            if not goes_on:
                 phase.is_over = True
                 return False
-            if number_of_all:
-                agent.finish_update()  # the next update would begin with the same call
-                self._save(phase, int(number_of_all))
-            while wanting == learners:
-                agent.update()
-                wants = agent.owes_update(decisions)
-                (wanting,) = group.sum(wants)
             waited = time.monotonic() - begin  # meanwhile nobody has listened to the hosts
             self._since = {host: since + waited for host, since in self._since.items()}
             if not wants:

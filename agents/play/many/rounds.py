@@ -140,6 +140,40 @@ class LearnerShare(ABC):
         del state["learner"]  # the same in all
         return state
 
+    def _meet(
+        self,
+        decisions: int,
+        here: tuple[int, int, bool, int],
+        reached: Callable[[float, float], bool],
+        save: Callable[[int], None],
+    ) -> tuple[bool, bool]:
+        """Meet the other learners: write a checkpoint that is due, and make the updates that are due for all.
+
+        Args:
+            decisions: Those that come next.
+            here: Of this learner: frames and episodes of the phase, whether an update is due, the checkpoint that is.
+            reached: From the frames and episodes of all learners to whether the phase is over.
+            save: Writes the checkpoint of this number.
+
+        Returns:
+            Whether the phase goes on, and whether an update is due still.
+        """
+        played, ended, wanting, number = self._sum(*here)
+        wants = here[2]
+        if reached(played, ended):
+            return False, wants
+        if number:
+            self.agent.finish_update()  # the next update would begin with the same call
+            save(int(number))
+        while wanting == (self._group.learners if self._group else 1):
+            self.agent.update()
+            wants = self.agent.owes_update(decisions)
+            (wanting,) = self._sum(wants)
+        return True, wants
+
+    def _sum(self, *numbers: float) -> Sequence[float]:
+        return self._group.sum(*numbers) if self._group else numbers
+
     def restore(self, learner: bytes, state: Mapping[str, Any] | None, directory: Path, number: int) -> int:
         """Load the first learner's state, and what `save` returned and wrote if there is a checkpoint.
 
@@ -199,6 +233,11 @@ class Share(LearnerShare):
         def reached(played: float, ended: float) -> bool:
             return ended >= episodes if episodes else played >= frames
 
+        def save_so_far(number: int) -> None:
+            if save is not None:
+                frames_of_all = agent.rows.frames_of_all
+                save(number, Trained(over, actions, cut_frames + self._lost, frames_of_all, meters))
+
         self.begin()
         while True:
             shown = self._shown
@@ -211,22 +250,15 @@ class Share(LearnerShare):
                 cut_frames += cut
                 actions += int(shown.realtime["applied"].sum())
             played = agent.rows.frames_of_all - before
-            wants = agent.owes_update(len(shown.env_ids))
+            waiting = len(shown.env_ids)
+            wants = agent.owes_update(waiting)
             number = due(wants or not agent.has_updated) if due is not None else 0
             if wants or (number and self._group is None) or reached(played * learners, len(over) * learners):
-                played_by_all, ended_by_all, wanting, number_of_all = self._sum(played, len(over), wants, number)
-                if reached(played_by_all, ended_by_all):
+                goes_on, wants = self._meet(
+                    len(shown.env_ids), (played, len(over), wants, number), reached, save_so_far
+                )
+                if not goes_on:
                     break
-                if number_of_all and save is not None:
-                    agent.finish_update()  # the next update would begin with the same call
-                    save(
-                        int(number_of_all),
-                        Trained(over, actions, cut_frames + self._lost, agent.rows.frames_of_all, meters),
-                    )
-                while wanting == learners:
-                    agent.update()
-                    wants = agent.owes_update(len(shown.env_ids))
-                    (wanting,) = self._sum(wants)
             if show is not None and time.perf_counter() - shown_at > _SHOW_EVERY:
                 shown_at = time.perf_counter()
                 show(over, played * learners, meters)
@@ -253,9 +285,6 @@ class Share(LearnerShare):
         ended = self.agent.observe(cut)
         self._running, self._shown = False, None
         return ended, int(cut.realtime["applied"].sum())
-
-    def _sum(self, *numbers: float) -> Sequence[float]:
-        return self._group.sum(*numbers) if self._group else numbers
 
 
 COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Meters` have them
