@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gymnasium as gym
 
@@ -125,6 +125,24 @@ class PhaseSpec:
         return None if self.frames is None or self.whole_episodes else self.frames - frames
 
 
+class LoopEnd(NamedTuple):
+    """What the environment loop's end of a way to workers elsewhere is made from.
+
+    Attributes:
+        layout: Of what the workers would share here.
+        config: Of the loop.
+        warns: Called with a sentence for the user.
+        policy: Holds `RunSpec.make_policy`, pickled, where the workers get it from here.
+        board: Holds the newest weights; None without learners.
+    """
+
+    layout: SharedLayout
+    config: LoopConfig
+    warns: Callable[[str], None]
+    policy: Block | None = None
+    board: WeightsBoard | None = None
+
+
 class Elsewhere(Protocol):
     """Where a run's workers are, if they are on other machines; picklable.
 
@@ -133,31 +151,11 @@ class Elsewhere(Protocol):
         patience: Seconds that they have to end.
     """
 
-    @property
-    def sends_policy(self) -> bool:
-        """See the class."""
+    sends_policy: bool
+    patience: float
 
-    @property
-    def patience(self) -> float:
-        """See the class."""
-
-    def transport(
-        self,
-        layout: SharedLayout,
-        config: LoopConfig,
-        warns: Callable[[str], None],
-        policy: Block | None = None,
-        board: WeightsBoard | None = None,
-    ) -> DistantTransport:
-        """Return the environment loop's end.
-
-        Args:
-            layout: Of what the workers would share here.
-            config: Of the loop.
-            warns: Called with a sentence for the user.
-            policy: Holds `RunSpec.make_policy`, pickled, where the workers get it from here.
-            board: Holds the newest weights; None without learners.
-        """
+    def transport(self, end: LoopEnd) -> DistantTransport:
+        """Return the environment loop's end."""
 
 
 @dataclass(frozen=True)

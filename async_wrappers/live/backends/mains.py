@@ -25,6 +25,7 @@ from async_wrappers.live.loop.release import Release
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import RecordSpec, write_rows
+from async_wrappers.live.run_spec import LoopEnd
 from async_wrappers.live.world.environment import made_environment
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import GRACE, as_child, one_thread
@@ -80,7 +81,7 @@ def run_environment(
             elif place is None:
                 transport = SharedTransport(layout, memory, inboxes, outbox)
             else:
-                remote = transport = place.transport(layout, config, warns, policy, layout.board(memory))
+                remote = transport = place.transport(LoopEnd(layout, config, warns, policy, layout.board(memory)))
             if config.realtime is not None:
                 # last, so that threads which the environment has started are neither on the loop's core nor as urgent
                 config.realtime.apply()

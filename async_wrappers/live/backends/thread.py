@@ -21,7 +21,7 @@ from async_wrappers.live.loop.release import Release
 from async_wrappers.live.memory.layout import SharedMemory
 from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
-from async_wrappers.live.run_spec import PhaseSpec, RunSpec
+from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
 from async_wrappers.processes.supervised import enough_descriptors
 
@@ -65,7 +65,7 @@ class ThreadBackend:
             elif spec.remote is not None:
                 clock = RealClock
                 warns = partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-                self._remote = transport = spec.remote.transport(self._layout, spec.config, warns)
+                self._remote = transport = spec.remote.transport(LoopEnd(self._layout, spec.config, warns))
                 held.callback(self._remote.close)
             else:
                 clock = RealClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,12 @@ from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers import checks
 from async_wrappers.extras import needs_extra
-from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
+from async_wrappers.live.run_spec import Backend, LoopEnd, RunSpec
 from async_wrappers.ray_cluster import joined
 from async_wrappers.settings import Settings, documented, setting
 
 if TYPE_CHECKING:
-    from async_wrappers.live.memory.layout import SharedLayout
-    from async_wrappers.live.memory.weights import WeightsBoard
     from async_wrappers.live.ray.ray_transport import RayTransport
-    from async_wrappers.processes.block import Block
 
 
 def _address(name: str, value: Any) -> str:
@@ -83,15 +80,8 @@ class RayWorkers(_Arguments):
         ValueError: An argument is refused.
     """
 
-    @property
-    def sends_policy(self) -> bool:
-        """Whether the workers get `make_policy` from here."""
-        return True
-
-    @property
-    def patience(self) -> float:
-        """Seconds that they have to end, a Ray of this run's own included."""
-        return 20.0
+    sends_policy = True
+    patience = 20.0  # a Ray of this run's own included
 
     def __call__(self, spec: RunSpec) -> Backend:
         """Return the backend.
@@ -105,17 +95,10 @@ class RayWorkers(_Arguments):
             raise DependencyNotInstalled(needs_extra("backend='ray'", "ray", ImportError("No module named 'ray'")))
         return ProcessBackend(replace(spec, remote=replace(self, address=self.address or joined())))
 
-    def transport(
-        self,
-        layout: SharedLayout,
-        config: LoopConfig,
-        warns: Callable[[str], None],
-        policy: Block | None = None,
-        board: WeightsBoard | None = None,
-    ) -> RayTransport:
+    def transport(self, end: LoopEnd) -> RayTransport:
         """Connect to the cluster, and start the workers; see `Elsewhere`."""
         from async_wrappers.live.ray.ray_transport import RayTransport
 
-        assert policy is not None
-        with policy.content() as content:
-            return RayTransport(layout, config, self, warns, bytes(content), board)
+        assert end.policy is not None
+        with end.policy.content() as content:
+            return RayTransport(end.layout, end.config, self, end.warns, bytes(content), end.board)

@@ -21,7 +21,6 @@ from typing import Any
 from async_wrappers.live.inference.transport import Ready, wait_for
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.address import Address, prepare
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.wire import (
@@ -36,8 +35,7 @@ from async_wrappers.live.remote.wire import (
     printable,
 )
 from async_wrappers.live.report.journey import RoundTrip
-from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.processes.block import Block
+from async_wrappers.live.run_spec import LoopConfig, LoopEnd
 from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
@@ -56,26 +54,12 @@ class RemotePolicy:
     address: Address
     token: bytes | None = field(default=None, repr=False)
 
-    @property
-    def sends_policy(self) -> bool:
-        """Whether the server gets its policy from here: it has one."""
-        return False
+    sends_policy = False  # the server has one
+    patience = 3.0
 
-    @property
-    def patience(self) -> float:
-        """Seconds that connections have to end."""
-        return 3.0
-
-    def transport(
-        self,
-        layout: SharedLayout,
-        config: LoopConfig,
-        warns: Callable[[str], None],
-        policy: Block | None = None,
-        board: WeightsBoard | None = None,
-    ) -> RemoteTransport:
+    def transport(self, end: LoopEnd) -> RemoteTransport:
         """Return the environment loop's end; see `Elsewhere`."""
-        return RemoteTransport(layout, config, self, warns)
+        return RemoteTransport(end.layout, end.config, self, end.warns)
 
 
 class _Lost(Exception):
