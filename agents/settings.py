@@ -41,8 +41,10 @@ import attrs
 import gin
 import numpy as np
 
-Check = Callable[[str, Any], None]
-"""From a setting's name and its value to nothing, or a ValueError that names both and the remedy."""
+from async_wrappers import checks
+
+Check = Callable[[str, Any], object]
+"""From a setting's name and its value to what is ignored, or a ValueError that names both and the remedy."""
 
 _LARGEST = 1e30  # what a number may be: float32 ends at 3e38
 _MOST = 10**12  # observations, decisions, transitions or frames
@@ -144,25 +146,14 @@ def whole(default: int | None, meaning: str, least: int, unit: str, none: str | 
 
 def flag(default: bool, meaning: str) -> Any:
     """Declare a setting that is True or False."""
-
-    def check(name: str, value: Any) -> None:
-        if not isinstance(value, bool | np.bool_):
-            raise ValueError(f"{name} must be True or False, got {value!r}")
-
-    return setting(default, meaning, check)
+    return setting(default, meaning, checks.flag)
 
 
 def choice(default: str | None, meaning: str, *words: str, none: bool = False) -> Any:
     """Declare a setting that is one of some words, or None where `none` says so."""
-    allowed = " or ".join(map(repr, words)) if len(words) < 3 else f"one of {', '.join(map(repr, words))}"
-    allowed += " or None" * none
-
-    def check(name: str, value: Any) -> None:
-        if not (value is None and none) and not (isinstance(value, str) and value in words):
-            raise ValueError(f"{name} must be {allowed}, got {value!r}")
-
     told = all(word in meaning for word in words)
-    return setting(default, meaning, check, "" if told else f"It must be {allowed}.")
+    in_words = "" if told else f"It must be {checks.choice_range(words, none)}."
+    return setting(default, meaning, lambda name, value: checks.choice(name, value, words, none), in_words)
 
 
 def text(meaning: str, none: str) -> Any:

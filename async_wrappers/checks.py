@@ -52,15 +52,21 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: Any, words: Sequence[str | None]) -> None:
-    """Raise a ValueError unless `value` is one of some words, of which None may be one.
+def choice(name: str, value: Any, words: Sequence[str | None], or_none: bool = False) -> Any:
+    """Return `value`, or raise a ValueError unless it is one of some words, of which None may be one.
 
     Raises:
         ValueError: `value` is none of them.
     """
-    if not (value is None or isinstance(value, str)) or value not in words:
-        wanted = " or ".join(map(repr, words)) if len(words) < 3 else f"one of {', '.join(map(repr, words))}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    if not (value is None or isinstance(value, str)) or value not in (*words, *[None] * or_none):
+        raise ValueError(f"{name} must be {choice_range(words, or_none)}, got {value!r}")
+    return value
+
+
+def choice_range(words: Sequence[str | None], or_none: bool = False) -> str:
+    """Return in words which values `choice` accepts."""
+    wanted = " or ".join(map(repr, words)) if len(words) < 3 else f"one of {', '.join(map(repr, words))}"
+    return wanted + " or None" * or_none
 
 
 def function(name: str, value: Any, purpose: str) -> None:

@@ -81,13 +81,7 @@ def flag(default: bool, meaning: str) -> Any:
 
 def choice(default: str, meaning: str, *words: str) -> Any:
     """Declare an argument that is one of some words, which its meaning explains."""
-
-    def check(name: str, value: Any) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise ValueError(f"{name} must be {' or '.join(map(repr, words))}, got {value!r}")
-        return value
-
-    return setting(default, meaning, check)
+    return setting(default, meaning, lambda name, value: checks.choice(name, value, words))
 
 
 @dataclass(frozen=True)
