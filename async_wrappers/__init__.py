@@ -53,9 +53,10 @@ from async_wrappers.wrappers.limits import LimitAction, Limits
 if TYPE_CHECKING:
     from async_wrappers.analysis.capacity import Capacity, capacity
     from async_wrappers.analysis.hosts import hosts_or_inference
-    from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
+    from async_wrappers.analysis.planning import Plan, plan
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
+    from async_wrappers.analysis.scaling import workers_against_latency
     from async_wrappers.analysis.scoring import MinAtarScores, score_policy
     from async_wrappers.analysis.timeline import timeline
     from async_wrappers.batched.double_buffered import DoubleBuffered
@@ -197,7 +198,8 @@ __all__ = [
 _LAZY = {
     "analysis.capacity": "Capacity capacity",
     "analysis.hosts": "hosts_or_inference",
-    "analysis.planning": "Plan plan workers_against_latency",
+    "analysis.planning": "Plan plan",
+    "analysis.scaling": "workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
     "analysis.regret": "Decomposition decompose",
     "analysis.scoring": "MinAtarScores score_policy",

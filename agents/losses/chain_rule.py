@@ -14,8 +14,8 @@ noise, u = mean + d and the action a = tanh(u), the slopes of the policy's loss 
     d/du = 2 alpha a - (1 - a^2) dQ/da        d/d mean = d/du        d/d log std = d d/du - alpha
 
 **PPO**: `clipped_loss` is of a Gaussian policy and a value, two perceptrons with tanh that are computed as one.
-`losses.actor_critic` has the formulae. With z = (a - mean) / std, the ratio w and the advantage A, the slopes of the policy's
-loss are, where the ratio is not clipped,
+`losses.actor_critic` has the formulae. With z = (a - mean) / std, the ratio w and the advantage A, the slopes of the
+policy's loss are, where the ratio is not clipped,
 
     d/d log pi = -w A        d log pi/d mean = z / std        d log pi/d log std = z^2 - 1
 """

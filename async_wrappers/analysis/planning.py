@@ -5,9 +5,6 @@ action then lands on each frame depends on the spread of latencies, so every num
 with the schedule that the wrapper and the runner use. Two more ways to play are covered: a chunk of actions, which
 fills the frames between two decisions, and a policy with memory, whose core and head the environment loop must find
 time for.
-
-* `plan`: all rules for one latency or one policy, the workers that are enough, cores, memory, and advice.
-* `workers_against_latency`: the workers that are enough over a range of latencies.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ import numpy as np
 
 from async_wrappers.checks import flag, positive, whole
 from async_wrappers.files import write_text_atomically
-from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
+from async_wrappers.latency import Latency, as_latency, measure, nanoseconds, summary
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import Counts, SimulatedSchedule, worker_count
@@ -210,23 +207,6 @@ class Plan:
             yield from ("", *(f"* {sentence}" for sentence in self.advice))
 
 
-@dataclass(frozen=True)
-class Need:
-    """The workers that one latency needs.
-
-    Attributes:
-        latency_s: Mean latency, in seconds.
-        mean_rule: ``ceil(mean latency * fps)``.
-        playout: The playout of `enough`, as a quantile of the latency.
-        enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames.
-    """
-
-    latency_s: float
-    mean_rule: int
-    playout: str
-    enough: Forecast | None
-
-
 def plan(
     latency_or_policy: Any,
     observation: Any = None,
@@ -324,30 +304,6 @@ def plan(
         remote=remote,
     )
     return replace(found, advice=tuple(_advice(found, chosen, memory_gbs)))
-
-
-def workers_against_latency(
-    latencies_s: Iterable[float], fps: Any = 60, *, cv: float = 0.2, seconds: float = 600, seed: int = 0
-) -> list[Need]:
-    """Return how many workers are enough over a range of log-normal latencies.
-
-    Args:
-        latencies_s: Mean latencies, in seconds.
-        fps: Frames per second.
-        cv: Coefficient of variation of each.
-        seconds: How long to simulate each. In a minute, shares at the edge of 99 % are known to 0.2 % only, and the
-            numbers of workers do not grow evenly.
-        seed: Of the simulated latencies.
-
-    Raises:
-        ValueError: As `plan`.
-    """
-    needs = []
-    for latency_s in latencies_s:
-        world = Forecaster(LogNormal(latency_s, cv), fps, seconds, seed)
-        playout, enough = world.enough()
-        needs.append(Need(latency_s, world.mean_rule, playout, enough))
-    return needs
 
 
 class Forecaster:

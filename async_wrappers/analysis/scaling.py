@@ -1,4 +1,5 @@
-"""How many workers and learners networks of several sizes need, and a picture of it: Fig. 8 of arXiv 2412.14355.
+"""How many workers several latencies, and workers and learners several networks need, with a picture: Fig. 8 of arXiv
+2412.14355.
 
 An action on each frame needs as many workers as frames pass in an inference; an update on each frame needs as many
 learners as frames pass in an update. The times are measured, or published ones.
@@ -13,15 +14,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_wrappers.analysis.planning import Need, workers_against_latency
+from async_wrappers.analysis.planning import Forecast, Forecaster
 from async_wrappers.extras import extra
-from async_wrappers.latency import nanoseconds
+from async_wrappers.latency import LogNormal, nanoseconds
 from async_wrappers.schedule.frames import FrameClock
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GAME_BOY_FPS = 59.7275  # frames per second, of the published live experiments
+
+
+@dataclass(frozen=True)
+class Need:
+    """The workers that one latency needs.
+
+    Attributes:
+        latency_s: Mean latency, in seconds.
+        mean_rule: ``ceil(mean latency * fps)``.
+        playout: The playout of `enough`, as a quantile of the latency.
+        enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames.
+    """
+
+    latency_s: float
+    mean_rule: int
+    playout: str
+    enough: Forecast | None
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,30 @@ Update times were not published, and are estimated by `UPDATE_INFERENCES`.
 
 PUBLISHED_LIVE = {"1m": (7, 1), "10m": (12, 3), "100m": (72, 33)}
 """Workers and learners of the published live runs, by network."""
+
+
+def workers_against_latency(
+    latencies_s: Iterable[float], fps: Any = 60, *, cv: float = 0.2, seconds: float = 600, seed: int = 0
+) -> list[Need]:
+    """Return how many workers are enough over a range of log-normal latencies.
+
+    Args:
+        latencies_s: Mean latencies, in seconds.
+        fps: Frames per second.
+        cv: Coefficient of variation of each.
+        seconds: How long to simulate each. In a minute, shares at the edge of 99 % are known to 0.2 % only, and the
+            numbers of workers do not grow evenly.
+        seed: Of the simulated latencies.
+
+    Raises:
+        ValueError: As `plan`.
+    """
+    needs = []
+    for latency_s in latencies_s:
+        world = Forecaster(LogNormal(latency_s, cv), fps, seconds, seed)
+        playout, enough = world.enough()
+        needs.append(Need(latency_s, world.mean_rule, playout, enough))
+    return needs
 
 
 def processes_needed(

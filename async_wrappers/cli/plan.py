@@ -11,7 +11,7 @@ from typing import Any
 
 from async_wrappers.analysis import scaling
 from async_wrappers.analysis.capacity import capacity, capacity_picture
-from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
+from async_wrappers.analysis.planning import Plan, plan
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.cli.flags import add_json, tell
 from async_wrappers.extras import extra
@@ -218,7 +218,9 @@ def _workers(options: argparse.Namespace) -> None:
     for latency in latencies:
         _remark_on_seconds("--latencies-ms", latency)
     seconds = [latency / 1000 for latency in latencies]
-    needs = workers_against_latency(seconds, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
+    needs = scaling.workers_against_latency(
+        seconds, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed
+    )
     print("| latency | mean rule | workers | playout | fresh | delay, frames | delay | busy |")
     print("|---|---|---|---|---|---|---|---|")
     for need in needs:

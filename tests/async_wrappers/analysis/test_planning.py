@@ -24,7 +24,8 @@ import async_wrappers
 from async_wrappers import RealtimeDelay
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import planning
-from async_wrappers.analysis.planning import Forecast, Plan, plan, workers_against_latency
+from async_wrappers.analysis.planning import Forecast, Plan, plan
+from async_wrappers.analysis.scaling import workers_against_latency
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.latency import Constant, LogNormal, Spikes, Trace
 from async_wrappers.policy import Decision, Memory

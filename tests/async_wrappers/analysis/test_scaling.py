@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from async_wrappers.__main__ import main as run
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
-from async_wrappers.analysis.planning import workers_against_latency
 from async_wrappers.analysis.scaling import (
     GAME_BOY_FPS,
     PUBLISHED,
@@ -26,6 +25,7 @@ from async_wrappers.analysis.scaling import (
     processes_needed,
     read_networks,
     scaling_picture,
+    workers_against_latency,
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "analysis" / "planning.md"
