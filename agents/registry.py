@@ -38,7 +38,8 @@ from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
 from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.teaching.student import Student, without_teacher
+from async_wrappers.agents.teaching.progress import without_teacher
+from async_wrappers.agents.teaching.student import Student
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
 
 AGENTS: Mapping[str, type[Spec]] = {

@@ -35,11 +35,10 @@ from async_wrappers.agents.play.lessons import Advice, Lesson
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import each_array
-from async_wrappers.agents.teaching.student import (
+from async_wrappers.agents.teaching.progress import (
     LABEL,
     VIEW,
     Rehearsal,
-    Student,
     Teaches,
     Teaching,
     TeachingPhase,
@@ -55,16 +54,18 @@ class StudentsGuide:
     """See `async_wrappers.agents.play.lessons.Guide`; it travels to hosts.
 
     Args:
-        student: The agent's spec.
+        student: The agent's spec, a `Student`.
+        guides: Whether its method lets the teacher choose actions online.
 
     Attributes:
+        guides: As given.
         teacher: Set by `set_teacher`; None in evaluation.
         shown: See `Guide`.
     """
 
-    def __init__(self, student: Student) -> None:
+    def __init__(self, student: Any, guides: bool) -> None:
         """See the class."""
-        self.student = student
+        self.student, self.guides = student, guides
         self.teacher: Teaches | None = None
         self.shown, self._label_at = False, "start"
 
@@ -89,7 +90,7 @@ class StudentsGuide:
         """Return of which decisions the teacher chooses the action; None for none."""
         if self.student.teaching.phase is TeachingPhase.COLLECT:
             return np.ones(len(decisions), bool)
-        if type(self.student).guided is Student.guided:
+        if not self.guides:
             return None  # without a look at each decision
         each = [self.student.guided(decision, number) for decision, number in zip(decisions, numbers, strict=True)]
         return np.array(each, bool) if any(each) else None
@@ -132,21 +133,24 @@ class StudentsLessons:
     """See `async_wrappers.agents.play.lessons.Lessons`.
 
     Args:
-        student: The agent's spec.
+        student: The agent's spec, a `Student`.
         agent: Whose learner is taught.
         number: Which of several learners it is.
         learners: How many there are.
+        guides: As in `StudentsGuide`.
 
     Attributes:
         guide: The half that acts.
         teacher_replay: The teacher's transitions; None where no later phase needs them.
     """
 
-    def __init__(self, student: Student, agent: LearningAgent, number: int = 0, learners: int = 1) -> None:
+    def __init__(
+        self, student: Any, agent: LearningAgent, number: int = 0, learners: int = 1, *, guides: bool = False
+    ) -> None:
         """See the class."""
         self.student, self._agent, self._learner = student, agent, agent.learner
         self._number, self._learners = number, learners
-        self.guide = StudentsGuide(student)
+        self.guide = StudentsGuide(student, guides)
         self.teacher_replay: Replay | None = None
         self._lanes = 1
         self._learner.keeps_batch = True
@@ -155,7 +159,8 @@ class StudentsLessons:
     @property
     def teaching(self) -> Teaching:
         """The student's progress."""
-        return self.student.teaching
+        teaching: Teaching = self.student.teaching
+        return teaching
 
     @property
     def collects(self) -> bool:
@@ -166,8 +171,8 @@ class StudentsLessons:
     def changes(self) -> bool:
         """See `Lessons`."""
         student = self.student
-        taught_alike = student.labelled and type(student).guided is Student.guided and student.decay_period < 0
-        return student.follows_score or not taught_alike
+        constant = student.labelled and not student.follows_score and student.decay_period < 0
+        return self.guide.guides or not constant
 
     def maker_of_learners(self, make_learner: Callable[..., Any]) -> Callable[..., Any]:
         """See `Lessons`."""
@@ -184,7 +189,8 @@ class StudentsLessons:
         self.teacher_replay = self._new_replay() if lesson.keeps_replay else None
 
     def _new_replay(self) -> Replay:
-        return self.student.make_teacher_replay(self._lanes, self._number, self._learners)
+        replay: Replay = self.student.make_teacher_replay(self._lanes, self._number, self._learners)
+        return replay
 
     def begin_phase(self, phase: TeachingPhase, last: bool = False) -> None:
         """Begin a phase, which lasts until the next call.

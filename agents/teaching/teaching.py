@@ -22,7 +22,8 @@ from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
 from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.lessons import StudentsLessons
-from async_wrappers.agents.teaching.student import Student, TeachingPhase, seed_of
+from async_wrappers.agents.teaching.progress import TeachingPhase
+from async_wrappers.agents.teaching.student import Student, seed_of
 from async_wrappers.agents.teaching.teacher import Teacher, check_own_replay
 from async_wrappers.agents.teaching.view import View, reads_alike
 
@@ -181,7 +182,8 @@ class Reincarnation:
     @property
     def student(self) -> Student:
         """The agent's spec."""
-        return self.lessons.student
+        student: Student = self.lessons.student
+        return student
 
     @property
     def _rehearses(self) -> bool:

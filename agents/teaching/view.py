@@ -33,7 +33,7 @@ from async_wrappers.agents.play.turns.turn_based import frames_per_decision
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import START, batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.teaching.student import VIEW
+from async_wrappers.agents.teaching.progress import VIEW
 
 Environment = gym.Env[Any, Any]
 

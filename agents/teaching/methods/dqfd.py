@@ -12,7 +12,8 @@ from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import create_linear_schedule, large_margin
 from async_wrappers.agents.settings import NOT_NEGATIVE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.student import LABEL, Student
+from async_wrappers.agents.teaching.progress import LABEL
+from async_wrappers.agents.teaching.student import Student
 
 
 @agent("DQfDAgent")

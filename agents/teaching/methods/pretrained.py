@@ -12,7 +12,8 @@ from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import conservative
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, SHARE, agent, number, whole
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.student import Student, TeachingPhase
+from async_wrappers.agents.teaching.progress import TeachingPhase
+from async_wrappers.agents.teaching.student import Student
 
 
 @agent("PretrainedDQNAgent")

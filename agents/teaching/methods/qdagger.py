@@ -33,7 +33,8 @@ from async_wrappers.agents.settings import (
     with_gin_values,
 )
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.student import LABEL, Student
+from async_wrappers.agents.teaching.progress import LABEL
+from async_wrappers.agents.teaching.student import Student
 
 METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
 

@@ -8,7 +8,8 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.settings import agent, flag
 from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.student import Student, Teaches
+from async_wrappers.agents.teaching.progress import Teaches
+from async_wrappers.agents.teaching.student import Student
 
 
 @agent("ReloadedDQNAgent")

@@ -23,7 +23,8 @@ from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, 
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
-from async_wrappers.agents.teaching.student import LABEL, Student
+from async_wrappers.agents.teaching.progress import LABEL
+from async_wrappers.agents.teaching.student import Student
 
 
 @settings

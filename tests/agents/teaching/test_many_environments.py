@@ -24,7 +24,7 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
 from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, KickstartingVTrace
-from async_wrappers.agents.teaching.student import LABEL, TeachingPhase
+from async_wrappers.agents.teaching.progress import LABEL, TeachingPhase
 from async_wrappers.agents.teaching.view import View
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs

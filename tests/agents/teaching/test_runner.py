@@ -29,7 +29,7 @@ from async_wrappers.agents.play.play import DifferentExperiment, Length
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching import teaching as runner_module
-from async_wrappers.agents.teaching.student import VIEW
+from async_wrappers.agents.teaching.progress import VIEW
 from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, train_teacher
 from async_wrappers.agents.teaching.view import TeacherView

@@ -12,7 +12,7 @@ import torch
 from async_wrappers.agents.experiment.metrics import Metrics, read_iterations
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.lessons import with_labels
-from async_wrappers.agents.teaching.student import LABEL
+from async_wrappers.agents.teaching.progress import LABEL
 from tests.contracts.taught_run_contract import TaughtRunContract
 from tests.worlds.experiments import build_live, load_gin
 from tests.worlds.teachers import ScriptedTeacher, students_runner, teachers_run
