@@ -15,8 +15,6 @@ from async_wrappers.agents.losses.teaching import clipped_weight
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import each_array
 
-__all__ = ["LABEL", "VIEW", "Rehearsal", "Teaches", "Teaching", "TeachingPhase", "without_teacher"]
-
 LABEL = "teacher_values"  # the extra that holds a transition's label
 VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
 

@@ -34,7 +34,6 @@ from async_wrappers.agents.teaching.progress import LABEL, Teaches, Teaching, wi
 from async_wrappers.policy import Decision
 
 
-
 def with_teacher(
     loss: Loss, term: Loss, weight: Callable[[], float], own_weight: Callable[[], float] = lambda: 1.0
 ) -> Loss:
