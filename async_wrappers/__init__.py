@@ -5,6 +5,7 @@
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
+* `FreshObservation`: shows it what a fast path reads on the frame on which its action lands.
 * `RampDown`: a default action that brings the last one down to the no-op.
 * `Limits`: bounds, rate and jerk of what a machine is sent; `LimitAction` is a wrapper that keeps them.
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
@@ -48,6 +49,7 @@ from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.fresh_observation import FreshObservation
 from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
@@ -126,6 +128,7 @@ __all__ = [
     "DoubleBuffered",
     "ExpectedTime",
     "FallingBlocksEnv",
+    "FreshObservation",
     "Gamma",
     "KeepEntries",
     "Latency",

@@ -31,6 +31,7 @@ from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.fresh_observation import FreshObservation
 from async_wrappers.wrappers.limits import LimitAction, Limits
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
@@ -41,7 +42,16 @@ _ENVIRONMENTS = (
     create_gym_vector,
     create_minatar_environment,
 )
-_WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, LimitAction, RealtimeDelay)
+_WRAPPERS = (
+    AppliedActions,
+    CommittedActions,
+    CommittedPrefix,
+    DecisionDelay,
+    FreshObservation,
+    KeepEntries,
+    LimitAction,
+    RealtimeDelay,
+)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 # All of Gymnasium's for one environment. `DelayObservation` delays by decisions; `ClipReward` is not the one that

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from async_wrappers.checks import flag, reward_of
+from async_wrappers.checks import flag, reward_of, whole
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
@@ -88,6 +88,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     of the frame on which the next decision's action will land; at the end of an episode its last one. The policy could
     not know them when it chose the action, so they are for a teacher or a critic, not for a policy.
 
+    With `fresh_age` it also holds, after ``reset`` too, ``fresh_observation``: that of the frame so many frames before
+    the one on which the next decision's action will land (frame 0 where there is none). A fast path that runs when the
+    action is due can read it (`async_wrappers.FreshObservation`). ``reset`` then runs the frames up to the first action
+    that lands, which else run inside the first ``step``.
+
     Example:
         >>> import gymnasium as gym
         >>> from async_wrappers import RealtimeDelay
@@ -130,6 +135,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     Attributes:
         report_effect: As given; it may be changed between two episodes.
+        fresh_age: Frames; None at first, for no fresh observations. It may be changed between two episodes.
         chunk: The `Chunk` that the default action is; None if it is another one.
         hears_sent: Whether the environment reports what was sent in the place of an action, in units of its own actions
             (`async_wrappers.wrappers.limits.reports_sent`).
@@ -179,7 +185,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # The check of observations; dtype and shape of the arrays that pass it at once, and without a call.
         array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
         self._check = observation_check(space), *array
-        self.report_effect = report_effect
+        self._sights = _Sights(report_effect)
         self.hears_sent = reports_sent(env)
         self._kept: _Kept | None = None  # where a wrapper shows committed actions
         timing["max_age"] = max_age
@@ -224,13 +230,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._delay = effect - self._start
         self._frame = self._missed = 0
         self._reward: Any = 0.0
-        self._landing: _Sight | None = None  # a copy of the newest frame, which the next action lands on, if reported
         self._last_action: Any = None
         # The sights that decisions in flight were computed from, oldest first. Starts increase, so a sight older than
         # the one that is looked up is never needed again.
         self._seen: deque[_Sight] = deque()
         self._over = False
         self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
+        self._sights.begin_episode(observation)
         # The schedule is asked for a frame before the frame is played: `_due` is the start of the action that it
         # receives, None for the default action. A step ends when the next action is due, so this is one frame ahead.
         self._due, read = next(self._schedule_frames)
@@ -240,11 +246,14 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._kept.note_limits(self._frame)
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
-        while self._frame < self._start and not self._over:
+        until = self._start if self._sights.fresh is None else effect
+        while self._frame < until and not self._over:
             self._step_default()
         self._running = True
         start, observation, info_then = self._now() if self._over else self._look_back(self._start)
         realtime = {"frame": self._frame, "start": start, "observation_info": info_then}
+        if self._sights.fresh is not None:
+            realtime["fresh_observation"] = self._sights.fresh[0]
         return observation, {**self._newest[4], "realtime": realtime}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -275,8 +284,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._sent: Any = None
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed: _Sight | None = None
-        if self.report_effect and applied:
-            landed = self._landing or self._now()
+        sights = self._sights
+        if sights.report_effect and applied:
+            landed = sights.landing or self._now()
         if applied:
             self._missed = 0
             if self._chunks is None:
@@ -318,12 +328,32 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             executed = executed_entries(self.chunk.length, start, effect, frame)
             realtime["default_frames"] = frame - first - int(executed.sum())
             realtime["executed"] = executed
-        if self.report_effect:
-            self._landing = self._now()
+        if sights.report_effect:
+            sights.landing = self._now()
             if landed is not None:  # a vector's info has no room for None among numbers
                 realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
-            realtime["next_effect_observation"] = self._landing[1]
+            realtime["next_effect_observation"] = sights.landing[1]
+        if sights.fresh is not None:
+            realtime["fresh_observation"] = sights.fresh[0]
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
+
+    @property
+    def report_effect(self) -> bool:
+        """See the class."""
+        return self._sights.report_effect
+
+    @report_effect.setter
+    def report_effect(self, value: bool) -> None:
+        self._sights.report_effect = value
+
+    @property
+    def fresh_age(self) -> int | None:
+        """See the class."""
+        return None if self._sights.fresh is None else (self._sights.fresh.maxlen or 1) - 1
+
+    @fresh_age.setter
+    def fresh_age(self, value: int | None) -> None:
+        self._sights.fresh = None if value is None else deque(maxlen=whole("fresh_age", value, 0, unit="frames") + 1)
 
     @property
     def playout(self) -> int | None:
@@ -409,6 +439,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
         self._reward += reward if type(reward) is float else reward_of(reward)
         self._frame += 1
+        if self._sights.fresh is not None:
+            self._check[0](observation)
+            self._sights.fresh.append(own_copy(observation))
         if terminated or truncated:
             self._check[0](observation)
             self._over = True
@@ -433,6 +466,34 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _now(self) -> _Sight:
         return self._frame, own_copy(self._newest[0]), own_info(self._newest[4])
+
+
+class _Sights:
+    """Observations that are reported beside those that decisions start from.
+
+    Args:
+        report_effect: See `RealtimeDelay`.
+
+    Attributes:
+        report_effect: As given.
+        landing: A copy of the newest frame, which the next action lands on, if reported.
+        fresh: Copies of the newest observations, oldest first, as many as `RealtimeDelay.fresh_age` and one; None where
+            they are not reported.
+    """
+
+    __slots__ = "fresh", "landing", "report_effect"
+
+    def __init__(self, report_effect: bool) -> None:
+        self.report_effect = report_effect
+        self.landing: _Sight | None = None
+        self.fresh: deque[Any] | None = None
+
+    def begin_episode(self, observation: Any) -> None:
+        """Forget the episode before."""
+        self.landing = None
+        if self.fresh is not None:
+            self.fresh.clear()
+            self.fresh.append(own_copy(observation))
 
 
 class _Kept:
