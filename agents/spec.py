@@ -125,6 +125,8 @@ class Spec:
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
             its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
         draws_labels: Whether a student's labels are made when a batch is drawn, by its learner.
+        fast_age: How old the observation is that the policy's fast path reads when its action is due, in frames; None
+            where the policy has none. It stands in the place of the effect's, and `needs_effect` is True.
         learns_from: Which action a transition holds where another one was sent than the policy drew (limits, a
             machine's driver), and which one the policy reads as its last one: ``"sent"``, or ``"drawn"`` for a learner
             that needs the density of the policy's own.
@@ -148,6 +150,7 @@ class Spec:
     chunk_mean: Any = None
     needs_effect: bool = False
     draws_labels: bool = False
+    fast_age: int | None = None
 
     def __init__(
         self,

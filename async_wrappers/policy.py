@@ -10,6 +10,9 @@ ended, when its state is not known yet::
 
               action_j, h_j = release(features_j, (a_{j-1}, r_{j-1}, h_{j-1}))
 
+A *fast path* is a part of the light half that reads the newest observation too, o_{e_j}, or one that is `fast_age`
+frames older; the policy declares it by that attribute, and finds the observation in ``memory.fresh``.
+
 a_{j-1} and h_{j-1} are those of the decision applied last: a dropped one is never released, so it leaves no trace. The
 chain of states is then that of the decisions which took effect, for any number of workers and any latencies.
 """
@@ -75,19 +78,23 @@ class Memory(NamedTuple):
             effect. Rewards before an episode's first decision took effect belong to that one. 0 for the first.
         first: Whether this is the first decision of its episode to take effect.
         state: The state that its `SplitPolicy.release` returned; None for the first.
+        fresh: For a policy with a fast path: the observation of the frame on which this decision takes effect, or
+            `fast_age` frames before it; the episode's first one where there is no such frame. It may not be changed.
     """
 
     previous_action: Any
     previous_reward: float
     first: bool
     state: Any
+    fresh: Any = None
 
 
 class SplitPolicy(Protocol):
     """A policy with memory: workers encode, the environment loop releases. Both halves are pure functions.
 
     Workers and the loop each make one with ``make_policy``. One whose weights are learnt has ``load_weights``, as in
-    `Policy`; each half reads the newest weights at the time of its call.
+    `Policy`; each half reads the newest weights at the time of its call. One with a fast path has the attribute
+    `fast_age`, a number of frames >= 0; without it, or with None, ``memory.fresh`` is None.
     """
 
     def encode(self, observation: Any, decision: Decision) -> Any:

@@ -13,6 +13,10 @@ lands, on frame e': so o_e' is the newest observation there is when the transiti
 waits until then never reads the future. At the end of an episode "start" is the final observation as without the
 effect, and "effect" is the last one that the environment showed.
 
+A policy with a *fast path* reads a second observation too, when its action is due: o_{e - age}, which is o_e where the
+fast path fits into a frame (`Spec.fast_age`). It stands in the place of ``"effect"``, and is known when the decision is
+made, since the environment has then played up to the frame on which it lands.
+
 (o_e, a, R, o_e') is a transition of the environment without delay, which is what the critics of Kim et al., "Belief
 projection-based reinforcement learning for environments with delayed feedback", NeurIPS 2023, learn from.
 """
@@ -28,10 +32,13 @@ from gymnasium.spaces import Dict
 from gymnasium.wrappers import DelayObservation, NormalizeObservation
 
 from async_wrappers.agents.settings import must
-from async_wrappers.agents.spaces.schema import EFFECT, START
+from async_wrappers.agents.spaces.schema import EFFECT, START, effect_space
+from async_wrappers.agents.spec import Spec
+from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.fresh_observation import report_fresh
 
 LANDED = "landed"  # of a shown one
-_REPORTED = ("effect_observation", "effect_info", "next_effect_observation")  # of info["realtime"]
+_REPORTED = ("effect_observation", "effect_info", "next_effect_observation", "fresh_observation")  # of info["realtime"]
 
 
 def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:
@@ -113,6 +120,91 @@ def reported_effects(realtime: Mapping[str, Any] | None, start: Any, following: 
     return realtime.get("effect_observation"), realtime["next_effect_observation"]
 
 
+def show_effects(environment: gym.Env[Any, Any], spec: Spec, live: bool = False) -> None:
+    """Let an environment's delay report what an agent reads beside the observation of a decision's start, if anything.
+
+    Args:
+        environment: Between two episodes.
+        spec: The agent's.
+        live: Whether the environment may be one of a live run, which has no simulated delay.
+
+    Raises:
+        ValueError: See `report_effect` and `async_wrappers.wrappers.fresh_observation.report_fresh`.
+    """
+    if spec.fast_age is not None:
+        _report_fresh(environment, spec.fast_age, live)
+    elif spec.needs_effect:
+        report_effect(environment, spec.name)
+
+
+def _report_fresh(environment: gym.Env[Any, Any], age: int, live: bool = False) -> None:
+    layer: Any = environment
+    while isinstance(layer, gym.Wrapper) and not hasattr(layer, "decision_interval"):
+        must(
+            not _changes_observations(layer) or not _delays_inside(layer),
+            f"fast must be None where {type(layer).__name__} changes observations outside the delay, which shows fresh "
+            f"ones as they were before: put it inside RealtimeDelay",
+        )
+        layer = layer.env
+    if isinstance(layer, RealtimeDelay):
+        report_fresh("fast_age", layer, age)
+        return
+    must(
+        not hasattr(layer, "decision_interval"),
+        f"fast must be None where {type(layer).__name__} delays, which shows no fresh observations: delay with "
+        "RealtimeDelay",
+    )
+    must(live or age == 0, f"fast_age must be 0 where nothing delays actions, got {age}: delay with RealtimeDelay")
+
+
+def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> Any:
+    """Return what a fast path reads beside a decision's observation.
+
+    Args:
+        realtime: What came with the observation; None without delay, where both are one.
+        observation: That of the decision's start.
+
+    Raises:
+        ValueError: There is a delay, and it does not report it.
+    """
+    if realtime is None:
+        return observation
+    if "fresh_observation" not in realtime:
+        raise ValueError(
+            "fast must be None where info['realtime'] has no 'fresh_observation', got a fast path: delay with "
+            "RealtimeDelay, which reports it where its fresh_age is set"
+        )
+    return realtime["fresh_observation"]
+
+
+class Fresh:
+    """Makes the stored observations of one environment's decisions in turn, with what a fast path reads; see `Effects`.
+
+    Args:
+        read: Applied to each observation that the environment reports.
+    """
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        """See the class."""
+        self._read = read
+        self._before: dict[str, Any] = {}
+        self._now: dict[str, Any] = {}
+
+    @property
+    def newest(self) -> Any:
+        """What the present decision's fast path reads."""
+        return self._now[EFFECT]
+
+    def show(self, realtime: Mapping[str, Any] | None, observation: Any) -> None:
+        """Note what the environment shows to the next decision, or at the end of an episode."""
+        self._before = self._now
+        self._now = {START: observation, EFFECT: self._read(fresh_observation(realtime, observation))}
+
+    def pair(self, realtime: Mapping[str, Any] | None, start: Any, following: Any) -> tuple[Any, Any]:
+        """Return observation and next observation of a decision that was applied."""
+        return self._before, self._now
+
+
 class Effects:
     """Makes the stored observations of one environment's decisions, in turn.
 
@@ -138,6 +230,42 @@ class Effects:
         observation = self._next or {START: start, EFFECT: self._read(effect)}
         self._next = {START: following, EFFECT: self._read(next_effect)}
         return observation, self._next
+
+
+class ShowFresh(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows what a fast path reads among many environments: a dict of ``"start"`` and ``"effect"``, see `ShowEffect`.
+
+    Args:
+        env: The environment.
+        age: Frames; see `Spec.fast_age`.
+
+    Raises:
+        ValueError: See `show_effects`.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], age: int) -> None:
+        """See the class."""
+        super().__init__(env)
+        _report_fresh(env, age)
+        self.observation_space = effect_space(env.observation_space)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        return self._shown(*self.env.reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        shown, info = self._shown(observation, info)
+        return shown, reward, terminated, truncated, info
+
+    def _shown(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        realtime = info.get("realtime")
+        fresh = fresh_observation(realtime, observation)
+        if realtime is not None:  # the vector of infos has no room for observations
+            left = {name: value for name, value in realtime.items() if name not in _REPORTED}
+            info = {**info, "realtime": left}
+        return {START: observation, EFFECT: fresh}, info
 
 
 class ShowEffect(gym.Wrapper[Any, Any, Any, Any]):

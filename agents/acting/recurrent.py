@@ -23,7 +23,7 @@ from async_wrappers.agents.acting.decisions import (
 from async_wrappers.agents.learning.diverged import cause_of_action
 from async_wrappers.agents.spaces.actions import Actions, NotFinite
 from async_wrappers.agents.spaces.compute import Compute, Reader
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, first_array
+from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, each_part, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
 
@@ -49,6 +49,8 @@ class RecurrentPolicy:
 
     Attributes:
         remembers: Whether the network reads more than the observation.
+        fast_age: Of the observation that its fast path reads beside it; None without one. Inputs are then dicts of
+            ``"start"``, stacks, and ``"effect"``, single observations [R, 1, *shape].
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class RecurrentPolicy:
     ) -> None:
         """See the class."""
         self.network, self.compute, self._version, self.actions = network, compute, version, actions
-        self.remembers: bool = network.feed_previous or network.state_size > 0
-        self._choose, self._read = choose, read
+        self.fast_age: int | None = getattr(network, "fast_age", None)
+        self.remembers: bool = network.feed_previous or network.state_size > 0 or self.fast_age is not None
+        self._choose, self._read_stacks = choose, read
+        self._read = read if self.fast_age is None else each_part(read)
         self._random = DecisionRandom(seed)
         self._blanks: dict[int, list[Tensor]] = {}  # by the number of rows, where nothing is remembered
 
@@ -102,11 +106,16 @@ class RecurrentPolicy:
     def encode(self, inputs: Any) -> Tensor:
         """Return the network's features [R, F] of stacks [R, k, *shape], which `release` decides by."""
         with self.compute.autocast():
-            features: Tensor = self.network.encode(self._read(inputs))
+            features: Tensor = self.network.encode(self._read_stacks(inputs))
         return features
 
     def release(
-        self, features: Tensor, memory: Memories, decisions: Sequence[Decision], torso_version: int | None = None
+        self,
+        features: Tensor,
+        memory: Memories,
+        decisions: Sequence[Decision],
+        torso_version: int | None = None,
+        fresh: Any = None,
     ) -> PolicyOutput:
         """Return what `act` returns, from features [R, F] that `encode` computed, perhaps in another process.
 
@@ -115,8 +124,12 @@ class RecurrentPolicy:
             memory: The rows' present state.
             decisions: R of them.
             torso_version: Updates of the weights that computed the features; by default those of the present weights.
+            fresh: With a fast path, what it reads, [R, 1, *shape].
         """
-        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), self._tensors(memory))
+        rows = [*self._tensors(memory)]
+        if self.fast_age is not None:
+            rows.append(each_array(lambda tensor: tensor.unsqueeze(0), self._read_stacks(fresh)))
+        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), rows)
         version = self.version if torso_version is None else torso_version
         try:
             return self._chosen(outputs, core, Decisions.of(decisions), version)
@@ -198,6 +211,7 @@ class SplitWorkerPolicy(OfWorker):
     Attributes:
         policy: As given.
         features: The space of what `encode` returns.
+        fast_age: As `RecurrentPolicy.fast_age`, for the environment loop.
 
     Raises:
         ValueError: The network is not in two halves.
@@ -219,6 +233,7 @@ class SplitWorkerPolicy(OfWorker):
                 f"state) to play live with memory, as SequenceNetwork has, got {type(policy.network).__name__}"
             )
         super().__init__(policy, without_tuples, whole_stacks)
+        self.fast_age = policy.fast_age
         encoded = policy.encode(blank)
         self._dtype = encoded.dtype  # of the network's features, float32 or narrower
         self.features: gym.Space[Any] = Box(-np.inf, np.inf, tuple(encoded.shape[1:]), np.float32)
@@ -249,7 +264,8 @@ class SplitWorkerPolicy(OfWorker):
         action = self.policy.actions.blank(1) if memory.first else np.array([memory.previous_action])
         reward = np.array([memory.previous_reward], np.float32)
         of_one = Memories(core, action, reward, np.array([memory.first]))
-        output = self.policy.release(row, of_one, (decision,), version)
+        fresh = None if self.fast_age is None else self.row_of(memory.fresh)
+        output = self.policy.release(row, of_one, (decision,), version, fresh)
         extras = {name: values[0] for name, values in (output.extras or {}).items()}
         return PolicyOutput(output.action[0], output.state, extras)
 
@@ -283,7 +299,18 @@ class Remembering(Spec):
     def remembers(self) -> bool:
         """Whether the network reads more than observations: what it remembers, or the action and reward before."""
         network: Any = self.make_network()
-        return bool(network.feed_previous or network.state_size)
+        return bool(network.feed_previous or network.state_size) or self.fast_age is not None
+
+    @cached_property
+    def fast_age(self) -> int | None:  # type: ignore[override]
+        """See `Spec`."""
+        age: int | None = getattr(self.make_network(), "fast_age", None)
+        return age
+
+    @cached_property
+    def needs_effect(self) -> bool:  # type: ignore[override]
+        """Whether transitions have two observations, as those of a network with a fast path have; see `Spec`."""
+        return self.fast_age is not None
 
     @cached_property
     def features(self) -> gym.Space[Any] | None:  # type: ignore[override]

@@ -168,6 +168,12 @@ class BoxActorCritic(nn.Module):
         return self.actor.state_size
 
     @property
+    def fast_age(self) -> int | None:
+        """How old the observation is that the actor's fast path reads, in frames; None without one."""
+        age: int | None = self.actor.fast_age
+        return age
+
+    @property
     def feed_previous(self) -> bool:
         """Whether the actor reads the previous action and reward."""
         return self.actor.feed_previous
@@ -177,11 +183,13 @@ def plain_layers(network: Any) -> tuple[Layers, list[Layers]] | None:
     """Return the layers of the actor and of each critic, of which `losses.chain_rule` gives the gradient.
 
     Returns:
-        None for a network of other parts than `Linear` layers with ReLUs between them, and for a window of actions.
+        None for a network of other parts than `Linear` layers with ReLUs between them, for a window of actions, and for
+        a fast path.
     """
     actor, critics = network.actor, network.critics
     known = type(network) is BoxActorCritic and type(actor) is SequenceNetwork and type(critics) is Critics
-    if not known or type(actor.head) is not GaussianHead or actor.action_window is not None:
+    light = actor.action_window, actor.fast_age
+    if not known or type(actor.head) is not GaussianHead or light != (None, None):
         return None
     if any(True for torso in (actor.torso, critics.torso) for _ in torso.parameters()):
         return None
@@ -204,6 +212,8 @@ def create_box_actor_critic(
     initializer: Initializer = "torch",
     action_window: int | None = None,
     critic_window: bool = False,
+    fast: str | TorsoFactory | None = None,
+    fast_age: int = 0,
 ) -> BoxActorCritic:
     """Build a network of an actor and critics, for agents such as `actor_critic.sac.SAC`.
 
@@ -219,14 +229,21 @@ def create_box_actor_critic(
         action_window: Number K of last applied actions that the actor reads; None for none. The agent gives it and the
             next parameter.
         critic_window: Whether the critics read them too.
+        fast: The torso of the actor's fast path, as `torso`; None for no fast path. The critics then have to judge
+            actions by what it reads (``SACAgent.critic_at = "effect"``).
+        fast_age: How old that is when the action is due, in frames.
 
     Raises:
         TypeError: `torso` or `initializer` is neither a name nor a factory.
         ValueError: A name is unknown, or a size does not suit the torso.
     """
     known: Mapping[str, TorsoFactory] = {**TORSOS, "auto": partial(auto_torso, hidden=())}
-    made = resolved("torso", torso, known)
-    whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
+
+    def torso_of(name: str, torso: str | TorsoFactory) -> Callable[[Any], nn.Module]:
+        made = resolved(name, torso, known)
+        return partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
+
+    whole = torso_of("torso", torso)
     head = partial(GaussianHead, layers=num_layers, units=hidden_units)
     actor = SequenceNetwork(
         observation_shape,
@@ -238,6 +255,9 @@ def create_box_actor_critic(
         initializer,
         actions=actions,
         action_window=action_window,
+        hidden=(),  # the head has its own
+        fast=None if fast is None else torso_of("fast", fast),
+        fast_age=fast_age,
     )
     of_window = actions.inputs * (action_window or 0) if critic_window else 0
     sizes = num_critics, num_layers, hidden_units

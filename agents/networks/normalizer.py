@@ -142,6 +142,7 @@ class NormalizedNetwork(nn.Module):
         rewards: The normaliser of rewards, or None.
         feed_previous: The network's.
         state_size: The network's.
+        fast_age: The network's; what its fast path reads is normalised alike.
     """
 
     def __init__(self, network: Any, observation_shape: Any, observations: bool = True, rewards: bool = True) -> None:
@@ -150,6 +151,7 @@ class NormalizedNetwork(nn.Module):
         self.observations = ObservationNormalizer(observation_shape) if observations else None
         self.rewards = RewardNormalizer() if rewards else None
         self.feed_previous, self.state_size = network.feed_previous, network.state_size
+        self.fast_age: int | None = getattr(network, "fast_age", None)
 
     def forward(
         self,
@@ -175,11 +177,13 @@ class NormalizedNetwork(nn.Module):
 
     def encode(self, observation: Any) -> Tensor:
         """See `SequenceNetwork.encode`."""
-        features: Tensor = self.network.encode(self.read(observation))
+        features: Tensor = self.network.encode(self._read(observation))
         return features
 
     def decide(self, features: Tensor, *others: Any) -> Any:
         """See `SequenceNetwork.decide`."""
+        if self.fast_age is not None:
+            others = *others[:-1], self._read(others[-1])
         return self.network.decide(features, *others)
 
     def initial_state(self, rows: int) -> Tensor:
@@ -188,5 +192,10 @@ class NormalizedNetwork(nn.Module):
         return state
 
     def read(self, observation: Any) -> Any:
-        """Return observations of any leading dimensions as the network reads them."""
+        """Return observations of any leading dimensions as the network reads them; with a fast path, dicts of two."""
+        if self.fast_age is None:
+            return self._read(observation)
+        return {name: self._read(part) for name, part in observation.items()}
+
+    def _read(self, observation: Any) -> Any:
         return observation if self.observations is None else self.observations(observation)

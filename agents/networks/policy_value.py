@@ -11,8 +11,7 @@ biases are 0, and standard deviations 1 unless `log_std_init` says otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from numbers import Real
 from typing import Any
@@ -21,12 +20,13 @@ import gin
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.networks.q_network import TORSOS, DictTorso, checked_shapes, resolved
+from async_wrappers.agents.networks.q_network import checked_shapes, resolved
 from async_wrappers.agents.networks.sequence_network import (
     CORES,
     SequenceNetwork,
     action_windows,
     checked_window,
+    torso_of,
 )
 from async_wrappers.agents.networks.torsos import (
     TorsoFactory,
@@ -242,12 +242,14 @@ def create_policy_value_network(
     actions: Actions,
     *,
     torso: str | TorsoFactory = "auto",
-    hidden: Sequence[int] = (64, 64),
+    hidden: Sequence[int] | None = None,
     core: str | Callable[[int], nn.Module] | None = None,
     feed_previous: bool = False,
     std: str = "parameter",
     log_std_init: float = 0.0,
     action_window: int | None = None,
+    fast: str | TorsoFactory | None = None,
+    fast_age: int = 0,
 ) -> nn.Module:
     """Build a network of a policy and a value, for agents such as `actor_critic.ppo.PPO`.
 
@@ -256,7 +258,8 @@ def create_policy_value_network(
         actions: The action space, which the agent gives.
         torso: "auto": a `PolicyValueNetwork` for vectors without memory, else a torso for both as in
             `q_network.create_network`; or the name or the factory of a torso for both.
-        hidden: Units of the hidden layers of a `PolicyValueNetwork`.
+        hidden: Units of the hidden layers: those of a `PolicyValueNetwork`, (64, 64) by default; those between core and
+            head of another network, by default as in `SequenceNetwork`.
         core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
         feed_previous: Whether the core (the head, where there is none) reads the previous action and reward too; see
             `SequenceNetwork`.
@@ -268,6 +271,8 @@ def create_policy_value_network(
         action_window: Last actions that are read beside the observation, K; None for none. Under delay these are the
             actions of the last K decisions that were applied. A `PolicyValueNetwork` reads them in its first layers,
             another network as `SequenceNetwork` does.
+        fast: The torso of a fast path, as in `create_actor_critic`; None for no fast path.
+        fast_age: See `SequenceNetwork`.
 
     Raises:
         TypeError: `torso` or `core` is neither a name nor a factory.
@@ -284,19 +289,22 @@ def create_policy_value_network(
             f"standard deviation (0 for 1), got {log_std_init!r}"
         )
     vectors = all(is_vector(shape) for _, shape in leaves(checked_shapes(observation_shape)))
-    if torso == "auto" and vectors and core is None and not feed_previous:
-        return PolicyValueNetwork(observation_shape, actions, hidden, std, log_std_init, action_window)
-    made = resolved("torso", torso, TORSOS)
+    if torso == "auto" and vectors and core is None and not feed_previous and fast is None:
+        units = (64, 64) if hidden is None else hidden
+        return PolicyValueNetwork(observation_shape, actions, units, std, log_std_init, action_window)
     network = SequenceNetwork(
         observation_shape,
         actions.inputs,
-        partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made,
+        torso_of(observation_shape, "torso", torso),
         lambda features, _: PolicyValueHead(features, actions, std, log_std_init),
         None if core is None else resolved("core", core, CORES),
         feed_previous,
         "orthogonal",
         actions,
         action_window=action_window,
+        hidden=hidden,
+        fast=None if fast is None else torso_of(observation_shape, "fast", fast),
+        fast_age=fast_age,
     )
     head: Any = network.head
     for layer, gain in ((head.policy, _POLICY_GAIN), (head.value, _VALUE_GAIN)):

@@ -15,6 +15,14 @@ delay of K decisions the observation and these actions determine what an action 
 "Markov decision processes with delays and asynchronous cost collection", 2003). The window is a part of the state:
 
     (core's state, w_{t-1}), a_{t-1} -> w_t = w_{t-1} shifted by a_{t-1}, zeros where an episode begins
+
+What follows the torso is the *light half* of a network: core, hidden layers and head. Under delay it is computed when
+an action is due. Without a core and without hidden layers the head is linear in (features, window), so that what an
+action on its way means cannot depend on what is observed: with a window there is a hidden layer unless it is left out.
+
+With a *fast path* the light half also reads the newest observation there is when the action is due, by a small torso of
+its own. What that gives is read by core, hidden layers and head; the head reads it directly, so that it can act by the
+fresh observation before the other layers have learnt what to do with theirs.
 """
 
 from __future__ import annotations
@@ -22,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain, pairwise
 from numbers import Real
 from typing import Any, Protocol
 
@@ -41,7 +50,7 @@ from async_wrappers.agents.networks.torsos import (
     output_size,
 )
 from async_wrappers.agents.spaces.actions import Actions, DiscreteActions
-from async_wrappers.agents.spaces.schema import STATE, WHOLE_NUMBER, each_array, first_array
+from async_wrappers.agents.spaces.schema import EFFECT, START, STATE, WHOLE_NUMBER, each_array, first_array
 from async_wrappers.checks import whole
 
 # Cores: from features [T, B, F] and a state [B, S] to outputs [T, B, output_size] and the next state.
@@ -234,8 +243,14 @@ class SequenceNetwork(nn.Module):
             to skip.
         action_window: Last actions that the core (the head, where there is none) reads beside the features, K; None for
             none. Under delay these are the actions of the last K decisions that were applied.
+        hidden: Units of each layer, followed by a ReLU, between what the core gives (with `skip` the torso's features
+            too) and the head; None for one of 128 with a window, and for none without.
+        fast: Makes the torso of a fast path from the shape of one observation, `[1, *shape]`; None for no fast path.
+            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.effect`).
+        fast_age: How old the observation is that it reads, in frames, when the action is due.
 
     Attributes:
+        fast_age: As given; None without a fast path.
         state_size: Numbers that the network remembers: the core's, and then those of the window; 0 without both.
         num_actions: As given.
         action_window: As given.
@@ -258,6 +273,9 @@ class SequenceNetwork(nn.Module):
         actions: Actions | None = None,
         skip: bool = False,
         action_window: int | None = None,
+        hidden: Sequence[int] | None = None,
+        fast: Callable[[Any], nn.Module] | None = None,
+        fast_age: int = 0,
     ) -> None:
         super().__init__()
         self.observation_shape = checked_shapes(observation_shape)
@@ -268,11 +286,22 @@ class SequenceNetwork(nn.Module):
         self.action_window = checked_window(action_window, self._actions)
         of_window = self._actions.inputs * (self.action_window or 0)
         features = output_size(self.torso) + (self._actions.inputs + 1 if feed_previous else 0) + of_window
+        self._fresh_shape = each_array(lambda shape: (1, *shape[1:]), self.observation_shape)
+        self.fast = None if fast is None else fast(self._fresh_shape)
+        self.fast_age = None if fast is None else whole("fast_age", fast_age, 0, unit="frames")
+        of_fast = 0 if self.fast is None else output_size(self.fast)
+        features += of_fast
         made: Any = (core or NoCore)(features)
         self.core, self._core_size = made, int(made.state_size)
         self.state_size = self._core_size + of_window
         self._skips = skip and core is not None
-        self.head = head(output_size(self.core) + self._skips * output_size(self.torso), self.num_actions)
+        read = output_size(self.core) + self._skips * output_size(self.torso)
+        units = _HIDDEN * (self.action_window is not None) if hidden is None else check_sizes("hidden", hidden)
+        layers = [(nn.Linear(size, to), nn.ReLU()) for size, to in pairwise((read, *units))]
+        self.hidden = nn.Sequential(*chain.from_iterable(layers))  # none pass features unchanged
+        read = units[-1] if units else read
+        self._both = self.fast is not None and (core is not None or bool(units))
+        self.head = head(read + self._both * of_fast, self.num_actions)
         initialize(self, initializer)
 
     def forward(
@@ -282,7 +311,7 @@ class SequenceNetwork(nn.Module):
 
         Args:
             observation: `[T, B, *observation_shape]`, as `q_network.QNetwork.forward` takes it; for a Dict, such
-                tensors by key.
+                tensors by key. With a fast path a dict of two, of which only the newest one of ``"effect"`` is read.
             previous_action: As stored, `[T, B, ...]`: whole numbers counted from 0, -1 where there was none; real ones.
             previous_reward: `[T, B]`; 0 where there was none.
             first: Bool `[T, B]`, True where an episode begins.
@@ -295,17 +324,37 @@ class SequenceNetwork(nn.Module):
             TypeError: The observation is neither uint8 nor floating point.
             ValueError: The observation has another shape, or other keys.
         """
+        fresh = None
+        if self.fast is not None:
+            observation, fresh = observation[START], observation[EFFECT]
         rows = tuple(first_array(observation).shape[:2])
         features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
-        return self.decide(features.view(*rows, -1), previous_action, previous_reward, first, state)
+        return self.decide(features.view(*rows, -1), previous_action, previous_reward, first, state, fresh)
 
     def decide(
-        self, features: Tensor, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
+        self,
+        features: Tensor,
+        previous_action: Tensor,
+        previous_reward: Tensor,
+        first: Tensor,
+        state: Tensor,
+        fresh: Any = None,
     ) -> tuple[Any, Tensor]:
-        """Compute the outputs of T rows of B sequences from what `encode` gives of them, `[T, B, F]`: core and head.
+        """Compute the outputs of T rows of B sequences from what `encode` gives of them, `[T, B, F]`: the light half.
 
-        Under delay this half is computed when an action is due, `encode` when its decision starts. See `forward` for
-        the other arguments and what is returned.
+        Under delay this half is computed when an action is due, `encode` when its decision starts.
+
+        Args:
+            features: What `encode` gives.
+            previous_action: See `forward`.
+            previous_reward: The same.
+            first: The same.
+            state: The same.
+            fresh: With a fast path, the newest observation when the action is due, `[T, B, k, *shape]`, of which the
+                last of k is read; for a Dict, such tensors by key.
+
+        Returns:
+            See `forward`.
         """
         rows = tuple(features.shape[:2])
         features = seen = features.flatten(0, 1)
@@ -313,6 +362,12 @@ class SequenceNetwork(nn.Module):
             chosen = self._actions.read(previous_action.flatten(0, 1)).to(features.dtype)
             reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
             features = torch.cat([features, chosen, reward], dim=1)
+        fast = None
+        if self.fast is not None:
+            newest = each_array(lambda tensor: tensor[:, :, -1:].flatten(0, 1), fresh)
+            check_observation(newest, self._fresh_shape)
+            fast = self.fast(as_float32(newest))
+            features = torch.cat([features, fast], dim=1)
         windows = None
         if self.action_window is not None:
             windows = action_windows(self._actions, previous_action, first, state[:, self._core_size :])
@@ -324,12 +379,13 @@ class SequenceNetwork(nn.Module):
         with torch.autocast(outputs.device.type, enabled=False):
             # bfloat16 holds three digits, and the differences of two values are less than that.
             read = outputs.flatten(0, 1).float()
-            heads = self.head(torch.cat([read, seen.float()], dim=1) if self._skips else read)
+            read = self.hidden(torch.cat([read, seen.float()], dim=1) if self._skips else read)
+            heads = self.head(torch.cat([read, fast.float()], dim=1) if fast is not None and self._both else read)
         if isinstance(heads, tuple):
             return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
         return heads.float().view(*rows, *heads.shape[1:]), state.float()
 
-    def decide_by_window(self, features: Tensor, window: Tensor) -> Any:
+    def decide_by_window(self, features: Tensor, window: Tensor | None, fresh: Any = None) -> Any:
         """Compute the outputs of B decisions, each with a window of its own, as a replay of transitions draws them.
 
         It is `decide` of one row, for a network whose window is all that it remembers.
@@ -337,24 +393,30 @@ class SequenceNetwork(nn.Module):
         Args:
             features: What `encode` gives, `[B, F]`.
             window: The last K actions as they are stored, oldest first, `[B, K, ...]`; with the stored action that
-                stands for none before an episode's first (`agents.spaces.actions`).
+                stands for none before an episode's first (`agents.spaces.actions`). None without a window.
+            fresh: With a fast path, what it reads, `[B, k, *shape]`.
 
         Returns:
             What the head gives, a tensor `[B, ...]` in float32 or a tuple of such.
 
         Raises:
-            ValueError: The network has no window, or reads more than it: the previous reward, or a core's state.
+            ValueError: The network reads more than a window: the previous reward, or a core's state; or there is no
+                window where it has one, or one where it has none.
         """
-        if self.action_window is None or self.feed_previous or self._core_size:
+        if (self.action_window is None) != (window is None) or self.feed_previous or self._core_size:
             raise ValueError(
                 "decide_by_window needs a network with action_window, without a core and with feed_previous=False, got "
                 f"action_window={self.action_window}, feed_previous={self.feed_previous} and a core's state of "
                 f"{self._core_size}"
             )
-        read = self._actions.read(window.flatten(0, 1)).view(len(window), -1).float()
-        before = read.roll(self._actions.inputs, dims=1)  # the newest action is read as the previous one
-        none = torch.zeros((1, len(window)), device=read.device)
-        outputs, _ = self.decide(features.unsqueeze(0), window[None, :, -1], none, none > 0, before)
+        none = torch.zeros((1, len(features)), device=features.device)
+        before, newest = features.new_zeros((len(features), 0)), none
+        if window is not None:
+            read = self._actions.read(window.flatten(0, 1)).view(len(window), -1).float()
+            # The newest action is read as the previous one.
+            before, newest = read.roll(self._actions.inputs, dims=1), window[None, :, -1]
+        fresh = None if fresh is None else each_array(lambda tensor: tensor.unsqueeze(0), fresh)
+        outputs, _ = self.decide(features.unsqueeze(0), newest, none, none > 0, before, fresh)
         return tuple(each[0] for each in outputs) if isinstance(outputs, tuple) else outputs[0]
 
     def encode(self, observation: Any) -> Tensor:
@@ -368,6 +430,7 @@ class SequenceNetwork(nn.Module):
         return torch.zeros((rows, self.state_size), device=next(self.parameters()).device)
 
 
+_HIDDEN = (128,)  # units, where there is a window
 CORES: Mapping[str, Callable[[int], nn.Module]] = {"lstm": LSTMCore, "gru": GRUCore}
 
 
@@ -383,6 +446,9 @@ def create_actor_critic(
     head_scale: float = 1.0,
     skip: bool = False,
     action_window: int | None = None,
+    hidden: Sequence[int] | None = None,
+    fast: str | TorsoFactory | None = None,
+    fast_age: int = 0,
     chunk: int | None = None,
 ) -> SequenceNetwork:
     """Build a network of a policy and a value, for agents such as `actor_critic.vtrace.VTrace`.
@@ -399,6 +465,9 @@ def create_actor_critic(
         skip: Whether the head reads the torso's features beside what the core gives: what an LSTM gives at first is
             near 0, and the actions then are about equally likely.
         action_window: Number of last applied actions that the core reads; None for none (`SequenceNetwork`).
+        hidden: Units of each layer between the core and the head; by default one of 128 with a window, and none without.
+        fast: The torso of a fast path, which is named or made as `torso` is; None for no fast path.
+        fast_age: How many frames old what the fast path reads is when the action is due.
         chunk: Actions that a decision gives at once, H, for logits `[H, num_actions]`; None for one. The agent gives
             it.
 
@@ -413,7 +482,19 @@ def create_actor_critic(
         raise ValueError(f"create_actor_critic.head_scale must be a number >= 0 and finite, got {head_scale!r}")
     head = ActorCriticHead if chunk is None else partial(ActorCriticHead, chunk=chunk)
     network = _create(
-        observation_shape, num_actions, torso, head, core, feed_previous, initializer, chunk, skip, action_window
+        observation_shape,
+        num_actions,
+        torso,
+        head,
+        core,
+        feed_previous,
+        initializer,
+        chunk,
+        skip=skip,
+        action_window=action_window,
+        hidden=hidden,
+        fast=fast,
+        fast_age=fast_age,
     )
     if head_scale != 1:
         with torch.no_grad():
@@ -433,6 +514,9 @@ def create_recurrent_q_network(
     feed_previous: bool = True,
     initializer: Initializer = "torch",
     action_window: int | None = None,
+    hidden: Sequence[int] | None = None,
+    fast: str | TorsoFactory | None = None,
+    fast_age: int = 0,
 ) -> SequenceNetwork:
     """Build a Q-network with memory, for agents such as `value_based.r2d2.R2D2`.
 
@@ -445,14 +529,17 @@ def create_recurrent_q_network(
         feed_previous: Whether the core reads the last action and reward beside the features (`SequenceNetwork`).
         initializer: As in `q_network.create_network`.
         action_window: Number of last applied actions that the core reads; None for none (`SequenceNetwork`).
+        hidden: Units of each layer between the core and the head; by default one of 128 with a window, and none without.
+        fast: The torso of a fast path, which is named or made as `torso` is; None for no fast path.
+        fast_age: How many frames old what the fast path reads is when the action is due.
 
     Raises:
         TypeError: `torso`, `core`, `head` or `initializer` is neither a name nor a factory.
         ValueError: A name is unknown, a size does not suit the torso, core or head, or `action_window` is out of range.
     """
     made = resolved("head", head, HEADS)
-    window = action_window
-    return _create(observation_shape, num_actions, torso, made, core, feed_previous, initializer, action_window=window)
+    light: dict[str, Any] = {"action_window": action_window, "hidden": hidden, "fast": fast, "fast_age": fast_age}
+    return _create(observation_shape, num_actions, torso, made, core, feed_previous, initializer, **light)
 
 
 def _create(
@@ -464,25 +551,30 @@ def _create(
     feed_previous: bool,
     initializer: Initializer,
     chunk: int | None = None,
-    skip: bool = False,
-    action_window: int | None = None,
+    fast: str | TorsoFactory | None = None,
+    **light: Any,
 ) -> SequenceNetwork:
     actions = DiscreteActions(0, num_actions, chunk)
-    made = resolved("torso", torso, TORSOS)
-    by_key = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
+    made = torso_of(observation_shape, "torso", torso)
     remembers = None if core is None else resolved("core", core, CORES)
     return SequenceNetwork(
         observation_shape,
         num_actions,
-        by_key,
+        made,
         head,
         remembers,
         feed_previous,
         initializer,
         actions,
-        skip,
-        action_window,
+        fast=None if fast is None else torso_of(observation_shape, "fast", fast),
+        **light,
     )
+
+
+def torso_of(observation_shape: Any, name: str, torso: str | TorsoFactory) -> Callable[[Any], nn.Module]:
+    """Return what makes the torso that a name or a factory says, for an observation or for a Dict of such."""
+    made = resolved(name, torso, TORSOS)
+    return partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
 
 
 @torch.no_grad()
@@ -515,6 +607,8 @@ def check_sequence_fit(
     shape, dtype = WHOLE_NUMBER if actions is None else actions.column
     action = torch.from_numpy(np.full((1, 1, *shape), -1 if actions is None else actions.none, dtype))
     arguments = action, rows, rows == 0
+    if getattr(network, "fast_age", None) is not None:
+        observation = {START: observation, EFFECT: observation}
     carries = False
     try:
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), observation)

@@ -99,7 +99,7 @@ class Live:
         self._settings, self._run, self.create_async_runner = settings, run, settings.create_async_runner_fn
         self.agent: Any = self.new_agent()
         spec: Any = getattr(self.agent, "spec", None)
-        if getattr(spec, "needs_effect", False):
+        if getattr(spec, "needs_effect", False) and spec.fast_age is None:
             report_effect(run.environment, spec.name)
         self.agent.keep_diverged_in(run.base_dir)
         if run.settings.overlap:
@@ -407,16 +407,19 @@ def _of_agents(spec: Spec, create_async_runner: Callable[..., Any]) -> Iterable[
     )
     if not spec.needs_effect:
         return
+    name, off, got = "critic_at", "'start'", "'effect'"
+    if spec.fast_age is not None:
+        name, off, got = "fast", "None", "a fast path"
     yield (
         spec.stack_size != 1,
-        f"stack_size must be 1 with agent {spec.name!r} and critic_at='effect' where {_SCHEDULE}, got "
-        f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind critic_at = 'start'",
+        f"stack_size must be 1 with agent {spec.name!r} and {name}={got} where {_SCHEDULE}, got "
+        f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind {name} = {off}",
     )
     taken = inspect.signature(create_async_runner).parameters.values()
     yield (
         not any(each.name == "report_effect" or each.kind is each.VAR_KEYWORD for each in taken),
-        f"critic_at must be 'start' with agent {spec.name!r} where LiveRunner.create_async_runner_fn takes no "
-        f"report_effect, got 'effect' and {create_async_runner!r}: take @AsyncRunner",
+        f"{name} must be {off} with agent {spec.name!r} where LiveRunner.create_async_runner_fn takes no "
+        f"report_effect, got {got} and {create_async_runner!r}: take @AsyncRunner",
     )
 
 

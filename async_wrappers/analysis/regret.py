@@ -160,7 +160,10 @@ def decompose(
             # Inside the delay, where a step is a frame: outside, a rung with noops would play on longer.
             env = TimeLimit(env, max_frames)
         try:
-            env = _wrapped(RealtimeDelay(env, delay, noops, default_action), wrap)
+            delayed = RealtimeDelay(env, delay, noops, default_action)
+            if fast_age is not None:
+                delayed.fresh_age = min(fast_age, delay)
+            env = _wrapped(delayed, wrap)
             shown.append(env.observation_space)
             if shown[0] != shown[-1]:
                 raise ValueError(
@@ -171,6 +174,7 @@ def decompose(
         finally:
             env.close()
 
+    fast_age = getattr(getattr(policy, "spec", policy), "fast_age", None)
     both = climb(delay, noops)  # first: where the default action does not fit, nothing has been played yet
     scores = {"no_delay": climb(0, 0), "delay_only": climb(delay, 0), "noops_only": climb(0, noops), "both": both}
     return Decomposition(delay, noops, default_action, scores, *_estimates(scores))
@@ -200,7 +204,8 @@ class _Released:
         start = realtime["start"]
         decision = Decision(self._episode, start, start, eval_mode=True)
         features = self._policy.encode(observation, decision)
-        answer = self._policy.release(features, self._memory, decision)
+        fresh = realtime.get("fresh_observation", observation)
+        answer = self._policy.release(features, self._memory._replace(fresh=fresh), decision)
         self._memory = Memory(deepcopy(answer.action), 0.0, False, answer.state)
         return answer.action
 

@@ -42,7 +42,9 @@ from tests.worlds.remembering import around_the_wrapper, replayed
 from tests.worlds.schedule_cases import Case, cases
 
 
-def actor_critic(core: Any, feed_previous: bool = True, window: int | None = None) -> Callable[..., torch.nn.Module]:
+def actor_critic(
+    core: Any, feed_previous: bool = True, window: int | None = None, **light: Any
+) -> Callable[..., torch.nn.Module]:
     made = None if core is None else lambda size: core(size, 8)
     torso = "auto"
     return lambda shape, actions: create_actor_critic(
@@ -52,6 +54,7 @@ def actor_critic(core: Any, feed_previous: bool = True, window: int | None = Non
         core=made,
         feed_previous=feed_previous,
         action_window=window,
+        **light,
     )
 
 
@@ -69,6 +72,16 @@ def windowed(env: Any = None, **arguments: Any) -> VTrace:
 def beside_a_core(env: Any = None) -> VTrace:
     """Make an agent whose network remembers the last 2 actions beside its core's state."""
     return vtrace(env, network=actor_critic(LSTMCore, True, 2))
+
+
+def fast(env: Any = None, age: int = 0) -> VTrace:
+    """Make an agent with a fast path, and a window of the last 3 actions."""
+    small = "auto" if isinstance(env, DictEnv) else lambda shape: MLPTorso(shape, (5,))
+    return vtrace(env, network=actor_critic(None, False, 3, fast=small, fast_age=age))
+
+
+def fast_and_older(env: Any = None) -> VTrace:
+    return fast(env, age=2)
 
 
 def vtrace(env: Any = None, lr: float = 0.0, **arguments: Any) -> VTrace:
@@ -113,6 +126,10 @@ class Whole:
         self._policy = spec.make_policy().policy
         self._first = int(spec.action_space.start)
         self._without_tuples = spec.without_tuples
+        self.fast_age = spec.fast_age
+
+    def _stack(self, observation: Any) -> Any:
+        return batch_of_one(stacked([self._without_tuples(observation)]))
 
     def encode(self, observation: Any, decision: Any) -> Any:
         return observation
@@ -121,7 +138,9 @@ class Whole:
         core = self._policy.initial_state(1) if memory.first else memory.state
         action = np.array([self._first if memory.first else memory.previous_action])
         reward = np.array([memory.previous_reward], np.float32)
-        inputs = batch_of_one(stacked([self._without_tuples(observation)]))
+        inputs = self._stack(observation)
+        if self.fast_age is not None:
+            inputs = {"start": inputs, "effect": self._stack(memory.fresh)}
         given = Memories(core, action, reward, np.array([memory.first]))
         output = self._policy.act(inputs, given, (decision,))
         extras = {name: values[0] for name, values in output.extras.items()}
@@ -146,6 +165,8 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "first action 2": lambda: vtrace(DriftingEnv(first_action=2), store_version=False),
     "a dict with an image": lambda: vtrace(DictEnv(), network=actor_critic(LSTMCore)),
     "bf16": lambda: vtrace(bf16=True),
+    "a fast path": fast,
+    "a fast path of dicts": lambda: fast(DictEnv()),
     "r2d2": r2d2,
 }
 
@@ -156,7 +177,7 @@ def test_the_two_halves_compute_what_the_whole_does_bit_for_bit(name: str) -> No
     encoder, releaser, whole = spec.make_policy(), spec.make_policy(), Whole(spec)  # three processes' policies
     assert not hasattr(encoder, "act")
     spec.observation_space.seed(1)
-    memory = Memory(None, 0.0, True, None)
+    memory = Memory(None, 0.0, True, None, spec.observation_space.sample())
     for step in range(12):
         decision = Decision(3, 2 * step, 100 + 2 * step, step % 4 == 0)
         observation = spec.observation_space.sample()
@@ -166,9 +187,10 @@ def test_the_two_halves_compute_what_the_whole_does_bit_for_bit(name: str) -> No
         assert_same(answer, whole.release(observation, memory, decision))
         assert spec.extras is None or set(spec.extras.spaces) == set(answer.extras)
         memory = Memory(answer.action, 0.3 * step - 1, step == 7, None if step == 7 else answer.state)
+        memory = memory._replace(fresh=None if spec.fast_age is None else spec.observation_space.sample())
 
 
-@pytest.mark.parametrize("make", [vtrace, windowed, r2d2])
+@pytest.mark.parametrize("make", [vtrace, windowed, r2d2, fast, fast_and_older])
 def test_on_the_virtual_clock_it_is_the_ordinary_agent_around_the_wrapper(make: Callable[[], Any]) -> None:
     schedule: dict[str, Any] = {"latency": LogNormal(mean=0.07, cv=0.5), "workers": 5, "fps": 60}
     spec, answers = make(), []
@@ -176,7 +198,7 @@ def test_on_the_virtual_clock_it_is_the_ordinary_agent_around_the_wrapper(make: 
     class Noting:
         def __init__(self) -> None:
             self._policy = spec.make_policy()
-            self.encode = self._policy.encode
+            self.encode, self.fast_age = self._policy.encode, spec.fast_age
 
         def release(self, *given: Any) -> Any:
             answers.append(self._policy.release(*given))
@@ -187,6 +209,7 @@ def test_on_the_virtual_clock_it_is_the_ordinary_agent_around_the_wrapper(make: 
     )
     runner.run(episodes=3)
     env = RealtimeDelay(DriftingEnv([40, 15, 30], noop=True), **schedule)
+    env.fresh_age = spec.fast_age
     expected = around_the_wrapper(env, Whole(spec), 3)
     assert len(answers) == len(expected) > 40
     for one, other in zip(answers, expected, strict=True):
@@ -295,7 +318,10 @@ class Recomputing:
     def observe(self, transition: Mapping[str, Any]) -> None:
         self.learner.observe(transition)
         # With start 0 for all: what is drawn decides on the action alone.
-        again = self._whole.release(transition["observation"], self._memory, Decision(0, 0, 0, False))
+        seen, memory = transition["observation"], self._memory
+        if self._whole.fast_age is not None:
+            seen, memory = seen["start"], memory._replace(fresh=seen["effect"])
+        again = self._whole.release(seen, memory, Decision(0, 0, 0, False))
         left = transition["extras"]
         names = [name for name in left if "version" not in name]
         same = all(np.array_equal(left[name], again.extras[name]) for name in names)
@@ -310,7 +336,12 @@ class Recomputing:
 @pytest.mark.usefixtures("children_of_a_server")
 @pytest.mark.filterwarnings("ignore:workers=")
 @pytest.mark.parametrize(
-    ("backend", "make"), [("virtual", vtrace), ("virtual", windowed), ("virtual", r2d2), ("process", beside_a_core)]
+    ("backend", "make"),
+    [
+        *(("virtual", make) for make in (vtrace, windowed, r2d2, fast, fast_and_older)),
+        ("process", beside_a_core),
+        ("process", fast_and_older),
+    ],
 )
 def test_with_frozen_weights_states_and_mu_are_those_of_the_network(backend: str, make: Any, tmp_path: Path) -> None:
     spec = make()
@@ -325,6 +356,7 @@ def test_with_frozen_weights_states_and_mu_are_those_of_the_network(backend: str
         make_learner=lambda: Recomputing(spec, tmp_path / "checked"),
         extras=spec.extras,
         features=spec.features,
+        report_effect=spec.needs_effect,
         **terms,
     )
     with runner:

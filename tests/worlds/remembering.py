@@ -70,6 +70,7 @@ def around_the_wrapper(
         while not over:
             start = info["realtime"]["start"]
             decision = Decision(episode, start, total + start, eval_mode)
+            memory = memory._replace(fresh=info["realtime"].get("fresh_observation"))
             answer = policy.release(policy.encode(observation, decision), memory, decision)
             observation, reward, terminated, truncated, info = env.step(answer.action)
             over = terminated or truncated

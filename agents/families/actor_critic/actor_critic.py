@@ -15,7 +15,7 @@ from async_wrappers.agents.losses.loss import Batch, Learning
 from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.settings import UnrollSettings
 from async_wrappers.agents.settings import again, flag, shared
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION
+from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_part
 
 
 class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
@@ -95,4 +95,5 @@ class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
 
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
         """Return a batch of sequences as tensors."""
-        return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)
+        read = each_part(self.reader) if self.needs_effect else self.reader
+        return sequence_tensors(arrays, read, self.compute.tensor, self.stored_in_stacks)

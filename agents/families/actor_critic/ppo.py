@@ -46,7 +46,7 @@ from async_wrappers.agents.settings import (
 from async_wrappers.agents.spaces.actions import Actions, BoxActions, chunk_actions
 from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.distributions import Categorical, Distribution, Gaussian
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
+from async_wrappers.agents.spaces.schema import START, STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
 
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state
 _SEEN = ("observation", "first")  # where it does not remember
@@ -253,7 +253,8 @@ class PPO(ActorCritic):
     def _update_observations(normalizer: NormalizedNetwork | None, batch: Batch, networks: Networks) -> None:
         assert normalizer is not None and normalizer.observations is not None
         decided = batch["mask"] > 0
-        rows = each_array(lambda each: each[:-1][decided], batch["observation"])
+        observation = batch["observation"] if normalizer.fast_age is None else batch["observation"][START]
+        rows = each_array(lambda each: each[:-1][decided], observation)
         normalizer.observations.update(rows, networks.average)
         check_statistics(normalizer.observations, rows)
 

@@ -215,8 +215,9 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         observation, window = batch[f"{which}observation"], batch.get(f"{which}action_window")
         with self.compute.autocast():
             features = network.actor.encode(observation[START] if self.needs_effect else observation)
-        if window is not None:
-            parameters = network.actor.decide_by_window(features, window)
+        fresh = observation[EFFECT] if self.fast_age is not None else None
+        if window is not None or fresh is not None:
+            parameters = network.actor.decide_by_window(features, window, fresh)
         else:  # the actor reads the observation alone, so nothing of a sequence is needed (`check_network`)
             parameters = network.actor.head(features.float())
         shape = (len(parameters), self.actions.size)
@@ -339,6 +340,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
 
     def check_network(self, network: Any, read: Reader) -> None:
         """See `NetworkAgent`."""
+        must(
+            getattr(network, "fast_age", None) is None or self.needs_effect,
+            f"critic_at must be 'effect' with agent {self.name!r} and a fast path, as the critics read what it does, "
+            f"got {self.critic_at!r}",
+        )
         kind, parts = type(network).__name__, ("actor", "critics", "log_temperature")
         must(
             all(hasattr(network, part) for part in parts),

@@ -27,7 +27,7 @@ from async_wrappers.agents.networks.sequence_network import (
 from async_wrappers.agents.replay.settings import SequenceSettings, refuse_priority
 from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
 from async_wrappers.agents.spaces.compute import Reader
-from async_wrappers.agents.spaces.schema import MAX_VALUE, STATE, VALUE, each_array
+from async_wrappers.agents.spaces.schema import MAX_VALUE, STATE, VALUE, each_array, each_part
 
 
 @agent("R2D2Agent", refuse=refuse_priority)
@@ -188,4 +188,5 @@ class R2D2(Remembering, SequenceSettings, DQN):
 
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
         """Return a batch of sequences as tensors."""
-        return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)
+        read = each_part(self.reader) if self.needs_effect else self.reader
+        return sequence_tensors(arrays, read, self.compute.tensor, self.stored_in_stacks)

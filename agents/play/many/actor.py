@@ -189,7 +189,8 @@ class Rows:
         self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
         # Of an agent that needs effects: where the next action of each environment lands, [N, *shape].
         self._effects: Any = None
-        if spec.needs_effect and not eval_mode:
+        self._reads_effects = spec.fast_age is not None
+        if self._reads_effects or (spec.needs_effect and not eval_mode):
             self._effects = each_array(lambda stacks: stacks[:, -1].copy(), self._stacks)
 
     @property
@@ -235,6 +236,8 @@ class Rows:
         start = each_array(lambda stacks: stacks[at, -1], self._stacks)
         if self._effects is None:
             return start
+        if self._reads_effects:
+            return {START: start, EFFECT: each_array(lambda array: array[at], self._effects)}
         return {START: start, EFFECT: self._landed(shown, rows, ended, self._spec.without_tuples)}
 
     @staticmethod
@@ -310,7 +313,9 @@ class Rows:
             each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
         if self._effects is not None or self._shows_teacher:
             observation = observation[START]
-        inputs = each_array(push, self._stacks, self._spec.without_tuples(observation))
+        inputs: Any = each_array(push, self._stacks, self._spec.without_tuples(observation))
+        if self._reads_effects:
+            inputs = {START: inputs, EFFECT: each_array(lambda array: array[at, None], self._effects)}
         frame = np.full(len(start), self.training_frames)
         if not self._eval_mode:
             frame = self._num_envs_of_all * (self.frames[at] + start)

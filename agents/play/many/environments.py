@@ -11,7 +11,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.acting.effect import ShowEffect
+from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.play.play import (
@@ -32,6 +32,7 @@ from async_wrappers.agents.settings import (
     whole,
     with_gin_values,
 )
+from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
 
 
@@ -201,11 +202,14 @@ class Environments:
         self._settings, self._run, self._spec, self._shares = settings, run, spec, shares
         self.view: Any = None
         create_vector = settings.create_vector_fn
+        read, other = "critic_at='effect'", "critic_at = 'start'"
+        if spec.fast_age is not None:
+            read, other = "a fast path", "fast = None for its network"
         must(
             not spec.needs_effect or create_vector is None,
-            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and critic_at='effect', as a vector "
+            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and {read}, as a vector "
             f"does not report the frames on which actions land, got {create_vector!r}: bind "
-            "Runner.create_environment_fn alone, or critic_at = 'start'",
+            f"Runner.create_environment_fn alone, or {other}",
         )
         if create_vector is not None:
             self._check_delay(create_vector)
@@ -239,9 +243,11 @@ class Environments:
     def checked(self, phase: Phase, envs: Any) -> Any:
         """Return environments whose spaces are those of single ones; others are closed and refused."""
         here = self._run.environment.observation_space, self._run.environment.action_space
-        if phase == Phase.TRAIN and self._spec.needs_effect:
+        if self._spec.fast_age is not None:
+            here = effect_space(here[0]), here[1]
+        elif phase == Phase.TRAIN and self._spec.needs_effect:
             here = ShowEffect.space(here[0]), here[1]
-        if phase == Phase.TRAIN and self.view is not None:
+        elif phase == Phase.TRAIN and self.view is not None:
             here = self.view.space(here[0]), here[1]
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
@@ -290,7 +296,9 @@ class Environments:
         }
 
     def _layer_of(self, phase: Phase) -> Callable[[Any], Any] | None:
-        """Return what shows the effects to a critic, or a teacher what it reads, in a phase; None for neither."""
+        """Return what shows a fast path or a critic what they read in a phase, or a teacher; None for none of them."""
+        if self._spec.fast_age is not None:
+            return partial(ShowFresh, age=self._spec.fast_age)
         if phase == Phase.TRAIN and self._spec.needs_effect:
             return partial(ShowEffect, agent=self._spec.name)
         return self.view.among_many if phase == Phase.TRAIN and self.view is not None else None

@@ -26,13 +26,13 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from async_wrappers.agents.acting.decisions import Memories
-from async_wrappers.agents.acting.effect import Effects, report_effect
+from async_wrappers.agents.acting.effect import Effects, Fresh, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.spaces.schema import batch_of_one, blank_actions, copied, stacked
+from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, blank_actions, copied, stacked
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision
 
@@ -72,7 +72,8 @@ class TurnBasedAgent(LearningAgent):
         self._reward = 0.0  # of the last decision
         self._number = 0  # of the last decision in its episode
         self._demonstrated = 0
-        self._effects = Effects(self._copied) if spec.needs_effect else None
+        self._fresh = Fresh(self._copied) if spec.fast_age is not None else None
+        self._effects: Any = self._fresh or (Effects(self._copied) if spec.needs_effect else None)
 
     @classmethod
     def playing(cls, kind: type[Spec], environment: gym.Env[Any, Any], **hyperparameters: Any) -> TurnBasedAgent:
@@ -87,8 +88,7 @@ class TurnBasedAgent(LearningAgent):
             spec.check_delay(environment.get_wrapper_attr("playout"), interval)
         if environment.has_wrapper_attr("most_in_flight"):
             spec.in_flight = environment.get_wrapper_attr("most_in_flight")
-        if spec.needs_effect:
-            report_effect(environment, spec.name)
+        show_effects(environment, spec, live=True)
         if environment.has_wrapper_attr("chunk"):
             spec.chunk_mean = getattr(environment.get_wrapper_attr("chunk"), "mean", None)
         if changes_actions(environment):
@@ -103,15 +103,20 @@ class TurnBasedAgent(LearningAgent):
                 self.lessons.check()
         self._stack.extend([self._blank] * self.spec.stack_size)
         self._core, self._number = None, 0
-        if self._effects is not None:
+        observation = self._copied(observation)
+        if self._fresh is not None:
+            self._fresh.show(realtime, observation)
+        elif self._effects is not None:
             self._effects.begin_episode()
-        return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime), realtime)
+        return self._decide(observation, self._clock.begin(self.eval_mode, realtime), realtime)
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
         observation = self._copied(observation)
         self._note_applied(realtime)
+        if self._fresh is not None:
+            self._fresh.show(realtime, observation)
         self._close(reward, outcome, observation, realtime)
         self._reward, self._number = reward, self._number + 1
         return self._decide(observation, decision, realtime)
@@ -128,6 +133,8 @@ class TurnBasedAgent(LearningAgent):
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else self._copied(observation)
         self._note_applied(realtime)
+        if self._fresh is not None:
+            self._fresh.show(realtime, final)
         self._close(reward, self._clock.end(realtime), final, realtime, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self.finish_update()
@@ -142,7 +149,10 @@ class TurnBasedAgent(LearningAgent):
         begin = perf_counter()
         self._observation = observation
         self._stack.append(observation)
-        output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(), (decision,))
+        inputs = batch_of_one(stacked(self._stack))
+        if self._fresh is not None:
+            inputs = {START: inputs, EFFECT: batch_of_one(stacked([self._fresh.newest]))}
+        output = self.policy.act(inputs, self._memory(), (decision,))
         self._core = output.state
         of_box = output.action.ndim > 1 or isinstance(self.spec.action_space, Box)  # of shape (): in its dtype
         self._action = np.asarray(output.action[0]) if of_box else output.action[0].item()

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.acting.effect import report_effect
+from async_wrappers.agents.acting.effect import show_effects
 from async_wrappers.agents.play.lessons import Lesson, Lessons
 from async_wrappers.agents.play.play import (
     Agent,
@@ -22,6 +22,7 @@ from async_wrappers.agents.play.play import (
 )
 from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, Watched, play_episode
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 
 
@@ -47,8 +48,8 @@ class Turns:
         self.cut: Callable[[], None] | None = None if run.settings.exact_resume else self._running.cut
         self.agent: Agent = self.new_agent()
         spec: Any = getattr(self.agent, "spec", None)
-        if getattr(spec, "needs_effect", False):
-            report_effect(run.environment, spec.name)
+        if isinstance(spec, Spec):
+            show_effects(run.environment, spec)
         self.agent.keep_diverged_in(run.base_dir)
         if run.settings.overlap:
             self.agent.overlap_learning()

@@ -351,7 +351,8 @@ class EnvironmentLoop:
                 self._check(observation)
                 terminated = False
         if terminated or truncated:
-            episode.transitions.end(terminated, self._following(observation, frame), frame, observation)
+            newest = self._newest(observation, frame)
+            episode.transitions.end(terminated, self._following(observation, frame), frame, newest)
         else:
             episode.transitions.abandon()
         self._end_episode(episode, observation, frame, played, info)
@@ -423,7 +424,7 @@ class EnvironmentLoop:
 
         Inferences in flight are dropped when they end. The game's frames keep their deadlines and their numbers.
         """
-        episode.end_life(self._following(observation, frame), frame, observation)
+        episode.end_life(self._following(observation, frame), frame, self._newest(observation, frame))
         self.clock.close(frame - 1)
         if self._chunks is not None:
             self._chunks.clear()
@@ -485,7 +486,7 @@ class EnvironmentLoop:
     def _pause(self, episode: _Episode, observation: Any, frame: int, after: int) -> None:
         """Begin a pause on this frame; no action that started on frame `after` or before is applied."""
         episode.paused = frame
-        episode.cut(self._following(observation, frame), frame, observation)
+        episode.cut(self._following(observation, frame), frame, self._newest(observation, frame))
         self.clock.close(after)
         if self._chunks is not None:
             self._chunks.clear()
@@ -496,8 +497,8 @@ class EnvironmentLoop:
 
     def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
         """Return the environment's action on this frame: a decision's, a chunk's, or the default action."""
-        inference = self.clock.choose(frame)
-        chosen = None if inference is None else self._action_made(inference, episode.transitions.paid)
+        inference, newest = self.clock.choose(frame), self._newest(observation, frame)
+        chosen = None if inference is None else self._action_made(inference, episode.transitions.paid, newest)
         if episode.paused is not None:
             return self._safe_action_of(episode, observation, frame)
         action: Any = None
@@ -513,7 +514,7 @@ class EnvironmentLoop:
             episode.decision = start, frame - start, lag
             if self._stacks is not None:
                 self._stacks.applied(start)
-            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, observation)
+            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, newest)
         if self._chunks is not None:
             if is_fresh:
                 self._chunks.forget(frame)
@@ -545,6 +546,10 @@ class EnvironmentLoop:
             last_action = episode.default_action
         return self._safe_action(observation, last_action, missed)
 
+    def _newest(self, observation: Any, frame: int) -> Any:
+        """Return what a fast path reads on a frame, and a critic of effects: its observation, or a little older one."""
+        return observation if self._release is None else self._release.fresh(observation, frame)
+
     def _following(self, observation: Any, frame: int) -> Any:
         """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
         in_flight = self.clock.next_start()
@@ -569,7 +574,7 @@ class EnvironmentLoop:
             first = observation if self._prefix is None else self._prefix.join(observation, [])
             answer = self.clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
             if self._release is not None and answer is not None:
-                self._release.warm_up(answer)
+                self._release.warm_up(answer, observation)
         self.clock.begin_episode(seed, played)
         if self._chunks is not None:
             self._chunks.clear()
@@ -578,16 +583,17 @@ class EnvironmentLoop:
         if self._release is not None:
             self._release.begin_episode()
 
-    def _action_made(self, inference: Inference, paid: float) -> Action | None:
+    def _action_made(self, inference: Inference, paid: float, newest: Any) -> Action | None:
         """Return the action of an inference that takes effect now; None if its answer is refused.
 
         Args:
             inference: The one that is due. If the policy has memory, the action is made here, from its features.
             paid: Sum of the rewards of the decision applied before.
+            newest: What a fast path reads.
         """
         answer: Action | Features | Refusal | None = inference.answer
         if self._release is not None and isinstance(answer, Features):
-            answer = self._release.decide(answer, inference.ticket, paid)
+            answer = self._release.decide(answer, inference.ticket, paid, newest)
             if isinstance(answer, Action):
                 self._record.accepted += 1
             elif answer is None:

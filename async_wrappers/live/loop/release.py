@@ -6,11 +6,13 @@ link for each action that takes effect, none for a dropped one (`async_wrappers.
 
 from __future__ import annotations
 
+from collections import deque
 from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.checks import whole
 from async_wrappers.live.inference.worker import WeightsLoader, inference_mode, with_extras
 from async_wrappers.live.loop.workers import Action, Features, Refusal
 from async_wrappers.live.memory.exchange import Ticket
@@ -47,6 +49,12 @@ class Release:
     ) -> None:
         """See the class."""
         as_act(policy, splits=True)
+        age = getattr(policy, "fast_age", None)
+        age = None if age is None else whole("fast_age of the policy", age, 0, unit="frames", or_none=True)
+        self._seen: deque[Any] | None = (
+            deque(maxlen=age + 1) if age else None
+        )  # newest observations, where one is older
+        self._has_fast_path, self._frame = age is not None, -1
         self._policy, self._action_space, self._extras = policy, action_space, extras
         self._board, self._reader = board, reader
         self._loader = None if board is None else WeightsLoader(policy, board)
@@ -54,17 +62,31 @@ class Release:
             self._loader.load()  # now, as the first takes longest
         self._memory = _FIRST
 
-    def warm_up(self, features: Any) -> None:
+    def warm_up(self, features: Any, observation: Any) -> None:
         """Release some features and forget it: the first calls of a library take longest."""
         with inference_mode():
             for _ in range(_WARM):
-                self._released(features, _FIRST, Decision(0, 0, 0, eval_mode=True))
+                self._released(features, self._told(_FIRST, observation), Decision(0, 0, 0, eval_mode=True))
 
     def begin_episode(self) -> None:
         """Clear memory: it starts with the episode's first applied decision."""
-        self._memory = _FIRST
+        self._memory, self._frame = _FIRST, -1
+        if self._seen is not None:
+            self._seen.clear()
 
-    def decide(self, features: Features, ticket: Ticket, paid: float) -> Action | Refusal | None:
+    def fresh(self, observation: Any, frame: int) -> Any:
+        """Return what a fast path reads on a frame of the episode, whose observation is the newest; asked on each."""
+        if self._seen is None:
+            return observation
+        if frame != self._frame:
+            self._seen.append(deepcopy(observation))
+            self._frame = frame
+        return self._seen[0]
+
+    def _told(self, memory: Memory, fresh: Any) -> Memory:
+        return memory._replace(fresh=fresh) if self._has_fast_path else memory
+
+    def decide(self, features: Features, ticket: Ticket, paid: float, fresh: Any) -> Action | Refusal | None:
         """Return the action of a decision that takes effect now, and remember its state.
 
         An answer that cannot be applied changes no memory, like a dropped decision.
@@ -73,6 +95,7 @@ class Release:
             features: The output of ``encode`` on the ticket's frame.
             ticket: The order that the worker had.
             paid: Sum of the rewards of the decision applied before; not used for an episode's first.
+            fresh: What a fast path reads.
 
         Returns:
             The action; a refusal, if the answer is no action; None if learners rewrote the weights meanwhile.
@@ -82,6 +105,7 @@ class Release:
             ValueError: The answer has no action or state, or not the extras that are declared.
         """
         memory = self._memory if self._memory.first else self._memory._replace(previous_reward=paid)
+        memory = self._told(memory, fresh)
         decision = Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode)
         try:
             with inference_mode():

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.acting.effect import Effects, ShowEffect, report_effect, reported_effects
+from async_wrappers.agents.acting.effect import Effects, ShowEffect, ShowFresh, report_effect, reported_effects
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -183,8 +183,50 @@ class RowsOfStarts:
         return PolicyOutput(inputs[:, -1, FRAME])
 
 
-def numbered(make: Callable[[], gym.Env[Any, Any]], count: int) -> gym.Env[Any, Any]:
-    return NumberedEpisodes(ShowEffect(make(), "landing"), 5, 0, count)
+class Fresh(Stored):
+    """Has a fast path, which reads what the environment showed a frame before the action lands."""
+
+    fast_age = 1
+
+    def make_policy_of(self, learner: Any) -> Any:
+        return RowsOfBoth()
+
+    def make_vector_policy(self, learner: Any, num_envs: int) -> Any:
+        return RowsOfBoth()
+
+
+class RowsOfBoth(RowsOfStarts):
+    def act(self, inputs: Any, state: Any, decisions: Any) -> PolicyOutput:
+        start, fresh = inputs["start"], inputs["effect"]
+        assert start.shape == fresh.shape and (start[..., EPISODE] == fresh[..., EPISODE]).all()
+        assert (start[..., FRAME] <= fresh[..., FRAME] + 1).all()  # one, where the episode is over before it lands
+        return super().act(start, state, decisions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    delay=st.integers(1, 6),
+    noops=st.integers(0, 4),
+    lengths=st.lists(st.integers(1, 15), min_size=1, max_size=4),
+    reuse=st.booleans(),
+)
+def test_what_a_fast_path_reads_is_learnt_from(delay: int, noops: int, lengths: list[int], reuse: bool) -> None:
+    world, observed = game(lengths, reuse=reuse), []
+    agent = TurnBasedAgent.playing(Fresh, environment := RealtimeDelay(world, delay, noops, DEFAULT))
+    agent.learner.observe = observed.append  # type: ignore[method-assign]
+    for number in range(4):
+        play_episode(agent, environment, number)
+    for number, found in enumerate(episodes_of(observed, 4)):
+        final = found[-1][2] if found else 0
+        late = reckoned(world.episodes[number], ENDS[number % 2][0], final)
+        older = [(start, max(0, at - 1), then, max(0, upto - 1), *rest) for start, at, then, upto, *rest in late]
+        assert found == older
+
+
+def numbered(make: Callable[[], gym.Env[Any, Any]], count: int, kind: type[Spec] = Stored) -> gym.Env[Any, Any]:
+    env = make()
+    shown = ShowEffect(env, "landing") if kind.fast_age is None else ShowFresh(env, kind.fast_age)
+    return NumberedEpisodes(shown, 5, 0, count)
 
 
 def delayed(delay: int, noops: int, lengths: list[int]) -> gym.Env[Any, Any]:
@@ -193,14 +235,14 @@ def delayed(delay: int, noops: int, lengths: list[int]) -> gym.Env[Any, Any]:
     return RealtimeDelay(world, delay, noops, DEFAULT) if delay or noops else world
 
 
-def batched(make: Callable[[], gym.Env[Any, Any]], kind: str) -> Any:
+def batched(make: Callable[[], gym.Env[Any, Any]], kind: str, spec: type[Spec] = Stored) -> Any:
     if kind == "processes":
-        return ProcessEnvs(partial(numbered, make, 3), 3, 1)
+        return ProcessEnvs(partial(numbered, make, 3, spec), 3, 1)
     if kind == "halves":
-        makes = [partial(numbered, make, 4)] * 2
+        makes = [partial(numbered, make, 4, spec)] * 2
         each = [VectorEnvs(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP)) for _ in range(2)]
         return DoubleBuffered(*each)
-    return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3)] * 3, autoreset_mode=AutoresetMode(kind)))
+    return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3, spec)] * 3, autoreset_mode=AutoresetMode(kind)))
 
 
 KINDS = ["halves", *(mode.value for mode in AutoresetMode)]
@@ -208,14 +250,20 @@ KINDS = ["halves", *(mode.value for mode in AutoresetMode)]
 
 @pytest.mark.usefixtures("children_of_a_server")
 @pytest.mark.parametrize(
-    ("kind", "delay", "noops"),
-    [("processes", 5, 1), *((kind, *both) for kind in KINDS for both in [(0, 0), (2, 0), (5, 1)])],
+    ("spec", "kind", "delay", "noops"),
+    [
+        *((spec, "processes", 5, 1) for spec in (Stored, Fresh)),
+        *((Stored, kind, *both) for kind in KINDS for both in [(0, 0), (2, 0), (5, 1)]),
+        *((Fresh, kind, 5, 1) for kind in KINDS),
+    ],
 )
-def test_each_of_many_environments_stores_what_it_would_store_alone(kind: str, delay: int, noops: int) -> None:
+def test_each_of_many_environments_stores_what_it_would_store_alone(
+    spec: type[Spec], kind: str, delay: int, noops: int
+) -> None:
     make = partial(delayed, delay, noops, [7, 3, 12, 5, 1])
-    envs = batched(make, kind)
+    envs = batched(make, kind, spec)
     try:
-        agent = VectorAgent(Stored(make().observation_space, make().action_space), envs.num_envs)
+        agent = VectorAgent(spec(make().observation_space, make().action_space), envs.num_envs)
         envs.begin(range(envs.num_envs))
         for _ in range(40):
             shown = envs.recv()
@@ -227,7 +275,7 @@ def test_each_of_many_environments_stores_what_it_would_store_alone(kind: str, d
         envs.close()
     lanes = agent.learner.replay.state_dict()["slots"]
     env = make()
-    alone = TurnBasedAgent.playing(Stored, env)
+    alone = TurnBasedAgent.playing(spec, env)
     for number in range(60):
         play_episode(alone, env, environment_seed(5, 0, number, 0))
     mine = alone.learner.replay.state_dict()["slots"]

@@ -25,6 +25,7 @@ from async_wrappers.agents.networks.sequence_network import (
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.spaces.actions import BoxActions
+from async_wrappers.agents.spaces.schema import each_array
 
 ACTIONS = 3
 
@@ -47,16 +48,26 @@ def rows(steps: int, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
 CORES = {"lstm": lambda size: LSTMCore(size, 4), "gru": lambda size: GRUCore(size, 4)}
 
 
-@pytest.mark.parametrize("window", [None, 3])
+def small(shape: Any) -> MLPTorso:
+    return MLPTorso(shape, (3,))
+
+
+@pytest.mark.parametrize(("window", "fast"), [(None, None), (3, None), (3, small)])
 @pytest.mark.parametrize("core", [*CORES.values(), None], ids=[*CORES, "none"])
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**31))
-def test_a_sequence_is_its_rows_one_by_one(core: Any, window: Any, steps: int, batch: int, seed: int) -> None:
-    network, given_ = made(core, action_window=window), rows(steps, batch, seed)
+def test_a_sequence_is_its_rows_one_by_one(
+    core: Any, window: Any, fast: Any, steps: int, batch: int, seed: int
+) -> None:
+    network, given_ = made(core, action_window=window, fast=fast), rows(steps, batch, seed)
+    if fast is not None:
+        given_ = {"start": given_[0], "effect": given_[0].flip(0)}, *given_[1:]
     state = torch.rand((batch, network.state_size), generator=torch.Generator().manual_seed(seed))
     (logits, values), last = network(*given_, state)
     for t in range(steps):
-        (row_logits, row_values), state = network(*(each[t : t + 1] for each in given_), state)
+        (row_logits, row_values), state = network(
+            *(each_array(lambda array, t=t: array[t : t + 1], each) for each in given_), state
+        )
         torch.testing.assert_close(row_logits[0], logits[t], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(row_values[0], values[t], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(state, last, rtol=1e-5, atol=1e-6)
@@ -101,6 +112,70 @@ def test_the_previous_action_and_reward_are_read_where_they_are_fed() -> None:
             assert torch.equal(logits, other[0][0]) != fed
 
 
+# The light half.
+
+
+def test_layers_between_features_and_head_are_those_that_are_asked_for() -> None:
+    assert (
+        len(made(None).hidden)
+        == len(made(CORES["lstm"]).hidden)
+        == len(made(None, action_window=2, hidden=()).hidden)
+        == 0
+    )
+    assert [layer.out_features for layer in made(None, action_window=2).hidden if hasattr(layer, "bias")] == [128]
+    network = made(CORES["gru"], action_window=2, hidden=(7, 6))
+    shapes = [tuple(each.shape) for each in network.hidden.parameters()]
+    assert shapes == [(7, 4), (7,), (6, 7), (6,)] and network.head.policy.in_features == 6
+    plain = made(None, action_window=2, hidden=())
+    assert not [name for name in plain.state_dict() if name.startswith(("hidden", "fast"))]
+
+
+def test_a_hidden_layer_lets_a_windows_meaning_depend_on_the_observation() -> None:
+    seen, other = 20 * torch.rand((2, 1, 1, 1, 2), generator=torch.Generator().manual_seed(0)) - 10
+    none, first = torch.zeros((1, 1)), torch.zeros((1, 1), dtype=torch.bool)
+
+    def effect_of_the_action(network: SequenceNetwork, observation: Tensor) -> Tensor:
+        each = [network(observation, torch.tensor([[a]]), none, first, network.initial_state(1))[0][0] for a in (0, 1)]
+        return each[1] - each[0]
+
+    for hidden, alike in (((), True), ((16,), False)):
+        network = made(None, action_window=1, feed_previous=False, hidden=hidden)
+        effects = [effect_of_the_action(network, observation) for observation in (seen, other)]
+        assert torch.allclose(*effects, atol=1e-6) == alike
+
+
+@pytest.mark.parametrize(("hidden", "core"), [((), None), ((6,), None), ((), CORES["lstm"])])
+def test_a_fast_path_reads_the_newest_observation_alone_and_reaches_the_head(hidden: Any, core: Any) -> None:
+    network = made(core, (2, 2), hidden=hidden, fast=small, fast_age=3)
+    assert network.fast_age == 3 and made(core).fast_age is None
+    slow, fresh = torch.rand((2, 4, 3, 2, 2))
+    given_ = rows(4, 3)[1:]
+    state = network.initial_state(3)
+    (logits, values), _ = network({"start": slow, "effect": fresh}, *given_, state)
+    older = torch.cat([torch.rand_like(fresh[:, :, :1]), fresh[:, :, 1:]], dim=2)
+    assert torch.equal(network({"start": slow, "effect": older}, *given_, state)[0][0], logits)
+    newer = torch.cat([fresh[:, :, :1], torch.rand_like(fresh[:, :, :1])], dim=2)
+    assert not torch.equal(network({"start": slow, "effect": newer}, *given_, state)[0][0], logits)
+    # In halves, as it acts: the slow half has seen nothing of it.
+    features = network.encode(slow.flatten(0, 1)).view(4, 3, -1)
+    torch.testing.assert_close(network.decide(features, *given_, state, fresh)[0][0], logits)
+    torch.testing.assert_close(network.decide(features, *given_, state, fresh[:, :, 1:])[0][0], logits)
+    (logits.sum() + values.sum()).backward()
+    assert all(
+        each.grad is not None and each.grad.any() for each in (*network.fast.parameters(), *network.torso.parameters())
+    )
+    # What the slow half gives is 0 at first to the head, and the fast path still acts.
+    with torch.no_grad():
+        network.head.policy.weight[:, : -3 if network._both else 0] = 0
+    assert network({"start": slow, "effect": fresh}, *given_, state)[0][0].std() > 0
+
+
+@pytest.mark.parametrize("age", [-1, 1.5, True, "0"])
+def test_an_age_that_is_no_number_of_frames_is_refused(age: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^fast_age must be a whole number of frames >= 0, got {age!r}"):
+        made(None, fast=small, fast_age=age)
+
+
 # The window of the last actions.
 
 WINDOW_SPACE = Box(-1, 1, (2,), np.float32)
@@ -112,7 +187,7 @@ def with_window(actions: str, window: int | None, core: Any = None, feed_previou
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return SequenceNetwork(
-            (1, 2), ACTIONS, torso, LinearHead, core, feed_previous, actions=of_box, action_window=window
+            (1, 2), ACTIONS, torso, LinearHead, core, feed_previous, actions=of_box, action_window=window, hidden=()
         )
 
 

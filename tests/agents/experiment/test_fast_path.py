@@ -1,0 +1,164 @@
+"""Agents with a fast path, in every way of playing: they train, go on, and act alike in turn and among others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_wrappers.agents.experiment.checkpoint import newest_bundle
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.registry import create_runner
+from tests.worlds.experiments import load_gin, timeless
+from tests.worlds.plain_data import assert_identical, differs
+
+SMALL = (
+    "MLPTorso.hidden = (8,)",
+    "Runner.num_iterations = 2",
+    "Runner.training_episodes = 10",
+    "Runner.evaluation_episodes = 2",
+    "Runner.report_episodes = 0",
+    "Runner.max_steps_per_episode = 60",
+    "Runner.exact_resume = True",
+    "create_gym_environment.wrappers = [@RealtimeDelay]",
+    "RealtimeDelay.delay = 3",
+    "RealtimeDelay.default_action = 'repeat'",
+    "VTraceAgent.unroll_length = 5",
+    "VTraceAgent.batch_size = 4",
+    "PPOAgent.update_period = 40",
+    "PPOAgent.batch_size = 20",
+    "PPOAgent.num_epochs = 2",
+    "R2D2Agent.min_replay_history = 60",
+    "R2D2Agent.batch_size = 4",
+    "R2D2Agent.burn_in = 2",
+    "R2D2Agent.unroll_length = 6",
+    "R2D2Agent.state_period = 4",
+    "R2D2Agent.update_period = 8",
+    "R2D2Agent.replay_capacity = 1_000",
+    "LSTMCore.hidden = 6",
+    "SACAgent.min_replay_history = 60",
+    "SACAgent.random_frames = 60",
+    "SACAgent.batch_size = 8",
+    "SACAgent.hidden_units = 8",
+    "SACAgent.update_period = 8",
+    "SACAgent.replay_capacity = 1_000",
+)
+AGENTS = {
+    "vtrace": ("configs/vtrace/cartpole.gin", "create_actor_critic"),
+    "ppo": ("configs/ppo/cartpole.gin", "create_policy_value_network"),
+    "r2d2": ("configs/r2d2/cartpole_no_velocity.gin", "create_recurrent_q_network"),
+    "sac": ("configs/sac/pendulum_delay.gin", "create_box_actor_critic"),
+}
+STEPS = ("Runner.training_episodes = None", "Runner.training_steps = 200")
+LIVE = (
+    *STEPS,
+    "create_gym_environment.wrappers = []",
+    "create_runner.schedule = 'realtime'",
+    "LiveRunner.create_async_runner_fn = @AsyncRunner",
+    "AsyncRunner.backend = 'virtual'",
+    "AsyncRunner.workers = 2",
+    "AsyncRunner.fps = 50",
+    "AsyncRunner.latency = 0.03",
+    "AsyncRunner.learner_latency = 0.02",
+    "AsyncRunner.default_action = 'repeat'",
+    "Runner.exact_resume = False",
+)
+
+
+def make(base_dir: Path, agent: str, schedule: str, *bindings: str, age: int = 1) -> Any:
+    file, network = AGENTS[agent]
+    fast = f"{network}.fast = @fast/MLPTorso", "fast/MLPTorso.hidden = (4,)", f"{network}.fast_age = {age}"
+    window = "SACAgent.action_window = 3" if agent == "sac" else f"{network}.action_window = 3"
+    schedule = f"create_runner.schedule = {schedule!r}"
+    load_gin(file, bindings=[*SMALL, *fast, window, schedule, *bindings])
+    return create_runner(base_dir)
+
+
+def learnt(runner: Any) -> dict[str, Any]:
+    learner = runner.agent.learner
+    return {"learner": learner.state_dict(), "replay": learner.replay.state_dict()}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_one_environment_is_the_turn_based_run_which_goes_on_as_if_uninterrupted(tmp_path: Path, agent: str) -> None:
+    whole = make(tmp_path / "whole", agent, "continuous_train_and_eval")
+    whole.run_experiment()
+    assert whole.agent.updates > 3 and whole.agent.spec.fast_age == 1
+    make(tmp_path / "parts", agent, "continuous_train_and_eval", "Runner.num_iterations = 1").run_experiment()
+    parts = make(tmp_path / "parts", agent, "continuous_train_and_eval")
+    parts.run_experiment()
+    assert_identical(learnt(parts), learnt(whole))
+    one = make(tmp_path / "one", agent, "vector", "VectorRunner.num_envs = 1", "VectorRunner.evaluation_envs = 1")
+    one.run_experiment()
+    assert_identical(learnt(one), learnt(whole))
+    if agent == "sac":
+        return  # the returns of many environments are sums of rewards in float32
+    for line, other in zip(*map(read_iterations, (one.base_dir, whole.base_dir)), strict=True):
+        # Frames up to the first landing are played in a reset, which many environments have done at a checkpoint.
+        names = [name for name in timeless(other) if name not in ("frames", "train_actions_per_frame")]
+        assert {name: line[name] for name in names} == {name: other[name] for name in names}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_run_of_many_environments_goes_on_as_if_uninterrupted(tmp_path: Path, agent: str) -> None:
+    def run(directory: str, iterations: int) -> Any:
+        runner = make(
+            tmp_path / directory,
+            agent,
+            "vector",
+            "VectorRunner.num_envs = 3",
+            *STEPS,
+            f"Runner.num_iterations = {iterations}",
+        )
+        runner.run_experiment()
+        return runner
+
+    whole = run("whole", 2)
+    run("parts", 1)
+    assert_identical(learnt(run("parts", 2)), learnt(whole))
+    assert whole.agent.updates > 3
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
+    runner = make(tmp_path, agent, "continuous_train", *LIVE)
+    before = runner.agent.learner.state_dict()["network"]
+    runner.run_experiment()
+    after = newest_bundle(tmp_path)[1]["learners"][0]["network"]
+    for part in ("actor.head.",) if agent == "sac" else ("torso.", "fast."):
+        names = [name for name in before if part in name]
+        assert names and all(differs(before[name], after[name]) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "bindings", "words"),
+    [
+        ("continuous_train", ("RealtimeDelay.delay = 0",), r"fast_age must be <= 0, the frames of the delay, .* got 1"),
+        (
+            "continuous_train",
+            ("create_gym_environment.wrappers = []",),
+            "fast_age must be 0 where nothing delays actions, got 1",
+        ),
+        (
+            "vector",
+            ("VectorRunner.num_envs = 2", "VectorRunner.create_vector_fn = @create_gym_vector"),
+            "VectorRunner.create_vector_fn must be None with agent 'vtrace' and a fast path",
+        ),
+        (
+            "continuous_train",
+            ("create_gym_environment.wrappers = [@RealtimeDelay, @CommittedActions]", "CommittedActions.length = 2"),
+            "fast must be None where CommittedActions changes observations outside the delay",
+        ),
+        (
+            "realtime",
+            (*LIVE, "VTraceAgent.stack_size = 2"),
+            "stack_size must be 1 with agent 'vtrace' and fast=a fast path where",
+        ),
+    ],
+    ids=["older than the delay", "no delay", "a vector", "wrapped", "live stacks"],
+)
+def test_what_shows_nothing_fresh_is_refused(tmp_path: Path, schedule: str, bindings: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{words}"):
+        make(tmp_path, "vtrace", schedule, *bindings)
+    assert not list(tmp_path.iterdir())
