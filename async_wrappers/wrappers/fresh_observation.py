@@ -64,7 +64,7 @@ class FreshObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruc
     Example:
         >>> import gymnasium as gym
         >>> from async_wrappers import FreshObservation, RealtimeDelay
-        >>> env = FreshObservation(RealtimeDelay(gym.make("CartPole-v1"), delay=8))
+        >>> env = FreshObservation(RealtimeDelay(gym.make("CartPole-v1"), 8, 0, "repeat"))
         >>> observation, info = env.reset(seed=0)
         >>> info["realtime"]["frame"], info["realtime"]["start"], sorted(observation)
         (8, 0, ['fresh', 'observation'])

@@ -92,6 +92,7 @@ def test_rewards_frames_and_observations_are_those_without_it(delay: int, noops:
     assert rows(told, "observation") == rows(plain, None)
 
 
+@pytest.mark.filterwarnings("ignore:.*different from the unwrapped|.*A Box observation space:UserWarning")
 def test_it_passes_gymnasiums_checks_and_is_copied_and_pickled_with_what_it_has_seen() -> None:
     env = FreshObservation(RealtimeDelay(gym.make("CartPole-v1").unwrapped, delay=4, default_action="repeat"), age=2)
     check_env(env, skip_render_check=True)
@@ -101,6 +102,13 @@ def test_it_passes_gymnasiums_checks_and_is_copied_and_pickled_with_what_it_has_
         mine, theirs = deepcopy(env).step(0), other.step(0)
         for name in ("observation", "fresh"):
             np.testing.assert_array_equal(mine[0][name], theirs[0][name])
+
+
+def test_stable_baselines3_learns_from_both_observations() -> None:
+    trainers = pytest.importorskip("stable_baselines3")
+    env = FreshObservation(RealtimeDelay(gym.make("CartPole-v1"), delay=4, default_action="repeat"))
+    model = trainers.PPO("MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu").learn(64)
+    assert sorted(model.observation_space) == ["fresh", "observation"] and model.num_timesteps == 64
 
 
 def test_what_it_cannot_show_is_refused_in_one_sentence() -> None:
