@@ -79,6 +79,11 @@ class Pretraining:
                 f"{self._named} is for observations that are arrays, as recorded ones are, got "
                 f"{playback.observation_space}: {FLATTEN}, or bind None"
             )
+        if agent.spec.fast_age is not None:
+            raise ValueError(
+                f"{self._named} is for an agent that reads what a demonstration holds, and agent {agent.spec.name!r} "
+                "has a fast path: bind None, or fast = None for its network"
+            )
         effects = None
         if agent.spec.needs_effect:
             report_effect(environment, agent.spec.name)

@@ -465,7 +465,7 @@ def create_actor_critic(
         skip: Whether the head reads the torso's features beside what the core gives: what an LSTM gives at first is
             near 0, and the actions then are about equally likely.
         action_window: Number of last applied actions that the core reads; None for none (`SequenceNetwork`).
-        hidden: Units of each layer between the core and the head; by default one of 128 with a window, and none without.
+        hidden: Units of each layer between core and head; by default one of 128 with a window, and none without.
         fast: The torso of a fast path, which is named or made as `torso` is; None for no fast path.
         fast_age: How many frames old what the fast path reads is when the action is due.
         chunk: Actions that a decision gives at once, H, for logits `[H, num_actions]`; None for one. The agent gives
@@ -529,7 +529,7 @@ def create_recurrent_q_network(
         feed_previous: Whether the core reads the last action and reward beside the features (`SequenceNetwork`).
         initializer: As in `q_network.create_network`.
         action_window: Number of last applied actions that the core reads; None for none (`SequenceNetwork`).
-        hidden: Units of each layer between the core and the head; by default one of 128 with a window, and none without.
+        hidden: Units of each layer between core and head; by default one of 128 with a window, and none without.
         fast: The torso of a fast path, which is named or made as `torso` is; None for no fast path.
         fast_age: How many frames old what the fast path reads is when the action is due.
 

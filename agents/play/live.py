@@ -162,6 +162,11 @@ class Live:
 
     def teach(self, lesson: Lesson) -> None:
         """See `Play`; labels are made when a batch is drawn, since the workers that act have no teacher."""
+        must(
+            self._spec.fast_age is None,
+            f"fast must be None with agent {self._spec.name!r} and a teacher where {_SCHEDULE}, got a fast path: teach "
+            "it in turn",
+        )
         for refused, sentence in _of_lessons(lesson, self._spec.stack_size):
             must(not refused, sentence)
         self.agent.lessons.set_teacher(lesson)

@@ -21,8 +21,6 @@ from async_wrappers.wrappers.action_history import delay_inside
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.recorded import recorded
 
-__all__ = ["FreshObservation", "report_fresh"]
-
 KEY = "fresh"
 
 

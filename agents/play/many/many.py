@@ -286,6 +286,11 @@ class Many:
             f"{settings.num_envs}, whose replay has a part for each environment, got True",
         )
         must(
+            self.agent.spec.fast_age is None,
+            f"fast must be None with agent {self.agent.spec.name!r} and a teacher on many environments, got a fast "
+            "path: teach it in turn",
+        )
+        must(
             lesson.view is None or create_vector is None,
             "VectorRunner.create_vector_fn must be None where the teacher reads something else than its student does, "
             f"or label_at = 'effect' under delay, as a vector shows no teacher what it reads, got {create_vector!r}: "

@@ -86,7 +86,7 @@ class Release:
     def _told(self, memory: Memory, fresh: Any) -> Memory:
         return memory._replace(fresh=fresh) if self._has_fast_path else memory
 
-    def decide(self, features: Features, ticket: Ticket, paid: float, fresh: Any) -> Action | Refusal | None:
+    def decide(self, features: Features, ticket: Ticket, paid: float, fresh: Any = None) -> Action | Refusal | None:
         """Return the action of a decision that takes effect now, and remember its state.
 
         An answer that cannot be applied changes no memory, like a dropped decision.
@@ -95,7 +95,7 @@ class Release:
             features: The output of ``encode`` on the ticket's frame.
             ticket: The order that the worker had.
             paid: Sum of the rewards of the decision applied before; not used for an episode's first.
-            fresh: What a fast path reads.
+            fresh: What a fast path reads, where the policy has one.
 
         Returns:
             The action; a refusal, if the answer is no action; None if learners rewrote the weights meanwhile.

@@ -9,6 +9,8 @@ import pytest
 
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.pretraining import Pretraining
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
@@ -162,3 +164,16 @@ def test_what_shows_nothing_fresh_is_refused(tmp_path: Path, schedule: str, bind
     with pytest.raises(ValueError, match=f"^{words}"):
         make(tmp_path, "vtrace", schedule, *bindings)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("schedule", "bindings"), [("vector", ("VectorRunner.num_envs = 2",)), ("realtime", LIVE)])
+def test_a_teacher_elsewhere_than_in_turn_is_refused(tmp_path: Path, schedule: str, bindings: Any) -> None:
+    runner = make(tmp_path, "vtrace", schedule, *bindings)
+    with pytest.raises(ValueError, match=r"^fast must be None with agent 'vtrace' and a teacher .*: teach it in turn$"):
+        runner.play.teach(Lesson(None))
+
+
+def test_demonstrations_are_refused(tmp_path: Path) -> None:
+    runner = make(tmp_path, "sac", "continuous_train", "SACAgent.action_window = None")
+    with pytest.raises(ValueError, match=r"is for an agent that reads what a demonstration holds, .* has a fast path"):
+        Pretraining("ds", 1).load(runner.agent, runner.settings.create_environment_fn, 0)
