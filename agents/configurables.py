@@ -12,11 +12,10 @@ from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, Po
 from async_wrappers.agents.losses.loss import create_adam, create_optimizer
 from async_wrappers.agents.losses.teaching import create_linear_schedule
 from async_wrappers.agents.networks.box_actor_critic import create_box_actor_critic
+from async_wrappers.agents.networks.cores import GRUCore, LSTMCore
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
-    GRUCore,
-    LSTMCore,
     create_actor_critic,
     create_recurrent_q_network,
 )

@@ -40,7 +40,8 @@ from async_wrappers import AsyncRunner, Realtime
 from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning.making import maker_of_learners
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
+from async_wrappers.agents.networks.cores import LSTMCore
+from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.latency import LogNormal
 from async_wrappers.live.world.environment import FrameStatus

@@ -228,7 +228,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 from async_wrappers import AsyncRunner, Chunk, LogNormal
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
+from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
+from async_wrappers.agents.configurables import LSTMCore
 from async_wrappers.agents.networks.torsos import MLPTorso
 
 families = "async_wrappers.agents.families", "async_wrappers.agents"

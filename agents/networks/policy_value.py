@@ -20,14 +20,9 @@ import gin
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.networks.cores import CORES
 from async_wrappers.agents.networks.q_network import checked_shapes, resolved
-from async_wrappers.agents.networks.sequence_network import (
-    CORES,
-    SequenceNetwork,
-    action_windows,
-    checked_window,
-    torso_of,
-)
+from async_wrappers.agents.networks.sequence_network import SequenceNetwork, action_windows, checked_window, torso_of
 from async_wrappers.agents.networks.torsos import (
     TorsoFactory,
     as_float32,

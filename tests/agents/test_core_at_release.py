@@ -20,12 +20,8 @@ from async_wrappers.agents.families.actor_critic.terms import ValueCloning
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.learning.making import make_learner
-from async_wrappers.agents.networks.sequence_network import (
-    GRUCore,
-    LSTMCore,
-    create_actor_critic,
-    create_recurrent_q_network,
-)
+from async_wrappers.agents.networks.cores import GRUCore, LSTMCore
+from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.spaces.schema import batch_of_one, stacked
 from async_wrappers.live.loop.release import Release

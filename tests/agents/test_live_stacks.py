@@ -15,8 +15,9 @@ from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.learning.making import make_learner
+from async_wrappers.agents.networks.cores import LSTMCore
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
+from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.episode import play_episode

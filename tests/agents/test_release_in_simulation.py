@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
+from async_wrappers.agents.networks.cores import LSTMCore
+from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent

@@ -20,7 +20,8 @@ from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, 
 from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, create_adam
 from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
-from async_wrappers.agents.networks.sequence_network import NoCore, check_sequence_fit
+from async_wrappers.agents.networks.cores import NoCore
+from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.settings import (
     POSITIVE_SHARE,

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from async_wrappers.agents.networks.cores import GRUCore, LSTMCore
 from async_wrappers.agents.networks.q_network import LinearHead, check_fit, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
-    GRUCore,
-    LSTMCore,
     SequenceNetwork,
     check_sequence_fit,
     create_actor_critic,

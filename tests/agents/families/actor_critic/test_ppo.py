@@ -21,8 +21,8 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.losses.actor_critic import normalized
 from async_wrappers.agents.losses.loss import Networks
+from async_wrappers.agents.networks.cores import LSTMCore
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
-from async_wrappers.agents.networks.sequence_network import LSTMCore
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.turns.episode import play_episode

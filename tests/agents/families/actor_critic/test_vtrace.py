@@ -20,7 +20,8 @@ from async_wrappers.agents.families.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_learner
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
+from async_wrappers.agents.networks.cores import LSTMCore
+from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Agent, DifferentExperiment

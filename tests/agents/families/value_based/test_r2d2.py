@@ -14,8 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.losses.loss import Networks
+from async_wrappers.agents.networks.cores import LSTMCore
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_recurrent_q_network
+from async_wrappers.agents.networks.sequence_network import create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Agent

@@ -18,7 +18,8 @@ from async_wrappers.agents.families.value_based.r2d2 import R2D2
 from async_wrappers.agents.losses.loss import Networks
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import distillation, policy_distillation
-from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
+from async_wrappers.agents.networks.cores import LSTMCore
+from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.spaces.schema import STATE
