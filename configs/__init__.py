@@ -1,0 +1,1 @@
+"""Gin files; packages, so that ``include "configs/..."`` is found from any working directory."""

@@ -1,0 +1,1 @@
+"""Ape-X: Atari, CartPole."""

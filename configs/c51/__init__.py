@@ -1,0 +1,1 @@
+"""C51: Atari, CartPole, Acrobot."""

@@ -1,0 +1,1 @@
+"""DQN: Atari, CartPole, Acrobot, falling blocks."""

@@ -1,0 +1,1 @@
+"""V-trace with replays of unrolls beside its queue: standard, elite, elite insertion, attentive."""

@@ -1,0 +1,1 @@
+"""Rainbow with all six parts: Atari, CartPole, Acrobot."""

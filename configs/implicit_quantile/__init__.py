@@ -1,0 +1,1 @@
+"""IQN: Atari, CartPole, Acrobot."""

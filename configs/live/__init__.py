@@ -1,0 +1,1 @@
+"""Live runs: the environment does not wait."""

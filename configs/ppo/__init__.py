@@ -1,0 +1,1 @@
+"""PPO: CartPole, Pendulum (under delay too), Hopper, HalfCheetah."""

@@ -1,0 +1,1 @@
+"""QR-DQN: Atari, CartPole, Acrobot."""

@@ -1,0 +1,1 @@
+"""R2D2: Atari, CartPole without velocities."""

@@ -1,0 +1,1 @@
+"""Rainbow (Dopamine's): Atari, CartPole, Acrobot."""

@@ -1,0 +1,1 @@
+"""Gin files of students that learn from a teacher."""

@@ -1,0 +1,1 @@
+"""SAC: Pendulum (under delay too), Hopper, HalfCheetah, LunarLander."""

@@ -1,0 +1,1 @@
+"""V-trace: Atari, CartPole, CartPole without velocities, CartPole on hosts."""
