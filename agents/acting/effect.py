@@ -34,8 +34,6 @@ from gymnasium.wrappers import DelayObservation, NormalizeObservation
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.schema import EFFECT, START, effect_space
 from async_wrappers.agents.spec import Spec
-from async_wrappers.wrappers.delay import RealtimeDelay
-from async_wrappers.wrappers.fresh_observation import report_fresh
 
 LANDED = "landed"  # of a shown one
 _REPORTED = ("effect_observation", "effect_info", "next_effect_observation", "fresh_observation")  # of info["realtime"]
@@ -129,7 +127,7 @@ def show_effects(environment: gym.Env[Any, Any], spec: Spec, live: bool = False)
         live: Whether the environment may be one of a live run, which has no simulated delay.
 
     Raises:
-        ValueError: See `report_effect` and `async_wrappers.wrappers.fresh_observation.report_fresh`.
+        ValueError: See `report_effect` and `async_wrappers.RealtimeDelay.report_fresh`.
     """
     if spec.fast_age is not None:
         _report_fresh(environment, spec.fast_age, live)
@@ -146,8 +144,8 @@ def _report_fresh(environment: gym.Env[Any, Any], age: int, live: bool = False) 
             f"ones as they were before: put it inside RealtimeDelay",
         )
         layer = layer.env
-    if isinstance(layer, RealtimeDelay):
-        report_fresh("fast_age", layer, age)
+    if hasattr(layer, "report_fresh"):
+        layer.report_fresh("fast_age", age)
         return
     must(
         not hasattr(layer, "decision_interval"),

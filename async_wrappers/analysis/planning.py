@@ -475,12 +475,13 @@ def _latencies_of(latency_or_policy: Any, observation: Any) -> tuple[Latency, La
 
 def _halves(policy: Any, observation: Any) -> tuple[Latency, Latency]:
     """Return the latencies of ``encode`` and of ``release``, whose state goes on from call to call."""
-    decision, memory = Decision(0, 0, 0, eval_mode=True), Memory(None, 0.0, True, None, observation)
+    fresh = None if getattr(policy, "fast_age", None) is None else observation
+    decision, memory = Decision(0, 0, 0, eval_mode=True), Memory(None, 0.0, True, None)
 
     def release(features: Any) -> None:
         nonlocal memory
-        answer = policy.release(features, memory, decision)
-        memory = Memory(answer.action, 0.0, False, answer.state, observation)
+        answer = policy.release(features, memory._replace(fresh=fresh), decision)
+        memory = Memory(answer.action, 0.0, False, answer.state)
 
     encode = measure(lambda observation: policy.encode(observation, decision), observation)
     return encode, measure(release, policy.encode(observation, decision))

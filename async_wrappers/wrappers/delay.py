@@ -355,6 +355,34 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     def fresh_age(self, value: int | None) -> None:
         self._sights.fresh = None if value is None else deque(maxlen=whole("fresh_age", value, 0, unit="frames") + 1)
 
+    def report_fresh(self, name: str, age: int) -> None:
+        """Report fresh observations from the next episode on; see the class.
+
+        Args:
+            name: Of the argument that is the age, for messages.
+            age: Frames before the one on which an action lands.
+
+        Raises:
+            ValueError: The age is no number of frames or more than the delay, actions are chunks, or another age is
+                reported already.
+        """
+        age, longest = whole(name, age, 0, unit="frames"), self.playout
+        if longest is not None and age > longest:
+            raise ValueError(
+                f"{name} must be <= {longest}, the frames of the delay, after which it is older than the observation "
+                f"that a decision starts from, got {age}"
+            )
+        if self.chunk is not None:
+            raise ValueError(
+                f"{name} must not be given where actions are chunks, whose later actions land on frames that are not "
+                f"shown yet, got {age}: bind another default_action"
+            )
+        if self.fresh_age not in (None, age):
+            raise ValueError(
+                f"{name} must be {self.fresh_age} frames, as it is elsewhere for the same delay, got {age}"
+            )
+        self.fresh_age = age
+
     @property
     def playout(self) -> int | None:
         """Frames from a decision's start to the frame on which its action is due; None if that is when it is ready."""

@@ -16,40 +16,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Dict
 
-from async_wrappers.checks import whole
 from async_wrappers.wrappers.action_history import delay_inside
-from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.recorded import recorded
 
 KEY = "fresh"
-
-
-def report_fresh(name: str, delay: RealtimeDelay, age: int) -> None:
-    """Let a delay report fresh observations.
-
-    Args:
-        name: Of the argument that is the age, for messages.
-        delay: Between two episodes.
-        age: Frames before the one on which an action lands.
-
-    Raises:
-        ValueError: The age is no number of frames or more than the delay, actions are chunks, or another age is
-            reported already.
-    """
-    age = whole(name, age, 0, unit="frames")
-    if delay.playout is not None and age > delay.playout:
-        raise ValueError(
-            f"{name} must be <= {delay.playout}, the frames of the delay, after which it is older than the observation "
-            f"that a decision starts from, got {age}"
-        )
-    if delay.chunk is not None:
-        raise ValueError(
-            f"{name} must not be given where actions are chunks, whose later actions land on frames that are not shown "
-            f"yet, got {age}: bind another default_action"
-        )
-    if delay.fresh_age not in (None, age):
-        raise ValueError(f"{name} must be {delay.fresh_age} frames, as it is elsewhere for the same delay, got {age}")
-    delay.fresh_age = age
 
 
 class FreshObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -85,7 +55,7 @@ class FreshObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruc
                 f"FreshObservation must be around observations as the delay shows them, got {env}: put it next to "
                 "RealtimeDelay, and wrappers that change observations inside the delay or outside of both"
             )
-        report_fresh("age", delay, age)
+        delay.report_fresh("age", age)
         gym.Wrapper.__init__(self, env)
         space = env.observation_space
         self.observation_space = Dict({"observation": space, KEY: space})

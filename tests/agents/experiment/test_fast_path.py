@@ -177,3 +177,15 @@ def test_demonstrations_are_refused(tmp_path: Path) -> None:
     runner = make(tmp_path, "sac", "continuous_train", "SACAgent.action_window = None")
     with pytest.raises(ValueError, match=r"is for an agent that reads what a demonstration holds, .* has a fast path"):
         Pretraining("ds", 1).load(runner.agent, runner.settings.create_environment_fn, 0)
+
+
+@pytest.mark.parametrize("acts", ["Hosts.block_length = 1", "Hosts.inference = 'learner'"])
+def test_one_host_plays_as_many_environments_do(tmp_path: Path, acts: str) -> None:
+    many = (*STEPS, "VectorRunner.num_envs = 3", "Runner.evaluation_episodes = 0")
+    here = make(tmp_path / "here", "vtrace", "vector", *many)
+    here.run_experiment()
+    one = "Hosts.engine = 'local'", "Hosts.num_hosts = 1", acts
+    hosted = make(tmp_path / "hosted", "vtrace", "hosts", *many, *one)
+    hosted.run_experiment()
+    assert here.agent.updates > 3
+    assert_identical(hosted.agent.learner.state_dict(), here.agent.learner.state_dict())
