@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
 
     Attributes:
         teacher: Has values of what it reads (`async_wrappers.agents.teaching.student.Teaches`).
-        view: Shows it that (`async_wrappers.agents.teaching.view.View`).
+        view: Shows it that (`async_wrappers.agents.teaching.view.Viewpoint`).
         reads_alike: Whether it reads what the student reads, when a decision starts.
         keeps_replay: Whether its transitions are learnt from.
         collects: Whether it plays for them.

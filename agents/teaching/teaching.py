@@ -25,7 +25,7 @@ from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.progress import TeachingPhase
 from async_wrappers.agents.teaching.student import Student, seed_of
 from async_wrappers.agents.teaching.teacher import Teacher, check_own_replay
-from async_wrappers.agents.teaching.view import View, reads_alike
+from async_wrappers.agents.teaching.view import Viewpoint, reads_alike
 
 _IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
 _PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
@@ -201,7 +201,7 @@ class Reincarnation:
         self.teacher = teacher = self._load_teacher()
         needed = TeachingPhase.OFFLINE in self._kinds or self._rehearses
         collects = TeachingPhase.COLLECT in self._kinds
-        view = View.of(run.environment, teacher, label_at)
+        view = Viewpoint.of(run.environment, teacher, label_at)
         alike = reads_alike(run.environment, self.student, teacher, label_at)
         run.play.teach(Lesson(teacher.frozen, view, alike, needed, collects, label_at))
 

@@ -38,7 +38,7 @@ from async_wrappers.agents.teaching.progress import VIEW
 Environment = gym.Env[Any, Any]
 
 
-class View:
+class Viewpoint:
     """How a teacher's view is put into environments such as its student's; it travels to other processes.
 
     Args:
@@ -56,7 +56,7 @@ class View:
         self._teacher, self._common, self._own, self.label_at = teacher, common, own, label_at
 
     @classmethod
-    def of(cls, environment: Environment, teacher: Any, label_at: str = "start") -> View:
+    def of(cls, environment: Environment, teacher: Any, label_at: str = "start") -> Viewpoint:
         """Return the view of a teacher in its student's environment.
 
         Raises:
@@ -147,7 +147,7 @@ class ShowTeacher(gym.Wrapper[Any, Any, Any, Any]):
         view: Of the teacher.
     """
 
-    def __init__(self, env: Environment, view: View) -> None:
+    def __init__(self, env: Environment, view: Viewpoint) -> None:
         """See the class."""
         super().__init__(env)
         self._landed = view.label_at == "effect"
@@ -211,8 +211,8 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
 
     @classmethod
     def within(cls, environment: Environment, teacher: Any) -> Environment:
-        """Return a student's environment with a teacher's view inside; see `View`."""
-        return View.of(environment, teacher).within(environment)
+        """Return a student's environment with a teacher's view inside; see `Viewpoint`."""
+        return Viewpoint.of(environment, teacher).within(environment)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset both."""

@@ -25,7 +25,7 @@ from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
 from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, KickstartingVTrace
 from async_wrappers.agents.teaching.progress import LABEL, TeachingPhase
-from async_wrappers.agents.teaching.view import View
+from async_wrappers.agents.teaching.view import Viewpoint
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.agents import hyperparameters, tiny
@@ -49,7 +49,7 @@ def world(delay: int, noops: int = 0, **arguments: Any) -> gym.Env[Any, Any]:
     return RealtimeDelay(env, delay, noops, "repeat") if delay or noops else env
 
 
-def view_at(label_at: str) -> View:
+def view_at(label_at: str) -> Viewpoint:
     """The view of a teacher that reads the newest frame."""
     env = DriftingEnv()
     blank = np.zeros(env.observation_space.shape, np.float32)
@@ -59,7 +59,7 @@ def view_at(label_at: str) -> View:
         blank=lambda: blank,
         without_tuples=lambda observation: observation,
     )
-    return View(spec, 1, [], label_at)
+    return Viewpoint(spec, 1, [], label_at)
 
 
 def lesson_at(label_at: str, **arguments: Any) -> Lesson:
