@@ -139,9 +139,14 @@ def _report_fresh(environment: gym.Env[Any, Any], age: int, live: bool = False) 
     layer: Any = environment
     while isinstance(layer, gym.Wrapper) and not hasattr(layer, "decision_interval"):
         must(
+            not isinstance(layer, DelayObservation),
+            "fast must be None where DelayObservation delays, which shows no fresh observations, got a fast path: "
+            "delay with RealtimeDelay",
+        )
+        must(
             not _changes_observations(layer) or not _delays_inside(layer),
-            f"fast must be None where {type(layer).__name__} changes observations outside the delay, which shows fresh "
-            f"ones as they were before: put it inside RealtimeDelay",
+            f"fast must be None where {type(layer).__name__} changes observations outside the delay, which shows "
+            "fresh ones as they were before, got a fast path: put it inside RealtimeDelay",
         )
         layer = layer.env
     if hasattr(layer, "report_fresh"):
@@ -149,8 +154,8 @@ def _report_fresh(environment: gym.Env[Any, Any], age: int, live: bool = False) 
         return
     must(
         not hasattr(layer, "decision_interval"),
-        f"fast must be None where {type(layer).__name__} delays, which shows no fresh observations: delay with "
-        "RealtimeDelay",
+        f"fast must be None where {type(layer).__name__} delays, which shows no fresh observations, got a fast path: "
+        "delay with RealtimeDelay",
     )
     must(live or age == 0, f"fast_age must be 0 where nothing delays actions, got {age}: delay with RealtimeDelay")
 

@@ -32,7 +32,7 @@ class Lesson(NamedTuple):
     """What a student is taught by; it travels to other processes.
 
     Attributes:
-        teacher: Has values of what it reads (`async_wrappers.agents.teaching.student.Teaches`).
+        teacher: Has values of what it reads (`async_wrappers.agents.teaching.progress.Teaches`).
         view: Shows it that (`async_wrappers.agents.teaching.view.Viewpoint`).
         reads_alike: Whether it reads what the student reads, when a decision starts.
         keeps_replay: Whether its transitions are learnt from.

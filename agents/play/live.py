@@ -412,12 +412,12 @@ def _of_agents(spec: Spec, create_async_runner: Callable[..., Any]) -> Iterable[
     )
     if not spec.needs_effect:
         return
-    name, off, got = "critic_at", "'start'", "'effect'"
+    name, off, got, reads = "critic_at", "'start'", "'effect'", "critic_at='effect'"
     if spec.fast_age is not None:
-        name, off, got = "fast", "None", "a fast path"
+        name, off, got, reads = "fast", "None", "a fast path", "a fast path"
     yield (
         spec.stack_size != 1,
-        f"stack_size must be 1 with agent {spec.name!r} and {name}={got} where {_SCHEDULE}, got "
+        f"stack_size must be 1 with agent {spec.name!r} and {reads} where {_SCHEDULE}, got "
         f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind {name} = {off}",
     )
     taken = inspect.signature(create_async_runner).parameters.values()

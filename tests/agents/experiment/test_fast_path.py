@@ -149,16 +149,21 @@ def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
         ),
         (
             "continuous_train",
+            ("create_gym_environment.wrappers = [@DelayObservation]", "DelayObservation.delay = 2"),
+            "fast must be None where DelayObservation delays, which shows no fresh observations, got a fast path",
+        ),
+        (
+            "continuous_train",
             ("create_gym_environment.wrappers = [@RealtimeDelay, @CommittedActions]", "CommittedActions.length = 2"),
             "fast must be None where CommittedActions changes observations outside the delay",
         ),
         (
             "realtime",
             (*LIVE, "VTraceAgent.stack_size = 2"),
-            "stack_size must be 1 with agent 'vtrace' and fast=a fast path where",
+            "stack_size must be 1 with agent 'vtrace' and a fast path where",
         ),
     ],
-    ids=["older than the delay", "no delay", "a vector", "wrapped", "live stacks"],
+    ids=["older than the delay", "no delay", "a vector", "another delay", "wrapped", "live stacks"],
 )
 def test_what_shows_nothing_fresh_is_refused(tmp_path: Path, schedule: str, bindings: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{words}"):
