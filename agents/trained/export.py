@@ -244,6 +244,11 @@ def _graphs(agent: Any) -> dict[str, _Graph]:
             f"an agent of Discrete actions can be exported, got agent {name!r} with {spec.action_space}: play it with "
             "async_wrappers.agents.load.load_agent"
         )
+    if getattr(spec, "fast_age", None) is not None:
+        raise ValueError(
+            f"an agent without a fast path can be exported, got agent {name!r} with one: play it with "
+            "async_wrappers.agents.load.load_agent, or train it with fast = None for its network"
+        )
     size = sum(parameter.numel() * 4 for parameter in network.parameters())
     if size > _LARGEST_FILE:
         raise ValueError(f"an ONNX file holds networks of at most 2 GiB, got {size:,} bytes: train a smaller torso")
