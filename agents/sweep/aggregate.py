@@ -7,8 +7,10 @@ asynchronous at a delay of 8 frames.
     normalised score = (score - random) / (score without delay - random)
 
 Random is the mean score of the random player and the score without delay the mean over seeds, both of the game's trials
-where the axis is 0; both are taken as exact, as in the paper. A game whose score without delay is not above random, by
-the 95 % interval of the difference, has no such scale: it is named, and left out of all statistics over games.
+where the axis is 0; both are taken as exact, as in the paper. A curve that is there alone, such as a smaller network
+that is never late, is a way like others and no scale, unless every curve is. A game whose score without delay is not
+above random, by the 95 % interval of the difference, has no such scale: it is named, and left out of all statistics
+over games.
 
 Intervals are 95 % percentile-bootstrap intervals, stratified: seeds are resampled within each game, and the games stay.
 """
@@ -195,7 +197,9 @@ def _tops(view: View) -> dict[str, tuple[list[float], list[float]]]:
     """Return the random player's scores and those without delay of each game that has both, by its title."""
     found = {}
     for panel in view.panels:
-        without = [score for curve in panel.curves.values() for score in curve if score.x == 0]
+        late = [curve for curve in panel.curves.values() if any(score.x != 0 for score in curve)]
+        without = [score for curve in late for score in curve if score.x == 0]
+        without = without or [score for curve in panel.curves.values() for score in curve if score.x == 0]
         trials = {name for score in without for name in score.trials}
         if not trials:
             continue

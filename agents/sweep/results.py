@@ -116,7 +116,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
     """Return what a ``results.csv`` of the same sweep, perhaps of another machine, says of finished trials.
 
-    A trial is found by its arm, the values of its keys and the number of its seed, from which its seed follows.
+    A trial is found by its arm, the values of its keys and the number of its seed, from which its seed follows. A sweep
+    may have grown by arms since: keys of the sweep that the table lacks are bound by none of its trials.
 
     Args:
         table: The file.
@@ -135,7 +136,8 @@ def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
     except AttributeError:  # a row with fewer cells than columns, or with more
         raise ValueError(f"{table} is damaged, a row of it is not whole: copy it again") from None
     columns, where = _columns(plan), ["arm", *plan.keys, "seed"]
-    if not rows or list(rows[0]) not in (columns, [*columns, CHECK]):
+    own = [name for name in columns if name not in plan.keys or name in (rows[0] if rows else ())]
+    if not rows or list(rows[0]) not in (own, [*own, CHECK]):
         raise ValueError(
             f"finished must be a {CSV} of this sweep, with the columns {', '.join(columns)}, got {table} with "
             f"{', '.join(rows[0]) if rows else 'no row'}"
@@ -143,7 +145,7 @@ def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
     found: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
     for number, row in enumerate(rows, 2):
         try:
-            _add(found[tuple(row[each] for each in where)], row)
+            _add(found[tuple(row.get(each, "") for each in where)], row)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{table} is damaged in line {number} ({error}): copy it again") from None
     points = {(trial.arm, *map(_text, _values(plan, trial))) for trial in plan.trials()}
@@ -153,7 +155,7 @@ def results_in(table: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{table} is of another sweep: it has a trial of {point}, which this one has not")
     if CHECK not in rows[0]:
         _check_alike(table, rows, found)
-    elif {row[CHECK] for row in rows} != {_checksum_of(columns, rows)}:
+    elif {row[CHECK] for row in rows} != {_checksum_of(own, rows)}:
         raise ValueError(f"{table} is damaged, as rows are lost, changed or given twice: copy it again")
     taken = {}
     for trial in plan.trials():

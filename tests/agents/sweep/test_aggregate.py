@@ -59,6 +59,21 @@ def test_scores_are_normalised_by_the_random_player_and_the_score_without_delay(
     assert found.scores["sequential", 8]["breakout"].tolist() == [0.0, 0.0, 0.25]
 
 
+def test_a_curve_that_is_never_late_is_a_way_and_no_scale(tmp_path: Path) -> None:
+    def score(point: Mapping[str, Any], seed: int) -> dict[str, float]:
+        scores = by_hand(point, seed)
+        return {**scores, "final_return": 1.0} if point.get("Net.units") == 4 else scores
+
+    arms = {**ARMS, "small": [f"{D}, {N} = (0, 0)", "Net.units = 4"]}
+    found = aggregate_of(view(made_up_sweep(tmp_path / "some", GRID, arms, score=score)))
+    assert found is not None
+    assert found.scales == aggregate(tmp_path / "without").scales
+    assert found.scores["small", 0]["asterix"].tolist() == [-0.5] * 3  # (1 - 2) / (4 - 2)
+    every = {"asynchronous": [f"{D}, {N} = (0, 0)"], "small": arms["small"]}
+    found = aggregate_of(view(made_up_sweep(tmp_path / "every", GRID, every, score=score)))
+    assert found is not None and found.scales["breakout"].without_delay == 6.0  # the mean of 9, 11, 13 and of 1, 1, 1
+
+
 def test_a_game_that_is_not_learnt_without_delay_is_apart(tmp_path: Path) -> None:
     found = aggregate(tmp_path)
     assert found.apart == ["seaquest"]

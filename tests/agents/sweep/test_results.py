@@ -281,6 +281,21 @@ def test_a_table_of_an_older_version_is_taken_unless_it_can_be_seen_to_have_lost
             refuse(tmp_path, plan, [*lines[:place], ",".join([*cells[:5], "-1", *cells[6:]]), *lines[place + 1 :]])
 
 
+def test_a_sweep_that_has_grown_by_arms_takes_the_table_of_before(tmp_path: Path) -> None:
+    plan, lines = played(tmp_path)
+    grown = SweepPlan([*plan.points, Point("b", {"x": "1", "y": "3"})], ["x", "y"], 3, [], "f")
+    (tmp_path / "copied.csv").write_text("".join(lines))
+    of = {(trial.arm, trial.seed_number): trial.name for trial in grown.trials()}
+    before = {of[trial.arm, trial.seed_number]: trial.name for trial in plan.trials()}
+    taken = results_in(tmp_path / "copied.csv", grown)
+    assert taken == {name: results_in(tmp_path / "copied.csv", plan)[own] for name, own in before.items()}
+    assert len(taken) == 6
+    bound = SweepPlan([Point(each.arm, {**each.bindings, "y": "3"}) for each in plan.points], ["x", "y"], 3, [], "f")
+    with pytest.raises(ValueError, match="of another sweep: it has a trial of arm = , x = 1, y = , seed = 0"):
+        results_in(tmp_path / "copied.csv", bound)
+    refuse(tmp_path, grown, lines[:3] + lines[4:])
+
+
 def test_the_table_of_our_scores_is_taken_over() -> None:
     table = Path(__file__).parents[3] / "docs" / "results" / "minatar.csv"
     rows = read_csv(table)

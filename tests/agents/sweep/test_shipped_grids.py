@@ -129,15 +129,18 @@ GAMES = ("'asterix'", "'breakout'", "'freeway'", "'seaquest'", "'space_invaders'
 MINATAR = "create_minatar_environment.game"
 
 
-def test_the_grid_of_minatar_has_225_trials_of_four_ways() -> None:
+def test_the_grid_of_minatar_has_375_trials_of_eight_ways() -> None:
     found = points("minatar", seeds=5)
-    assert len(found) * 5 == 225
+    assert len(found) * 5 == 375
     assert Sweep().order == "points" and not Sweep().keep_checkpoints
     ways = {
         *(("sequential", delay, delay) for delay in (2, 8)),
         *(("asynchronous", delay, 0) for delay in (0, 2, 8)),
         *(("core at release", delay, 0) for delay in (2, 8)),
         *(("chunks", delay, delay - 1) for delay in (2, 8)),
+        *((way, delay, 0) for way in ("told", "fast path") for delay in (2, 8)),
+        ("fast path, a frame late", 8, 0),
+        ("fast network alone", 0, 0),
     }
     for game in GAMES:
         own = [point for point in found if point.bindings[MINATAR] == game]
@@ -145,9 +148,13 @@ def test_the_grid_of_minatar_has_225_trials_of_four_ways() -> None:
         assert len(own) == len(ways)
     # Whole games come first.
     assert [point.bindings[MINATAR] for point in found] == [game for game in GAMES for _ in ways]
+    window, fast = "create_actor_critic.action_window", "create_actor_critic.fast"
     for point in found:
         assert (point.bindings.get("create_actor_critic.core") == "'lstm'") == (point.arm == "core at release")
         assert (point.bindings.get("RealtimeDelay.default_action") == "'chunk'") == (point.arm == "chunks")
+        told = point.arm == "told" or point.arm.startswith("fast path")
+        assert point.bindings.get(window) == (point.bindings[D] if told else None)
+        assert (fast in point.bindings) == point.arm.startswith("fast path")
 
 
 def test_the_bigger_grid_of_minatar_has_more_delays_and_dqn() -> None:
