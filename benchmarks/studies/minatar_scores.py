@@ -115,7 +115,7 @@ def main() -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text_atomically(arguments.output, text.getvalue())
-    print(f"{arguments.output}: {sum('way' in row for row in rows)} of 45 rows\n")
+    print(f"{arguments.output}: {sum('way' in row for row in rows)} rows\n")
     print(tables_in_words(rows))
 
 
