@@ -407,7 +407,9 @@ class Experiment:
                     closing(EpisodeTable(self.base_dir, kept)) as self.table,
                 ):
                     self.agent.set_report(self.metrics.scalar)
-                    self.shown = PhasesShown(Progress(self.start_iteration, self.num_iterations))
+                    self.shown = PhasesShown(
+                        Progress(self.start_iteration, self.num_iterations, learnt=self._has_learnt)
+                    )
                     try:
                         for iteration in range(self.start_iteration, self.num_iterations):
                             self._run_iteration(iteration)
@@ -417,6 +419,10 @@ class Experiment:
                         raise
         if table := self.play.table():
             print(table, flush=True)
+
+    def _has_learnt(self) -> bool:
+        """Return whether an update was made, or never will be."""
+        return self.agent.updates > 0 or not getattr(self.agent, "learns", True)
 
     def _run_iteration(self, iteration: int) -> None:
         play = self.play

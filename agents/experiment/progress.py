@@ -31,6 +31,43 @@ from async_wrappers.posix import signals_blocked
 
 # Seconds between two lines of a log.
 EVERY = 30.0
+# Seconds of play after which a run says what it expects.
+AFTER = 3.0
+
+
+class Expectation:
+    """Says once how fast a run plays and how long it will take, and once more when it learns, which takes longer.
+
+    Args:
+        iterations: Of the run, in all.
+        learnt: Returns whether an update was made.
+    """
+
+    def __init__(self, iterations: int, learnt: Callable[[], bool]) -> None:
+        """See the class."""
+        self._iterations, self._learnt = iterations, learnt
+        self._learns: bool | None = None  # in what is measured now
+        self._said, self._since = False, (0.0, 0.0, 0)
+
+    def sentence(self, now: float, work: float, frames: int, by_the_clock: bool) -> str:
+        """Return the sentence if it is due; otherwise it is empty.
+
+        Args:
+            now: The time in seconds.
+            work: Iterations that are done, with the share of the running one.
+            frames: Played in this process.
+            by_the_clock: Whether the environment waits for nothing, so that learning takes no time from it.
+        """
+        learns = by_the_clock or self._learnt()
+        if learns != self._learns:
+            self._learns, self._said, self._since = learns, False, (now, work, frames)
+        began, done, played = self._since
+        if self._said or now - began < AFTER or work <= done or work >= self._iterations:
+            return ""
+        self._said = True
+        left = duration((now - began) / (work - done) * (self._iterations - work))
+        rate = f", at {(frames - played) / (now - began):,.0f} frames/s so far" if frames > played else ""
+        return f"expected: about {left}{rate}{'' if learns else ', before the first update; updates take longer'}"
 
 
 class Progress:
@@ -41,20 +78,29 @@ class Progress:
     Args:
         first: Number of the first iteration that is still to do.
         iterations: Iterations in all.
+        learnt: Returns whether an update was made.
         clock: Gives the time in seconds.
         every: Seconds between two lines.
     """
 
     def __init__(
-        self, first: int, iterations: int, *, clock: Callable[[], float] = time.monotonic, every: float = EVERY
+        self,
+        first: int,
+        iterations: int,
+        *,
+        learnt: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = EVERY,
     ) -> None:
         """See the class."""
         self._first, self._number, self._iterations = first, first, iterations
         self._clock, self._every = clock, every
         self._began = self._line_at = self._iteration_began = clock()
         self._share, self._frames, self._total = 0.0, 0, 0
+        self._before = 0  # frames of earlier iterations
         self._seconds: float | None = None
         self._last = ""
+        self._expectation = Expectation(iterations, learnt)
         self._bar: tqdm[None] | None = None
         self._lock = threading.Lock()  # `while_waiting` reports from another thread
 
@@ -66,6 +112,7 @@ class Progress:
             number: Of the iteration.
             frames: At least so many are played; 0 if its length is counted in episodes.
         """
+        self._before += self._frames
         self._number, self._total, self._share, self._frames, self._last = number, frames, 0.0, 0, ""
         self._seconds = None
         self._iteration_began = self._line_at = self._clock()
@@ -87,6 +134,10 @@ class Progress:
         with self._lock:
             self._seconds = seconds
             played, self._share, self._frames, self._last = frames - self._frames, share, frames, last or self._last
+            work, of_all = self._number + share, self._before + frames
+            if said := self._expectation.sentence(self._clock(), work, of_all, seconds is not None):
+                with tqdm.external_write_mode():  # a bar stands below it
+                    print(said, flush=True)
             if self._bar is not None and not self._bar.disable:
                 self._bar.set_postfix_str(self._joined(self._last, self.left()), refresh=False)
                 self._bar.update(played)
@@ -272,12 +323,12 @@ def _device_in_words(agent: Any, threads: int) -> str:
 
 
 def _chosen_in_words(agent: Any) -> dict[str, str]:
-    """Return the run's automatic choices, in words: the capacity of a queue, the precision if it is automatic."""
+    """Return the capacity of a queue, where there is one, and the precision, in words."""
     compute, words = compute_of(agent), dict[str, str]()
     queue = getattr(getattr(getattr(agent, "learner", None), "replay", None), "queue_in_words", None)
     if queue is not None and (room := queue()) is not None:
         words["queue"] = room
-    if compute is not None and compute.automatic:
+    if compute is not None:
         words["precision"] = compute.precision_in_words()
     return words
 

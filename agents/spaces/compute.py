@@ -138,11 +138,13 @@ class Compute:
             object.__setattr__(self, "bf16", bool(state["bf16"]))
 
     def precision_in_words(self) -> str:
-        """Return the value of ``bf16="auto"`` and its reason, in words."""
+        """Return the precision of forward passes in words, with the reason where ``bf16="auto"`` chose it."""
+        name = "bfloat16" if self.bf16 else "float32"
+        if not self.automatic:
+            return name
         own = computes_bf16(self.torch_device)
         device = "the GPU" if self.torch_device.type == "cuda" else "the CPU"
         does = "computes" if own else "does not compute"
-        name = "bfloat16" if self.bf16 else "float32"
         if bool(self.bf16) == own:
             return f"{name}, for {device} {does} in bfloat16 itself"
         return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"

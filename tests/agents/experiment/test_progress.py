@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.experiment import experiment as runner_module
+from async_wrappers.agents.experiment import progress as progress_module
 from async_wrappers.agents.experiment.progress import Progress, duration
 from tests.worlds.agents import make_dqn
 from tests.worlds.drifting_env import DriftingEnv
@@ -68,6 +69,49 @@ def test_what_is_left_counts_this_runs_iterations_alone(clock: Clock) -> None:
     assert progress.done() == "10 of 10 done"
 
 
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_run_says_after_three_seconds_what_it_expects(
+    clock: Clock, capsys: pytest.CaptureFixture[str], first: int
+) -> None:
+    progress = Progress(first, first + 2, clock=clock)
+    with progress.iteration(first, 2000):
+        clock.now += 9  # until the first frame; starting takes no part in the rate
+        for second in range(60):
+            progress.update(second / 80, 25 * second, f"last return {second}")
+            assert capsys.readouterr().out == ("expected: about 3 min, at 25 frames/s so far\n" if second == 3 else "")
+            clock.now += 1
+
+
+def test_what_is_expected_is_said_again_when_learning_makes_it_slower(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learnt, told = False, []
+    progress = Progress(0, 2, learnt=lambda: learnt, clock=clock)
+    frames = 0
+    for number in range(2):
+        with progress.iteration(number, 1000):
+            for frames in range(100, 1100, 100):
+                learnt = learnt or (number == 0 and frames > 500)
+                clock.now += 10 if learnt else 1
+                progress.update(frames / 1000, frames)
+                told.append(capsys.readouterr().out)
+    assert {frame: line for frame, line in enumerate(told, 1) if line} == {
+        4: "expected: about 16 s, at 100 frames/s so far, before the first update; updates take longer\n",
+        7: "expected: about 2 min, at 10 frames/s so far\n",
+    }
+
+
+def test_a_game_that_does_not_wait_is_not_said_to_become_slower(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = Progress(0, 10, learnt=lambda: False, clock=clock)
+    with progress.iteration(0, 6000):
+        for second in range(4):
+            progress.update(second / 100, 60 * second, seconds=float(second))
+            clock.now += 1
+    assert capsys.readouterr().out == "expected: about 17 min, at 60 frames/s so far\n"
+
+
 def test_a_terminal_has_a_bar_and_no_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     progress = Progress(2, 10, clock=clock)
@@ -111,6 +155,26 @@ def test_a_run_has_lines_during_a_long_episode(tmp_path: Path, monkeypatch: pyte
     experiment(tmp_path, partial(Slow, lengths=[10]), make_dqn, **each).run_experiment()
     assert f"iteration 0 (1 of 1): {frames} of 20 frames" in shown.getvalue()
     assert "progress" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_run_says_what_it_expects_before_its_first_episode_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_module, "AFTER", 0.01)
+    monkeypatch.setattr(runner_module, "Progress", partial(Progress, every=0.01))
+    told = list[str]()
+
+    class Slow(DriftingEnv):
+        def step(self, action: Any) -> Any:
+            if not told:
+                time.sleep(0.01)
+                told.extend(line for line in capsys.readouterr().out.splitlines() if line.startswith("expected: "))
+                assert len(self.lives) == 1, "the first episode is over"
+            return super().step(action)
+
+    each = {"num_iterations": 2, "training_steps": 400, "evaluation_steps": 0, "max_steps_per_episode": 400}
+    experiment(tmp_path, partial(Slow, lengths=[400]), make_dqn, **each).run_experiment()
+    assert re.match(r"expected: about .+, at .+ frames/s so far", told[0])
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_a_precision_that_is_bound_is_not_taken_from_a_checkpoint(bf16: bool) ->
     agent = make_agent(DUELING, DriftingEnv(), bf16=bf16)
     state = agent.learner.state_dict()
     assert "bf16" not in state
+    assert agent.spec.compute.precision_in_words() == ("bfloat16" if bf16 else "float32")  # type: ignore[attr-defined]
     agent.learner.load_state_dict({**state, "bf16": not bf16})
     assert agent.spec.compute.bf16 is bf16  # type: ignore[attr-defined]
 
