@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_wrappers.analysis.planning import Forecast, Forecaster
+from async_wrappers.analysis.forecast import Forecast, Forecaster
 from async_wrappers.extras import extra
 from async_wrappers.latency import LogNormal, nanoseconds
 from async_wrappers.schedule.frames import FrameClock

@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 import async_wrappers
 from async_wrappers import RealtimeDelay
 from async_wrappers.__main__ import main
-from async_wrappers.analysis import planning
+from async_wrappers.analysis import forecast, planning
 from async_wrappers.analysis.planning import Forecast, Plan, plan
 from async_wrappers.analysis.scaling import workers_against_latency
 from async_wrappers.analysis.timeline import timeline
@@ -51,7 +51,7 @@ def fresh_share(latency: Any, workers: int, playout: str, frames: int) -> float:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate less, where shares need not be exact."""
-    monkeypatch.setattr(planning, "LEAST_FRAMES", 600)
+    monkeypatch.setattr(forecast, "LEAST_FRAMES", 600)
 
 
 @pytest.fixture(scope="module")
