@@ -216,17 +216,21 @@ def test_the_robot_takes_a_latency_of_ones_own_and_warns_of_a_delay_that_was_not
     for name in ("draw_ages", "draw_arm"):
         monkeypatch.setattr(robot, name, lambda *given: None)
     output = ["--output", str(tmp_path)]
-    robot.main([*output, "--latency-ms", "90", "--workers", "6", "--playout", "6"])
-    assert asked == [{"workers": 6, "playout": 6}]
-    assert policy.make_policy().latency_ms == 90
-    warning = (
-        "warning: the policy was trained for a delay of 4 frames and plays under 6: train it with RealtimeDelay.de"
-    )
-    assert capsys.readouterr().out.startswith(warning)
+    monkeypatch.setenv("ARM_CV", "0")
+    flags = "--latency-ms 90 --cv 0.1 --fps 100 --workers 6 --playout 6 --hold 2 --ramp 9"
+    robot.main([*output, *flags.split()])
+    assert asked == [{"workers": 6, "playout": 6, "fps": 100, "hold": 2, "ramp": 9}]
+    slow = policy.make_policy()
+    assert slow.latency_ms == 90
+    drawn = [slow.latencies.draw() / 1e6 for _ in range(200)]
+    assert np.std(drawn) / np.mean(drawn) == pytest.approx(0.1, abs=0.02)
+    warning = "warning: the policy was trained for a delay of 4 frames and plays under 6: train it with --gin_bindings"
+    assert capsys.readouterr().out.startswith(f"{warning} 'DELAY = 6'\n")
     robot.main(output)
     assert "warning" not in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        robot.main([*output, "--workers", "0"])
+    for wrong in ("--workers 0", "--fps 30", "--cv -1", "--ramp 0"):
+        with pytest.raises(SystemExit):
+            robot.main([*output, *wrong.split()])
     for name in ("arm", "policy", "robot"):
         monkeypatch.delitem(sys.modules, name)
 

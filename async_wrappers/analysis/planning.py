@@ -25,6 +25,7 @@ from async_wrappers.schedule.simulated import worker_count
 
 MEASURED_WORKER_MB = 13.0  # private memory of a worker process beside shared weights, on a 200 MB model
 BUDGET_WORKER_MB = 300.0  # private memory of a worker at most
+_ADDRESS = "tcp://127.0.0.1:5555"  # of the other machine's server, through a tunnel
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
-        plain = asdict(self)
+        plain = asdict(self) | {"verdict": self.verdict, "configuration": self.configuration}
         return {**plain, **{name: list(plain[name]) for name in ("rules", "slots", "advice")}}
 
     def to_json(self, path: str | Path) -> None:
@@ -106,7 +107,65 @@ class Plan:
         """The environment loop's computing time in a frame, in milliseconds: p99 of a release plus p99 of a step."""
         return sum(each["p99"] for each in (self.release_ms, self.step_ms) if each is not None)
 
+    @property
+    def verdict(self) -> str:
+        """Whether it will work, and what the policy then gets, in words that begin with ``yes`` or ``no``."""
+        if (enough := self.enough) is None:
+            return f"no: no number of workers gives an action on {FRESH:.0%} of the frames"
+        workers = "1 worker" if enough.workers == 1 else f"{enough.workers} workers"
+        playout = "1 frame" if enough.playout_frames == 1 else f"{enough.playout_frames} frames"
+        gets = (
+            f"{workers}, playout {playout}, an action on {enough.fresh_share:.1%} of the frames, "
+            f"{enough.mean_delay_frames:.1f} frames ({enough.mean_delay_ms:.0f} ms) after its observation"
+        )
+        if enough.first_action_s is None or enough.first_action_s >= self.seconds:
+            return f"no: no action of theirs lands within {self.seconds:g} s ({gets})"
+        if (frame_ms := 1000 / self.fps) < self.loop_ms:
+            return f"no: the loop's own work takes {self.loop_ms:.3g} ms, and a frame has {frame_ms:.4g} ms ({gets})"
+        if self.remote:
+            return f"yes, if the other machine infers {enough.busy_workers:.1f} at a time: {gets}"
+        if self.cores < enough.busy_workers:
+            busy = f"{enough.busy_workers:.1f} workers are busy at a time"
+            return f"no: {busy}, and there {'is 1 core' if self.cores == 1 else f'are {self.cores} cores'} ({gets})"
+        return f"yes: {gets}"
+
+    @property
+    def configuration(self) -> dict[str, list[str]]:
+        """Lines to copy, by their purpose, for the workers that are enough; empty where the verdict is ``no``.
+
+        `RealtimeDelay` then has the constant delay of the playout. The line under ``play`` and those under ``train``
+        need the default action that the environment is to have; ``"repeat"`` is one that every environment takes.
+        """
+        if self.enough is None or self.verdict.startswith("no"):
+            return {}
+        workers, fps = self.enough.workers, f"{self.fps:.10g}"
+        delay = max(1, self.enough.playout_frames or 0)  # the least on a real clock
+        on = f'workers={workers}, fps={fps}, playout={delay}, default_action="repeat"'
+        serve = f"python -m async_wrappers serve my_policy:make_policy --bind {_ADDRESS} --workers {workers} --threads"
+        model = self.latency if "<" not in self.latency else "trace"
+        live = {"serve": [serve], "play": [f'AsyncRunner(make_env, "{_ADDRESS}", {on})']}
+        if not self.remote:
+            live = {
+                "play": [f"AsyncRunner(make_env, make_policy, {on})"],
+                "play, in gin": [
+                    f"AsyncRunner.workers = {workers}",
+                    f"AsyncRunner.fps = {fps}",
+                    f"AsyncRunner.playout = {delay}  # frames",
+                    'AsyncRunner.default_action = "repeat"',
+                ],
+            }
+        return live | {
+            "train under": [f'RealtimeDelay(env, delay={delay}, noops=0, default_action="repeat")'],
+            "train under, in gin": [
+                f"RealtimeDelay.delay = {delay}  # frames",
+                "RealtimeDelay.noops = 0  # frames",
+                'RealtimeDelay.default_action = "repeat"',
+            ],
+            "or with missed frames": [f"RealtimeDelay(env, latency={model}, {on})"],
+        }
+
     def _lines(self) -> Iterator[str]:
+        yield from (f"verdict   {self.verdict}", "")
         d = {name: f"{value:.4g}" for name, value in self.latency_ms.items()}
         yield f"latency   {self.latency}"
         yield f"          mean {d['mean']}, p50 {d['p50']}, p95 {d['p95']}, p99 {d['p99']}, max {d['max']} ms"
@@ -133,6 +192,8 @@ class Plan:
             )
         if self.advice:
             yield from ("", *(f"* {sentence}" for sentence in self.advice))
+        for purpose, lines in self.configuration.items():
+            yield from ("", f"{purpose}:", *(f"    {line}" for line in lines))
 
 
 def plan(
@@ -286,6 +347,12 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
         )
     yield from _advice_on_the_machine(found, chosen, memory_gbs)
     yield from _advice_on_the_rules(found, chosen)
+    if chosen.playout_frames and chosen.playout_frames > 1:
+        yield (
+            f"Tell the policy its last {chosen.playout_frames} actions, or it cannot know what became of its "
+            f"observation: action_window = {chosen.playout_frames} (V-trace, PPO, R2D2, SAC), or "
+            f"AppliedActions(env, {chosen.playout_frames}) inside the delay."
+        )
 
 
 def _advice_on_the_machine(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:

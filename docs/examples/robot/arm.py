@@ -2,7 +2,7 @@
 
 The arm lies flat, and its joints are driven by speed. The target jumps now and then. `Arm` is simulated in a thread of
 its own, 500 times a second of real time, whether anybody sends an action or not, and follows the last one it was sent.
-`ArmEnv` is the same arm on simulated time, for training: a step is a frame of 20 ms.
+`ArmEnv` is the same arm on simulated time, for training: a step is a frame.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 
-FPS, HZ = 50, 500  # frames, steps of the simulation per second
+FPS, HZ = 50, 500  # frames (as a rule), steps of the simulation per second
 REACH = 0.6  # metres, of both links
 FASTEST = 4.0  # radians per second, at an action of 1
 JUMP = 1.5  # seconds between two targets
@@ -93,14 +93,15 @@ class Simulation:
 
 
 class ArmEnv(gym.Env):
-    """The arm on simulated time."""
+    """The arm on simulated time, with a number of frames per second that divides 500."""
 
     observation_space, action_space = Simulation.observation_space, Simulation.action_space
     metadata = {"render_modes": [], "render_fps": FPS}
     noop_action = np.zeros(2, np.float32)
 
-    def __init__(self) -> None:
-        self.simulation = Simulation()
+    def __init__(self, fps: int = FPS) -> None:
+        self.simulation, self.steps = Simulation(), HZ // fps
+        self.metadata = {**self.metadata, "render_fps": fps}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
@@ -109,7 +110,7 @@ class ArmEnv(gym.Env):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.simulation.send(action)
-        for _ in range(HZ // FPS):
+        for _ in range(self.steps):
             self.simulation.step()
         return *self.simulation.observe(), False, False, {}
 

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from async_wrappers import LogNormal
+
 WEIGHTS = Path(__file__).with_name("arm.npz")
 LATENCY = 60.0  # milliseconds of one inference, as of a large network; `robot.py --latency-ms` sets another one
+CV = 0.0  # coefficient of variation of that, log-normal; `robot.py --cv` sets another one
 
 
 class Released(NamedTuple):
@@ -31,15 +34,15 @@ class Policy:
     the arm has received since the observation.
     """
 
-    def __init__(self, path: str | Path = WEIGHTS, latency_ms: float = LATENCY) -> None:
+    def __init__(self, path: str | Path = WEIGHTS, latency_ms: float = LATENCY, cv: float = CV) -> None:
         with np.load(path) as arrays:
             self.layers = [(arrays[f"weight{k}"], arrays[f"bias{k}"]) for k in range(3)]
-        self.latency_ms = latency_ms
+        self.latency_ms, self.latencies = latency_ms, LogNormal(latency_ms / 1000 or 1e-9, cv).stream(os.getpid())
         self.blank = np.zeros(self.layers[0][0].shape[1] - 10, np.float32)  # the last actions, before there are any
         self.delay = len(self.blank) // 2  # frames, under which it was trained: it reads as many actions [2]
 
     def encode(self, observation: Any, decision: Any) -> Any:
-        time.sleep(self.latency_ms / 1000)
+        time.sleep(self.latencies.draw() / 1e9)
         return observation
 
     def release(self, features: Any, memory: Any, decision: Any) -> Released:
@@ -51,7 +54,7 @@ class Policy:
 
 
 def make_policy() -> Policy:
-    return Policy(latency_ms=float(os.environ.get("ARM_LATENCY_MS", LATENCY)))
+    return Policy(latency_ms=float(os.environ.get("ARM_LATENCY_MS", LATENCY)), cv=float(os.environ.get("ARM_CV", CV)))
 
 
 def main(run: str) -> None:

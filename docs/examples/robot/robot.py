@@ -25,13 +25,14 @@ import numpy as np
 
 if __name__ == "__main__" and find_library("EGL"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported: it renders without a screen
-from arm import FPS, MODEL, Arm
-from policy import LATENCY, make_policy
+from arm import FPS, HZ, MODEL, Arm
+from policy import CV, LATENCY, make_policy
 
 from async_wrappers import AsyncRunner, RampDown
 
 HERE = Path(__file__).parent
 WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due, as `arm.gin` has them
+HOLD, RAMP = 3, 25  # frames on which the last speed is held where no action is due, and over which it is then reduced
 
 
 class Server:
@@ -77,6 +78,9 @@ def play(
     factory: str = "policy:make_policy",
     workers: int = WORKERS,
     playout: int = PLAYOUT,
+    fps: int = FPS,
+    hold: int = HOLD,
+    ramp: int = RAMP,
 ) -> Any:
     """Play, and return the report."""
     server, ended = Server(factory, workers), threading.Event()
@@ -88,15 +92,15 @@ def play(
             partial(Arm, log),
             server.address,
             workers,
-            FPS,
+            fps,
             playout=playout,
-            default_action=RampDown(25, hold=3),  # hold the last speed for 3 frames, then slow down over 25
+            default_action=RampDown(ramp, hold=hold),
             features=Arm.observation_space,  # what the server's half of the policy answers; see policy.py
             make_release=make_policy,
             calibration_time=1.0,
             seed=1,
         )
-        return runner.run(seconds=seconds, on_frame=partial(kill, pid=server.process.pid, frame=round(kill_at * FPS)))
+        return runner.run(seconds=seconds, on_frame=partial(kill, pid=server.process.pid, frame=round(kill_at * fps)))
     finally:
         ended.set()
         if back.is_alive() and server.process.poll() is None:
@@ -106,7 +110,7 @@ def play(
             server.end()
 
 
-def ages(report: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def ages(report: Any, fps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the frames in seconds, the age of the observation behind the last action on each, in ms, and of each
     inference when it began, in seconds, and the age of its reading then, in ms.
     """
@@ -114,19 +118,19 @@ def ages(report: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     behind = np.full(total, np.nan)
     applied = sorted((span.effect, span.start) for span in report.spans if span.effect is not None)
     for (effect, start), (end, _) in zip(applied, [*applied[1:], (total, 0)], strict=True):
-        behind[effect:end] = (np.arange(effect, end) - start) * 1000 / FPS
-    read = np.array([(span.began / 1e9, span.began / 1e6 - span.start * 1000 / FPS) for span in report.spans])
-    return np.arange(total) / FPS, behind, read[:, 0], read[:, 1]
+        behind[effect:end] = (np.arange(effect, end) - start) * 1000 / fps
+    read = np.array([(span.began / 1e9, span.began / 1e6 - span.start * 1000 / fps) for span in report.spans])
+    return np.arange(total) / fps, behind, read[:, 0], read[:, 1]
 
 
-def draw_ages(report: Any, log: Path, kill_at: float, path: Path) -> None:
+def draw_ages(report: Any, log: Path, kill_at: float, path: Path, fps: int = FPS) -> None:
     """Draw both ages and the arm's speeds over time."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    time, behind, began, fresh = ages(report)
+    time, behind, began, fresh = ages(report, fps)
     rows = np.load(log)
     figure, (above, middle, below) = plt.subplots(3, 1, figsize=(9, 7), sharex=True, layout="constrained")
     above.step(time, behind, where="post", color="tab:blue")
@@ -144,24 +148,24 @@ def draw_ages(report: Any, log: Path, kill_at: float, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, every: int = 5, size: int = 220) -> None:
-    """Draw the arm as a moving picture; its frame is red where the arm follows no action of the policy's."""
+def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, fps: int = FPS, size: int = 220) -> None:
+    """Draw the arm ten times a second; the picture's border is red where it follows no action of the policy's."""
     import mujoco
     from PIL import Image, ImageOps
 
     model = mujoco.MjModel.from_xml_string(MODEL)
     data, renderer = mujoco.MjData(model), mujoco.Renderer(model, size, size)
-    rows, (_, behind, _, _) = np.load(log), ages(report)
-    pictures = []
+    rows, (_, behind, _, _) = np.load(log), ages(report, fps)
+    pictures, every = [], max(1, fps // 10)
     for k in range(0, min(len(behind), len(rows["angles"])), every):
         data.qpos[:], data.mocap_pos[0, :2] = rows["angles"][k], rows["target"][k]
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera="above")
-        is_alone = not behind[k] <= 2 * playout * 1000 / FPS
+        is_alone = not behind[k] <= 2 * playout * 1000 / fps
         picture = ImageOps.expand(Image.fromarray(renderer.render()), 6, "#d62728" if is_alone else "#dddddd")
         pictures.append(picture.quantize(32, dither=Image.Dither.NONE))
     renderer.close()
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=1000 * every // FPS, loop=0)
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=1000 * every // fps, loop=0)
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -170,8 +174,12 @@ def main(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--kill-at", type=float, default=4.0, help="seconds until the server is killed (4)")
     parser.add_argument("--away", type=float, default=2.0, help="seconds until it is started again (2)")
     parser.add_argument("--latency-ms", type=float, default=LATENCY, help=f"of one inference ({LATENCY:g})")
+    parser.add_argument("--cv", type=float, default=CV, help=f"its coefficient of variation, log-normal ({CV:g})")
+    parser.add_argument("--fps", type=int, default=FPS, help=f"frames per second, a divisor of {HZ} ({FPS})")
     parser.add_argument("--workers", type=int, default=WORKERS, help=f"inferences at a time ({WORKERS})")
     parser.add_argument("--playout", type=int, default=PLAYOUT, help=f"frames until an action is due ({PLAYOUT})")
+    parser.add_argument("--hold", type=int, default=HOLD, help=f"frames to go on as before without action ({HOLD})")
+    parser.add_argument("--ramp", type=int, default=RAMP, help=f"frames from there to rest ({RAMP})")
     parser.add_argument("--output", type=Path, default=Path(), help="folder of both pictures (here)")
     options = parser.parse_args(arguments)
     for module in ("matplotlib", "PIL"):
@@ -184,21 +192,27 @@ def main(arguments: list[str] | None = None) -> Any:
             f"--latency-ms must be from 0 to 10,000, --workers and --playout >= 1, got {options.latency_ms:g}, "
             f"{options.workers} and {options.playout}"
         )
+    if options.fps < 1 or HZ % options.fps:
+        parser.error(f"--fps must be a divisor of {HZ}, steps of the simulation per second, got {options.fps}")
+    if not 0 <= options.cv < 10 or options.hold < 0 or options.ramp < 1:
+        wrong = f"{options.cv:g}, {options.hold} and {options.ramp}"
+        parser.error(f"--cv must be from 0 to 10, --hold >= 0 and --ramp >= 1 frame, got {wrong}")
     os.environ["ARM_LATENCY_MS"] = str(options.latency_ms)  # for the policy in the server's process
+    os.environ["ARM_CV"] = str(options.cv)
     if options.playout != (trained := make_policy().delay):
         print(
             f"warning: the policy was trained for a delay of {trained} frames and plays under {options.playout}: train "
-            f"it with RealtimeDelay.delay = {options.playout} and SACAgent.action_window = {options.playout}"
+            f"it with --gin_bindings 'DELAY = {options.playout}'"
         )
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "arm.npz")
-        chosen = {"workers": options.workers, "playout": options.playout}
+        chosen = {name: getattr(options, name) for name in ("workers", "playout", "fps", "hold", "ramp")}
         report = play(options.seconds, options.kill_at, options.away, log, **chosen)
         print(report)
-        draw_ages(report, log, options.kill_at, options.output / "arm_ages.png")
+        draw_ages(report, log, options.kill_at, options.output / "arm_ages.png", options.fps)
         try:
-            draw_arm(report, log, options.output / "arm.gif", options.playout)
+            draw_arm(report, log, options.output / "arm.gif", options.playout, options.fps)
         except Exception as error:  # MuJoCo's own kinds: no EGL here
             print(f"no moving picture, as nothing can be rendered here ({error}): try MUJOCO_GL=osmesa")
     return report

@@ -10,18 +10,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
+import gin
+import gymnasium as gym
 import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
 import async_wrappers
-from async_wrappers import RealtimeDelay
+from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import forecast, planning
 from async_wrappers.analysis.planning import Forecast, Plan, plan
@@ -31,6 +34,7 @@ from async_wrappers.latency import Constant, LogNormal, Spikes, Trace
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.wrappers.chunk import Chunk
+from tests.worlds.experiments import load_gin
 from tests.worlds.recording_env import RecordingEnv
 
 ROOT = Path(async_wrappers.__file__).parents[1]
@@ -433,6 +437,92 @@ def test_the_text_holds_a_line_per_rule_and_every_sentence_of_advice(constant: P
         assert sum(line.startswith(f"{name} ") for line in text.splitlines()) == 1
     assert all(f"* {sentence}" in text for sentence in constant.advice)
     assert "33 needed" in text and "400 MB of weights" in text and "12.0 GB/s" in text
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("latency", "terms", "verdict"),
+    [
+        (
+            0.120,
+            {"cores": 16},
+            "yes: 8 workers, playout 8 frames, an action on 100.0% of the frames, 8.0 frames (133 ms)",
+        ),
+        (0.010, {"cores": 1}, "yes: 1 worker, playout 1 frame, an action on 100.0% of the frames, 1.0 frames (17 ms)"),
+        (0.120, {"cores": 1, "remote": True}, "yes, if the other machine infers 7.2 at a time: 8 workers, playout 8 f"),
+        (
+            0.120,
+            {"cores": 2},
+            "no: 7.2 workers are busy at a time, and there are 2 cores (8 workers, playout 8 frames,",
+        ),
+        (0.120, {"cores": 16, "seconds": 0.1}, "no: no action of theirs lands within 0.1 s (8 workers, playout 8"),
+        (0.120, {"cores": 16, "step": 0.02}, "no: the loop's own work takes 20 ms, and a frame has 16.67 ms (8 work"),
+        (None, {"cores": 16}, "no: no number of workers gives an action on 99% of the frames"),
+    ],
+)
+def test_a_verdict_says_whether_it_works_and_what_the_policy_gets(
+    latency: float | None, terms: dict[str, Any], verdict: str, constant: Plan
+) -> None:
+    found = replace(constant, enough=None) if latency is None else plan(latency, **terms)
+    assert found.verdict.startswith(verdict)
+    assert str(found).startswith(f"verdict   {found.verdict}\n")
+    assert found.to_dict()["verdict"] == found.verdict
+    assert bool(found.configuration) == found.verdict.startswith("yes")
+
+
+def make_cart() -> Any:
+    return gym.make("CartPole-v1", max_episode_steps=4000)
+
+
+def played(environment: Any) -> tuple[int, set[int], int]:
+    """Play 4,000 frames; return how many had an action, the delays, and the frames from the first action on."""
+    environment.reset(seed=0)
+    ages, fresh, frame, first = set[int](), 0, 0, None
+    environment.unwrapped.step = lambda action: (np.zeros(4, np.float32), 0.0, False, False, {})  # it never falls
+    truncated = False
+    while not truncated:
+        *_, truncated, info = environment.step(0)
+        told = info["realtime"]
+        frame, first = told["frame"], told["delay"] if first is None else first
+        ages.add(told["delay"])
+        fresh += 1
+    return fresh, ages, frame - (first or 0)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_lines_of_a_plan_can_be_copied_and_give_what_it_forecasts(remote: bool) -> None:
+    found = plan(LogNormal(0.120, 0.1), fps=50, cores=16, remote=remote)
+    lines, enough = found.configuration, found.enough
+    assert enough is not None
+    names = {"env": make_cart(), "make_env": make_cart, "RealtimeDelay": RealtimeDelay, "LogNormal": LogNormal}
+    fresh, ages, frames = played(eval(*lines["train under"], names))
+    assert (fresh / frames, ages) == (1.0, {enough.playout_frames})
+    names["env"] = make_cart()
+    fresh, ages, frames = played(eval(*lines["or with missed frames"], names))
+    assert fresh / frames == pytest.approx(enough.fresh_share, abs=0.005)
+    assert min(ages) == enough.playout_frames
+    # Live, on the virtual clock.
+    virtual: dict[str, Any] = {"backend": "virtual", "latency": LogNormal(0.120, 0.1)}
+    call = lines["play"][0].replace('"tcp://127.0.0.1:5555"', "make_policy")
+    runner = eval(call, {**names, "make_policy": lambda: lambda o: 0, "AsyncRunner": partial(AsyncRunner, **virtual)})
+    report = runner.run(frames=2000)
+    assert report.delay_frames["p50"] == enough.playout_frames
+    assert (runner.workers, report.fps) == (enough.workers, 50)
+    assert ("serve" in lines) == remote and (not remote or "--workers 7 --threads" in lines["serve"][0])
+
+
+def test_the_lines_of_a_plan_are_gins() -> None:
+    lines = plan(0.100, fps=50, cores=16).configuration
+    load_gin("configs/dqn/cartpole.gin", bindings=lines["train under, in gin"])
+    assert [gin.query_parameter(f"RealtimeDelay.{name}") for name in ("delay", "noops")] == [5, 0]
+    load_gin("configs/live/cartpole.gin", bindings=lines["play, in gin"])
+    names = ("workers", "fps", "playout", "default_action")
+    assert [gin.query_parameter(f"AsyncRunner.{name}") for name in names] == [5, 50, 5, "repeat"]
+
+
+def test_a_plan_of_a_trace_names_it_in_its_lines() -> None:
+    found = plan(Trace(np.linspace(0.05, 0.06, 20)), fps=50, cores=16, seconds=10)
+    assert "latency=trace," in found.configuration["or with missed frames"][0]
 
 
 @pytest.mark.parametrize(
