@@ -92,6 +92,30 @@ def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path
     assert set(scores) == {"asynchronous", "sequential"}
     assert all(score.x == 2 and 5 <= score.value <= 500 for score in scores.values())
     assert (tmp_path / "trials" / "0000" / "model.zip").is_file()
+    from async_wrappers.agents.sweep.runs import find_runs
+
+    lines = [run.lines for run in find_runs([tmp_path])]
+    assert [[line["frames"] for line in each] for each in lines] == [[40, 80, 120, 160, 200], [120, 240, 360, 480, 600]]
+
+
+@pytest.mark.usefixtures("fork_trials")
+def test_the_sweep_of_another_trainer_takes_a_dict_and_a_module_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "carts.py").write_text(
+        "import gymnasium as gym\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Cart(gym.ObservationWrapper):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(CartPoleEnv())\n"
+        "        self.observation_space = gym.spaces.Dict(cart=self.env.observation_space)\n"
+        "    def observation(self, observation):\n        return {'cart': observation}\n"
+        "gym.register('DictCart-v0', Cart, max_episode_steps=50)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    terms: dict[str, Any] = {"total_timesteps": 50, "episodes": 1, "grid": [{"delay": 2, "noops": 0}], "seeds": 1}
+    example("sb3_sweep.py")["main"]("sb3", "carts:DictCart-v0", **terms)
+    assert (tmp_path / "sb3" / "trials" / "0000" / "result.json").is_file()
 
 
 @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (4, 4), (3, 0)])

@@ -1,9 +1,10 @@
-"""Draw the figures of a sweep, with a page of the numbers; or the learning curve of a run, or of several as a mean."""
+"""Draw the figures of a sweep, with a page of the numbers; or one of runs, sweeps and tables (CSV) together."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, usage_errors
 from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
@@ -20,7 +21,15 @@ from async_wrappers.agents.sweep.figures import (
 from async_wrappers.agents.sweep.plan import PLAN, read_plan
 from async_wrappers.agents.sweep.report import write_report
 from async_wrappers.agents.sweep.results import read_rows, read_subject
-from async_wrappers.agents.sweep.runs import IN_WORDS, common_directory, curves_of, find_runs, last_values, metrics_of
+from async_wrappers.agents.sweep.runs import (
+    IN_WORDS,
+    by_environment,
+    common_directory,
+    find_runs,
+    last_values,
+    metrics_of,
+)
+from async_wrappers.agents.sweep.tables import FRAMES, columns_of, gather, is_sweep, is_table
 from async_wrappers.agents.sweep.view import make_view, why_no_ladder
 
 OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
@@ -28,13 +37,14 @@ OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".p
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``plot``."""
-    parser.add_word("DIR", "directory of a sweep, or of a run; several runs; or a directory that holds runs", many=True)
+    what = "directory of a sweep, of a run, or that holds runs; or a CSV with named columns; several are one figure"
+    parser.add_word("DIR", what, many=True)
     add_score_flags(parser)
     parser.add_switch("wins", "draw the share of episodes that were won, not their returns")
     parser.add_argument(
         "--output",
         metavar="DIR",
-        help="where the figures of runs go (figures/ in the directory of all), or one file, NAME.png or NAME.svg",
+        help="where the figure goes (figures/ in the directory of all), or one file, NAME.png or NAME.svg",
     )
     parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
 
@@ -49,6 +59,8 @@ def run(options: Namespace) -> None:
         if options.output:
             raise UsageError(f"--output is of runs: the figures of the sweep {places[0]} go to {places[0]}/figures")
         _plot_sweep(options, places[0])
+    elif all(is_sweep(place) or is_table(place) for place in places) and _is_of_scores(options, places):
+        _plot_scores(options, places)
     else:
         if options.x:
             raise UsageError(f"--x is of sweeps: runs are drawn against training frames, got --x {options.x}")
@@ -61,23 +73,63 @@ def _refuse_other_pictures(output: str | None) -> None:
         raise UsageError(f"--output must be NAME.png, NAME.svg or a directory, got {output}")
 
 
+def _is_of_scores(options: Namespace, places: list[Path]) -> bool:
+    """Return whether sweeps and tables are drawn by their scores against a key, not by their curves."""
+    with usage_errors():
+        return bool(options.x) or not any(FRAMES in columns_of(place) for place in places if is_table(place))
+
+
+def _plot_scores(options: Namespace, places: list[Path]) -> None:
+    """Draw the scores of several sweeps and tables against one key, and print their points."""
+    x = (options.x or "delay").rpartition(".")[2]
+    with usage_errors():
+        plan, rows = gather(places, x, options.metric)
+        view = make_view(plan, rows, statistic=options.statistic, x=x)
+    environments = {row["environment"] for row in rows}
+    figure = put_subject(draw_scores(view), environments.pop() if len(environments) == 1 else "")
+    for panel in view.panels:
+        for name, curve in panel.curves.items():
+            for score in curve:
+                point = ", ".join(filter(None, [panel.title, name, f"{x} {score.x:g}"]))
+                print(f"{point}: {score.value:.2f} [{score.low:.2f}, {score.high:.2f}] over {len(score.scores)}")
+    _write(options, places, figure, "score")
+
+
 def _plot_runs(options: Namespace, places: list[Path]) -> None:
     """Draw the curves of runs, and print the newest value of each."""
     with usage_errors():
-        curves = curves_of(runs := find_runs(places))
+        runs = find_runs(places, options.metric)
+        environments = by_environment(runs)
         metrics = metrics_of(runs, options.metric, options.wins)
-    figure = draw_runs(curves, metrics, options.statistic)
+    figure = draw_runs(environments, metrics, options.statistic)
+    runs = [run for curves in environments.values() for each in curves.values() for run in each]
     shared = {name: {run.facts.get(name, "") for run in runs} for name in ("environment", "agent", "delay")}
     words = {name: next(iter(facts)).partition(",")[0] for name, facts in shared.items() if len(facts) == 1}
     words["delay"] = f"delay {words['delay']}" if words.get("delay", "none") != "none" else ""
     put_subject(figure, ", ".join(filter(None, words.values())))
-    for name, group in curves.items():
+    several = len(environments) > 1
+    curves = [
+        (", ".join(filter(None, [environment if several else "", name])), group)
+        for environment, curves in environments.items()
+        for name, group in curves.items()
+    ]
+    for name, group in curves:
         for metric in metrics:
             if (last := last_values(group, metric, options.statistic)) is not None:
                 spread = f" [{last.low:.2f}, {last.high:.2f}] over {len(group)} runs" if len(group) > 1 else ""
                 print(f"{f'{name}: ' if name else ''}{IN_WORDS.get(metric, metric)}, newest: {last.value:.2f}{spread}")
-    into = Path(options.output) if options.output else common_directory(places) / "figures"
-    kind = "wins" if options.wins else "learning_curve" if options.metric is None else f"runs_{options.metric}"
+    _write(
+        options,
+        places,
+        figure,
+        "wins" if options.wins else "learning_curve" if options.metric is None else f"runs_{options.metric}",
+    )
+
+
+def _write(options: Namespace, places: list[Path], figure: Any, kind: str) -> None:
+    """Write a figure of several places, and print its paths."""
+    folders = [place.parent if is_table(place) else place for place in places]
+    into = Path(options.output) if options.output else common_directory(folders) / "figures"
     is_file = into.suffix in PICTURES and not into.is_dir()
     for path in write_figure(figure, into if is_file else into / kind):
         print(path)

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import cycle
 from operator import attrgetter
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,17 +86,27 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     return figure
 
 
-def draw_runs(curves: Mapping[str, Sequence[RecordedRun]], metrics: Sequence[str], statistic: str) -> Figure:
-    """Draw metrics of runs against training frames, a panel per metric and a curve per name.
+def draw_runs(
+    environments: Mapping[str, Mapping[str, Sequence[RecordedRun]]], metrics: Sequence[str], statistic: str
+) -> Figure:
+    """Draw metrics of runs against training frames, a panel per environment and metric, and a curve per name.
 
     Of one run the returns of single episodes are drawn too. Several runs of a name are a curve of the statistic, with
     its 95 % bootstrap interval over the runs, and a thin line for each of them.
     """
-    figure, places = _make_panels(len(metrics), "training frames", "")
-    styles = _styles(curves)
-    alone = sum(map(len, curves.values())) == 1
-    for metric, axes in zip(metrics, places, strict=True):
-        axes.set_title(IN_WORDS.get(metric, metric.replace("_", " ")), fontsize="medium")
+    panels = [
+        (environment, curves, metric)
+        for environment, curves in environments.items()
+        for metric in metrics
+        if any(metric in line for runs in curves.values() for run in runs for line in run.lines)
+    ]
+    figure, places = _make_panels(len(panels), "training frames", "")
+    styles = _styles(name for _, curves, _ in panels for name in curves)
+    every = [runs for _, curves, _ in panels for runs in curves.values()]
+    alone = len({run.directory for runs in every for run in runs}) == 1
+    for (environment, curves, metric), axes in zip(panels, places, strict=True):
+        axes.set_ylabel(fill(IN_WORDS.get(metric, metric.replace("_", " ")), 24), fontsize="small")
+        axes.set_title(environment if len(environments) > 1 else "", fontsize="medium")
         for name, runs in curves.items():
             if alone and metric.endswith("_average_return"):
                 _draw_episodes(axes, runs[0], metric.partition("_")[0])
@@ -113,9 +124,10 @@ def draw_runs(curves: Mapping[str, Sequence[RecordedRun]], metrics: Sequence[str
                     axes, dict(sorted(curve.items())), statistic, label=label, **{**styles[name], "markersize": 3}
                 )
         axes.margins(x=0.02)
-    most = max(map(len, curves.values()))
+    most = max(map(len, every))
     mean = "interquartile mean" if statistic == "iqm" else "mean"
     runs_in_words = f"{mean} of up to {most} runs, bands: 95 % bootstrap interval, thin: each run"
+    figure.set_figheight(figure.get_figheight() + 0.12 * len(styles))  # for the legend
     _put_legend(figure, places, "" if alone else "a run for each curve" if most == 1 else runs_in_words)
     return figure
 

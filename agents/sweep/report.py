@@ -17,8 +17,9 @@ from typing import NamedTuple
 from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.results import MANIFEST, read_rows
+from async_wrappers.agents.sweep.tables import RETURN, is_sweep, is_table, read_table
 from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
-from async_wrappers.agents.sweep.view import View, difference, make_view, summary
+from async_wrappers.agents.sweep.view import BASELINES, View, difference, make_view, summary
 from async_wrappers.files import refuse_damage, write_text_atomically
 
 
@@ -92,8 +93,11 @@ class Difference(NamedTuple):
 def compare(first: Path, second: Path, *, metric: str | None = None, statistic: str = "mean") -> list[Difference]:
     """Return the points that two results share: sweeps (a score per trial) or runs (a score per episode of the report).
 
+    A point of a table (`async_wrappers.agents.sweep.tables`) has a score per row. A run has one point, its agent,
+    beside the baselines, which is compared with the only one of another result.
+
     Args:
-        first: Directory of a sweep or run.
+        first: Directory of a sweep or run, or a CSV.
         second: Another.
         metric: Metric of a sweep; None is the closing return, else the training return, else the first metric.
         statistic: ``"mean"`` or ``"iqm"``.
@@ -103,6 +107,10 @@ def compare(first: Path, second: Path, *, metric: str | None = None, statistic: 
     """
     a, b = (_scores(Path(place), metric, statistic) for place in (first, second))
     shared = [Difference(point, a[point], b[point]) for point in a if point in b]
+    one, other = ([point for point in each if point not in BASELINES] for each in (a, b))
+    is_of_a_run = not all(is_sweep(Path(place)) or is_table(Path(place)) for place in (first, second))
+    if not shared and is_of_a_run and len(one) == len(other) == 1:  # a run names its point by its agent alone
+        shared = [Difference(f"{one[0]} and {other[0]}", a[one[0]], b[other[0]])]
     if not shared:
         raise ValueError(f"{first} and {second} share no point: {_few(a)} there, {_few(b)} here")
     return shared
@@ -128,6 +136,13 @@ def _side(scores: Sequence[float], statistic: str) -> str:
 
 
 def _scores(place: Path, metric: str | None, statistic: str) -> Mapping[str, Sequence[float]]:
+    if is_table(place):
+        points: dict[str, list[float]] = {}
+        for row in read_table(place, (metric or RETURN,)):
+            words = [str(row[name]) for name in ("environment", "agent") if row.get(name, "") != ""]
+            words += [f"{name} {row[name]}" for name in ("delay", "noops") if row.get(name, "") != ""]
+            points.setdefault(", ".join(words) or place.stem, []).append(row[metric or RETURN])
+        return points
     if (place / PLAN).is_file():
         view = make_view(read_plan(place), read_rows(place), metric=metric, statistic=statistic)
         return {
@@ -140,7 +155,9 @@ def _scores(place: Path, metric: str | None, statistic: str) -> Mapping[str, Seq
     if report.is_file():
         with refuse_damage(report, "remove it, and let the run go on: it writes another one"):
             return {row["agent"]: row["scores"] for row in json.loads(report.read_text(encoding="utf-8"))}
-    raise ValueError(f"{place} holds no result: neither a sweep ({PLAN}) nor a run with a closing table (report.json)")
+    raise ValueError(
+        f"{place} holds no result: neither a sweep ({PLAN}) nor a run with a closing table (report.json), and is no CSV"
+    )
 
 
 def _few(scores: Mapping[str, Sequence[float]]) -> str:

@@ -1,4 +1,4 @@
-"""Runs of train.py outside sweeps, as curves: runs that differ only in the seed make one curve.
+"""Runs as curves, of train.py, of a sweep's trials and of tables: runs that differ only in the seed make one curve.
 
 A curve's value is the mean, or the interquartile mean, of its runs at the end of each iteration.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
-from async_wrappers.agents.sweep.plan import PLAN
+from async_wrappers.agents.sweep.grid import plain
+from async_wrappers.agents.sweep.plan import read_plan
+from async_wrappers.agents.sweep.results import read_rows
+from async_wrappers.agents.sweep.tables import FRAMES, RETURN, delay_fact, is_sweep, is_table, runs_in
 from async_wrappers.agents.sweep.view import METRICS, Summary, summary
 
 RETURNS = ("train_average_return", "eval_average_return")
@@ -42,21 +45,31 @@ class RecordedRun:
     def kind(self) -> tuple[Any, ...]:
         """A key that is equal for the runs of one curve."""
         facts = {name: fact for name, fact in self.facts.items() if name not in ("seed", "iterations")}
+        if "," not in facts.get("precision", ","):
+            del facts["precision"]  # it was bound, so a binding says it; runs of before have no such fact
         return (*sorted(facts.items()), *sorted(self.bindings.items()))
 
 
-def find_runs(places: Iterable[Path]) -> list[RecordedRun]:
-    """Return the runs in directories: each is a run's, or holds runs at most three levels below.
+def find_runs(places: Iterable[Path], metric: str | None = None) -> list[RecordedRun]:
+    """Return the runs in places: each is a run's directory, a sweep's, or a table, or holds runs three levels below.
+
+    A table's returns, and those of a sweep of another trainer, are drawn beside the evaluations of the other runs, or
+    beside their training where they have none.
+
+    Args:
+        places: Directories, and CSVs (`async_wrappers.agents.sweep.tables`).
+        metric: The metric to draw, a column of a table; None for returns.
 
     Raises:
-        ValueError: A directory is a sweep's, or holds no run that has finished an iteration; or a file is damaged.
+        ValueError: A directory holds no run that has finished an iteration, a table lacks a column, or a file is
+            damaged.
     """
     found: dict[Path, RecordedRun] = {}
     for place in places:
-        if (place / PLAN).is_file():
-            raise ValueError(
-                f"{place} is the directory of a sweep: plot it alone, or name its trials, {place}/trials/*"
-            )
+        if is_table(place) or is_sweep(place):
+            others = _of_table(place, metric) if is_table(place) else _of_sweep(place)
+            found |= {run.directory.resolve(): run for run in others}
+            continue
         directories = [place] if _holds_run(place) else sorted(_runs_below(place, _DEPTH))
         if not directories:
             raise ValueError(
@@ -68,7 +81,43 @@ def find_runs(places: Iterable[Path]) -> list[RecordedRun]:
     empty = [str(run.directory) for run in found.values() if not run.lines]
     if empty:
         raise ValueError(f"{empty[0]} has no finished iteration yet: let the run go on, or leave it out")
-    return list(found.values())
+    runs = list(found.values())
+    # The returns of others are evaluations; they are drawn beside training where these runs have no evaluation.
+    known = {name for run in runs for line in run.lines for name in line}
+    name = next((each for each in reversed(RETURNS) if each in known), RETURNS[1])
+    return [_returning(run, name) for run in runs]
+
+
+def _returning(run: RecordedRun, metric: str) -> RecordedRun:
+    """Return a run with its plain returns under the name of the others' returns."""
+    return replace(run, lines=[{metric: line[RETURN], **line} if RETURN in line else line for line in run.lines])
+
+
+def _of_table(path: Path, metric: str | None) -> list[RecordedRun]:
+    return [RecordedRun(path / str(k), facts, {}, lines) for k, (facts, lines) in enumerate(runs_in(path, metric))]
+
+
+def _of_sweep(place: Path) -> list[RecordedRun]:
+    """Return the finished trials of a sweep; those of another trainer have the curves that they returned as lists."""
+    rows = read_rows(place)
+    runs = []
+    for trial in read_plan(place).trials():
+        directory = place / "trials" / trial.name
+        if _holds_run(directory):
+            runs.append(_read(directory))
+        elif own := [row for row in rows if row["trial"] == trial.name and row["iteration"] is not None]:
+            lines: dict[int, dict[str, Any]] = defaultdict(dict)
+            for row in own:
+                lines[row["iteration"]] |= {"iteration": row["iteration"], row["metric"]: row["value"]}
+            if FRAMES not in lines[0]:
+                raise ValueError(f"{place} has no frames beside its curves: let its trials return a list of them")
+            about = {"agent": trial.arm or place.resolve().name, "seed": f"{trial.seed_number}"}
+            point = {key: plain(value) for key, value in trial.bindings.items()}
+            bindings = {key: str(value) for key, value in point.items()}
+            runs.append(RecordedRun(directory, about | delay_fact(point), bindings, list(lines.values())))
+    if not runs:
+        raise ValueError(f"{place} has no learning curve: let its trials return lists, or leave it out")
+    return runs
 
 
 def _holds_run(place: Path) -> bool:
@@ -168,6 +217,21 @@ def _name(run: RecordedRun, all_of: Sequence[RecordedRun]) -> str:
 
 
 _TOLD = ("environment", "agent", "delay")
+
+
+def by_environment(runs: Sequence[RecordedRun]) -> dict[str, dict[str, list[RecordedRun]]]:
+    """Return the curves of each environment; a run that does not say its own is of the only one that is known."""
+    known = list(dict.fromkeys(run.facts["environment"] for run in runs if run.facts.get("environment")))
+    if len(known) < 2:
+        named = {"environment": known[0]} if known else {}
+        return {"".join(known): curves_of([replace(run, facts={**run.facts, **named}) for run in runs])}
+    found: dict[str, dict[str, list[RecordedRun]]] = {}
+    for name in [*known, ""]:
+        if own := [run for run in runs if run.facts.get("environment", "") == name]:
+            curves = curves_of(own)
+            words = ", ".join(own[0].facts[fact].partition(",")[0] for fact in ("agent",) if fact in own[0].facts)
+            found[name or "unknown environment"] = {words: own} if len(curves) == 1 else curves
+    return found
 
 
 def last_values(runs: Sequence[RecordedRun], metric: str, statistic: str) -> Summary | None:

@@ -1,53 +1,82 @@
-"""A sweep whose trials are another library's: Stable-Baselines3's DQN on CartPole, asynchronous and sequential.
+"""Stable-Baselines3's DQN under delays, asynchronous and sequential, over seeds: curves and scores with intervals.
 
-PYTHONPATH=. python docs/examples/sb3_sweep.py results/sb3
+python docs/examples/sb3_sweep.py results/sb3 --env CartPole-v1
 
-Interrupted, the same command goes on: finished trials are kept. Then: python train.py plot results/sb3
+`--env my_environments:MyEnvironment-v0` trains on an environment that the module my_environments registers. Interrupted
+or failed, the same command goes on; finished trials are kept. Then: python train.py plot results/sb3
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import FlattenObservation
 from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
-from async_wrappers import AppliedActions, RealtimeDelay
+from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.sweep.run import sweep
 
 GRID = [{"delay": delay, "noops": noops} for delay in (1, 2, 4) for noops in (0, delay)]
+EVALUATIONS = 5  # points of a learning curve
 
 
-def make_env(delay: int, noops: int) -> gym.Env:
-    """Return CartPole with the last actions shown to the policy, inside the delay."""
-    env = AppliedActions(gym.make("CartPole-v1"), length=delay, flat=True)
-    return Monitor(RealtimeDelay(env, delay=delay, noops=noops, default_action="repeat"))
+def make_env(env_id: str, delay: int, noops: int) -> gym.Env:
+    """Return the environment under a delay, with the last actions shown to the policy, and those on their way.
+
+    Under delay the observation alone does not say what happens next: actions on their way still change it. With
+    ``known=False`` all of them are shown, which a real policy knows if its actions take their time to arrive.
+    `FlattenObservation` makes one vector of a Dict, which Stable-Baselines3 would not take inside another Dict.
+    """
+    env = AppliedActions(FlattenObservation(gym.make(env_id)), length=delay, flat=True)
+    env = RealtimeDelay(env, delay=delay, noops=noops, default_action="repeat")
+    return Monitor(CommittedActions(env, length=delay, flat=True, known=False))
 
 
-def trial(point: dict[str, Any], seed: int, directory: Path, total_timesteps: int, episodes: int) -> dict[str, float]:
-    """Train and evaluate one policy."""
-    model = DQN(
-        "MlpPolicy", make_env(**point), learning_starts=min(1_000, total_timesteps // 4), seed=seed, device="cpu"
-    )
-    model.learn(total_timesteps)
+def trial(
+    point: dict[str, Any], seed: int, directory: Path, env_id: str, total_timesteps: int, episodes: int
+) -> dict[str, Any]:
+    """Train one policy; return its returns and the frames it had played, after each part of the training."""
+    starts = min(1_000, total_timesteps // 4)
+    model = DQN("MlpPolicy", make_env(env_id, **point), learning_starts=starts, seed=seed, device="cpu")
+    env, frames, returns = make_env(env_id, **point), [], []
+    for _ in range(EVALUATIONS):
+        model.learn(total_timesteps // EVALUATIONS, reset_num_timesteps=False)
+        env.reset(seed=seed)  # the same episodes each time
+        scores, _ = evaluate_policy(model, env, n_eval_episodes=episodes, return_episode_rewards=True)
+        frames.append(model.num_timesteps * (point["noops"] + 1))
+        returns.append(float(np.mean(scores)))
     model.save(directory / "model")
-    env = make_env(**point)
-    env.reset(seed=seed)
-    score, _ = evaluate_policy(model, env, n_eval_episodes=episodes)
-    return {"score": float(score)}
+    return {"score": returns[-1], "frames": frames, "return": returns}
 
 
 def main(
-    base_dir: str, total_timesteps: int = 30_000, episodes: int = 20, grid: list[dict[str, int]] = GRID, seeds: int = 3
+    base_dir: str,
+    env_id: str = "CartPole-v1",
+    total_timesteps: int = 30_000,
+    episodes: int = 20,
+    grid: list[dict[str, int]] = GRID,
+    seeds: int = 3,
 ) -> Path:
     """Sweep, and return the path of the table."""
-    return sweep(partial(trial, total_timesteps=total_timesteps, episodes=episodes), grid, seeds, base_dir, jobs=2)
+    sys.path.append(os.getcwd())  # where your module is, as a rule
+    make_env(env_id, **grid[0])  # an environment that cannot be made is refused here, not in each trial
+    run = partial(trial, env_id=env_id, total_timesteps=total_timesteps, episodes=episodes)
+    return sweep(run, grid, seeds, base_dir, jobs=os.cpu_count(), retry_failed=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("base_dir", help="directory of the sweep")
+    parser.add_argument("--env", default="CartPole-v1", help="such as my_environments:MyEnvironment-v0 (CartPole-v1)")
+    parser.add_argument("--steps", type=int, default=30_000, help="decisions of each training (30,000)")
+    options = parser.parse_args()
+    main(options.base_dir, options.env, options.steps)

@@ -104,6 +104,25 @@ class TestCompare:
         assert text.splitlines()[1].split()[:2] == ["trained", "1.50"]
         assert "4.00 [3.00, 5.00]" in text
 
+    def test_a_table_is_compared_by_the_names_in_its_columns_or_as_a_whole_with_a_run(self, tmp_path: Path) -> None:
+        sweep, run, table = made_up_sweep(tmp_path / "s", [f"{D} = 1, 8"]), tmp_path / "run", tmp_path / "t.csv"
+        table.write_text("# by hand\nreturn,delay\n1,1\n2,1\n30,8\n")
+        view_of = view(sweep)
+        (name,) = view_of.panels[0].curves
+        named = tmp_path / "named.csv"
+        named.write_text(f"return,agent,delay\n4,{name},1\n6,{name},1\n")
+        (shared,) = compare(sweep, named)
+        assert (shared.point, shared.others) == (f"{name}, delay 1", [4, 6])
+        run.mkdir()
+        (run / "report.json").write_text('[{"agent": "random", "scores": [0]}, {"agent": "trained", "scores": [9, 9]}]')
+        (shared,) = compare(run, named)
+        assert (shared.point, shared.first, shared.others) == (f"trained and {name}, delay 1", [9, 9], [4, 6])
+        with pytest.raises(ValueError, match="share no point"):
+            compare(run, table)  # which has two
+        table.write_text("epoch,loss\n1,2\n")
+        with pytest.raises(ValueError, match=r"t\.csv must have a column return, got epoch, loss and no return"):
+            compare(sweep, table)
+
     def test_what_cannot_be_compared_is_refused(self, tmp_path: Path) -> None:
         first, second = made_up_sweep(tmp_path / "a", [f"{D} = 1"]), made_up_sweep(tmp_path / "b", [f"{D} = 8"])
         with pytest.raises(ValueError, match="share no point"):

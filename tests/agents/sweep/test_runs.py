@@ -10,9 +10,11 @@ import matplotlib.image
 import pytest
 
 from async_wrappers.agents.sweep.figures import draw_runs
-from async_wrappers.agents.sweep.runs import curves_of, find_runs, metrics_of
+from async_wrappers.agents.sweep.runs import by_environment, find_runs, metrics_of
+from async_wrappers.agents.sweep.tables import gather
+from async_wrappers.agents.sweep.view import make_view
 from tests.worlds.command_line import call, place, refused
-from tests.worlds.made_up_sweep import made_up_sweep
+from tests.worlds.made_up_sweep import D, made_up_sweep
 
 __all__ = ["call", "place"]
 
@@ -53,7 +55,7 @@ def test_a_run_is_drawn_with_each_of_its_episodes(call: Any, place: Path) -> Non
         "run/figures/learning_curve.svg",
     ]
     assert matplotlib.image.imread(place / "run" / "figures" / "learning_curve.png").std() > 0.02
-    [axes] = draw_runs(curves_of(runs := find_runs([place / "run"])), metrics_of(runs, None, False), "mean").axes
+    [axes] = draw_runs(by_environment(runs := find_runs([place / "run"])), metrics_of(runs, None, False), "mean").axes
     single = [line for line in axes.lines if line.get_marker() == "."]
     assert [list(line.get_xdata()) for line in single] == [[60, 100], [160, 200], [260, 300]]
     (curve,) = (line for line in axes.lines if line.get_marker() != ".")
@@ -69,7 +71,7 @@ def test_runs_that_differ_in_their_seed_alone_make_one_curve_of_their_means(call
     assert said == "return of an episode in training, newest: 24.00 [21.00, 27.00] over 3 runs"
     assert [Path(each) for each in written] == [place / "figures" / f"learning_curve.{kind}" for kind in ("png", "svg")]
     runs = find_runs([place])
-    [axes] = draw_runs(curves_of(runs), metrics_of(runs, None, False), "mean").axes
+    [axes] = draw_runs(by_environment(runs), metrics_of(runs, None, False), "mean").axes
     *single, mean = (list(line.get_ydata()) for line in axes.lines)
     assert mean == [4, 14, 24]
     assert sorted(single) == [[1, 11, 21], [4, 14, 24], [7, 17, 27]]
@@ -112,7 +114,7 @@ def test_wins_are_drawn_by_a_flag(call: Any, place: Path) -> None:
         "w/wins.svg",
     ]
     runs = find_runs([place / "0", place / "1"])
-    [axes] = draw_runs(curves_of(runs), metrics_of(runs, None, True), "mean").axes
+    [axes] = draw_runs(by_environment(runs), metrics_of(runs, None, True), "mean").axes
     assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0.5, 1]] * 3
 
 
@@ -137,7 +139,21 @@ def test_a_run_of_train_py_is_drawn(call: Any, place: Path) -> None:
     [
         (["nowhere"], "nowhere holds no sweep and no run with an iteration"),
         (["run", "nowhere"], "nowhere holds no sweep and no run with an iteration"),
-        (["run", "sweep"], "sweep is the directory of a sweep: plot it alone, or name its trials, sweep/trials/*"),
+        (
+            ["run", "bad.csv"],
+            "bad.csv must have columns frames and return, got epoch, loss and no frames and no return",
+        ),
+        (
+            ["sweep", "bad.csv"],
+            "bad.csv must have columns delay and return, got epoch, loss and no delay and no return",
+        ),
+        (["run", "nowhere.csv"], "nowhere.csv cannot be read as a table ([Errno 2]"),
+        (["words.csv"], "words.csv must have numbers in return, got 'much' in row 2"),
+        (["empty.csv"], "empty.csv has no row below the names of its columns: add its results"),
+        (["sweep", "scores.csv", "--x", "RealtimeDelay.noops"], "scores.csv must have columns noops and return, got"),
+        (["sweep", "other", "--x", "gamma"], "sweep has no key gamma, but delay, noops: name another with --x"),
+        (["sweep", "other", "--metric", "mood"], "metric must be one of frames, train_average_return, final_return"),
+        (["run", "scalars"], "scalars has no learning curve: let its trials return lists, or leave it out"),
         (["run", "new"], "new has no finished iteration yet: let the run go on, or leave it out"),
         (["run", "broken"], "broken/metrics/iterations.jsonl is damaged ("),
         (["run", "--wins"], "--wins: no episode of run says whether it was won (info['won'])"),
@@ -153,5 +169,65 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(call: Any, place: Path, wor
     made_up_run(place / "run")
     made_up_run(place / "new", iterations=0)
     (made_up_run(place / "broken") / "metrics" / "iterations.jsonl").write_text("[")
-    made_up_sweep(place / "sweep")
+    for name in ("sweep", "other"):
+        made_up_sweep(place / name)
+    made_up_sweep(place / "scalars", score=lambda point, seed: {"score": 1.0})
+    (place / "bad.csv").write_text("epoch,loss\n1,2\n")
+    (place / "scores.csv").write_text("delay,return\n1,2\n")
+    (place / "words.csv").write_text("frames,return\n1,2\n2,much\n")
+    (place / "empty.csv").write_text("frames,return\n")
     assert said in refused(call("plot", *words))
+
+
+def test_runs_sweeps_and_tables_are_one_figure_with_environments_apart(call: Any, place: Path) -> None:
+    for seed in (0, 1):
+        made_up_run(place / f"{seed}", seed, delay="2 frames")
+    (place / "peer.csv").write_text(
+        "# from another trainer\nframes,return,seed,environment,agent,delay\n"
+        "200,5,0,Duel-v0,Peer,2\n100,3,0,Duel-v0,Peer,2\n100,7,1,Duel-v0,Peer,2\n200,9,1,Duel-v0,Peer,2\n"
+        "100,1,0,Other-v0,Peer,2\n"
+    )
+    made_up_sweep(place / "sb3", [f"{D} = 1, 8"], seeds=2)
+    done = call("plot", "0", "1", "peer.csv", "sb3", "--output", "all.png")
+    assert done.code == 0, done.err
+    said = [line.partition(":")[0] for line in done.out.splitlines()]
+    assert said[:3] == ["Duel-v0, DQNAgent", "Duel-v0, Peer", "Other-v0, Peer"]
+    runs = find_runs([place / "0", place / "1", place / "peer.csv"])
+    duel, other = draw_runs(by_environment(runs), metrics_of(runs, None, False), "mean").axes
+    assert (duel.get_title(), other.get_title()) == ("Duel-v0", "Other-v0")
+    assert duel.get_ylabel().replace("\n", " ") == "return of an episode in training"
+    curves = {line.get_label(): line for line in duel.lines if line.get_label() != "_"}
+    assert set(curves) == {"DQNAgent", "Peer"}
+    assert [list(each) for each in curves["Peer"].get_data()] == [[100, 200], [5, 7]]
+    assert curves["Peer"].get_color() == other.lines[0].get_color()
+    # Of one environment the curves are named by what they differ in, and what does not say its own is of that one.
+    (place / "nameless.csv").write_text("frames,return\n100,3\n200,4\n")
+    one = by_environment(find_runs([place / "0", place / "nameless.csv", place / "sb3"]))
+    assert {name: set(curves) for name, curves in one.items()} == {
+        "Duel-v0": {"DQNAgent, delay 2 frames", "nameless", "sb3, delay 1 frame", "sb3, delay 8 frames"}
+    }
+
+
+def test_several_sweeps_and_tables_are_scores_against_one_key(call: Any, place: Path) -> None:
+    made_up_sweep(place / "ours")
+    made_up_sweep(place / "longer", [f"{D} = 1, 70"], score=lambda point, seed: {"score": 2.0 * seed})
+    (place / "theirs.csv").write_text("delay,noops,return\n1,0,10\n1,0,14\n8,8,3\n")
+    done = call("plot", "ours", "longer", "theirs.csv", "--output", "scores.png")
+    assert done.code == 0, done.err
+    said = dict(line.split(": ") for line in done.out.splitlines()[:-1])
+    assert said["theirs, asynchronous, delay 1"] == "12.00 [10.00, 14.00] over 2"
+    assert said["theirs, sequential, delay 8"] == "3.00 [3.00, 3.00] over 1"
+    assert said["longer, asynchronous, delay 70"] == "2.00 [0.00, 4.00] over 3"
+    assert sum(name.startswith("ours, ") for name in said) == 6
+    assert matplotlib.image.imread(place / "scores.png").std() > 0.02
+
+
+def test_scores_of_several_environments_are_apart(place: Path) -> None:
+    (place / "a.csv").write_text("delay,return,environment\n1,10,Duel-v0\n2,11,Duel-v0\n1,5,Other-v0\n")
+    (place / "b.csv").write_text("delay,return,environment,agent\n1,12,Duel-v0,Peer\n")
+    plan, rows = gather([place / "a.csv", place / "b.csv"], "delay", None)
+    panels = {panel.title: panel for panel in make_view(plan, rows, x="delay").panels}
+    assert {title: sorted(panel.curves) for title, panel in panels.items()} == {
+        "Duel-v0": ["Peer", "a"],
+        "Other-v0": ["a"],
+    }

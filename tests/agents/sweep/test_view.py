@@ -139,6 +139,13 @@ class TestCommands:
         assert done.out.splitlines()[:2] == ["A: a", "B: b"]
         assert len(done.out.splitlines()) == 9
 
+    def test_the_first_of_several_is_compared_with_each_of_the_others(self, call: Any, place: Path) -> None:
+        for name, seeds in (("a", 2), ("b", 3), ("c", 4)):
+            made_up_sweep(place / name, seeds=seeds)
+        done = call("compare", "a", "b", "c")
+        assert done.code == 0, done.err
+        assert done.out == call("compare", "a", "b").out + call("compare", "a", "c").out
+
     @pytest.mark.parametrize(
         ("words", "said"),
         [
@@ -147,7 +154,6 @@ class TestCommands:
             (["plot", "s", "--metric", "mood"], "metric must be one of"),
             (["plot", "s", "--statistic", "median"], "statistic"),
             (["compare", "s"], "compare needs results: python train.py compare A B"),
-            (["compare", "s", "s", "s"], "'s' belongs to no flag"),
             (["compare", "s", "nowhere"], "nowhere holds no result"),
         ],
     )
