@@ -21,12 +21,14 @@ from async_wrappers.agents.cli.configuration import (
     render_bindings,
 )
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
+from async_wrappers.agents.config.config import CONFIG
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
+from async_wrappers.agents.experiment.video import check_beside
 from async_wrappers.agents.trained.agent_file import read_about, score_in_words
 from async_wrappers.files import write_text_atomically
 
@@ -40,6 +42,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
     parser.add_switch("render", "show the game in a window")
     parser.add_switch("video", "record each episode, in base_dir/videos, or in results/trained/NAME/videos")
+    beside = "with --video: another run or agent, which plays the same episodes beside it"
+    parser.add_argument("--beside", metavar="DIR_OR_AGENT", help=beside)
     drawn = "draw actions from the policy (V-trace, PPO), where otherwise they are the likeliest"
     parser.add_switch("drawn", drawn)
     parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")
@@ -56,6 +60,8 @@ def run(options: Namespace) -> None:
         raise UsageError("--render and --video exclude each other: a game is shown in a window or recorded")
     if options.follow and options.video:
         raise UsageError("--follow and --video exclude each other: the videos of two checkpoints would have one name")
+    if options.beside and not options.video:
+        raise UsageError(f"--beside {options.beside} needs --video, which shows both: add it, or leave --beside out")
     if options.render:
         refuse_without_display("--render", "record the episodes with --video, or leave --render out")
     mode = "human" if options.render else "rgb_array" if options.video else None
@@ -76,6 +82,7 @@ def run(options: Namespace) -> None:
         agent = runner.trained_agent(file)
         if videos:
             runner.check_recordable()
+    other = _beside(options, runner, bindings) if options.beside else None
     if file is not None:
         print(_introduced(options.agent, about), flush=True)
         if videos:
@@ -86,7 +93,8 @@ def run(options: Namespace) -> None:
                     f"--video writes to {videos}, and {error.filename} cannot be made ({error.strerror}): work in "
                     "another directory, or leave --video out"
                 ) from None
-    facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos)) | how
+    title = options.agent or base_dir.resolve().name
+    facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos, title, other)) | how
     path = base_dir / "evaluation.json"
     written = f"written to {path}"
     try:
@@ -99,6 +107,26 @@ def run(options: Namespace) -> None:
         written = f"not written to {path} ({error.strerror})"
     print(f"{_in_words(facts)}; {written}{f', videos to {videos}' if videos else ''}")
     _tell_of_equal_ones(facts)
+
+
+def _beside(options: Namespace, runner: Experiment, bindings: list[str]) -> tuple[Experiment, Any, str]:
+    """Return the experiment that is shown beside one, its agent, and its title."""
+    is_run = (Path(options.beside) / CONFIG).is_file()
+    named = {"base_dir": options.beside if is_run else None, "agent": None if is_run else options.beside}
+    own = Namespace(**{**vars(options), **named, "gin_files": [], "seed": None})
+    try:
+        file = agent_file(own)
+        place = existing_run(own, "evaluate") if file is None else place_of_agent(own.agent, file)
+    except UsageError:
+        raise UsageError(
+            f"--beside must be the directory of a run, or an agent as --agent takes it, got {options.beside}"
+        ) from None
+    other = build_runner(own, place, bindings, file)
+    with usage_errors():
+        agent = other.trained_agent(file)
+        other.check_recordable()
+        check_beside(runner.environment, other.environment)
+    return other, agent, own.agent or place.resolve().name
 
 
 def _introduced(name: str, about: dict[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -29,13 +30,19 @@ def evaluate(
         seed: The run's.
         max_frames: Frames after which an episode is cut.
     """
+    return list(islice(episodes_of(agent, environment, seed, max_frames), episodes))
+
+
+def episodes_of(
+    agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None
+) -> Iterator[Episode]:
+    """Play evaluation episodes without end, each when it is asked for; see `evaluate`."""
     agent.eval_mode = True
     go_to_encounter(environment)
-    played, watched = [], Watched(environment)
-    for number in range(episodes):
+    watched = Watched(environment)
+    for number in count():
         episode = play_episode(agent, watched, environment_seed(seed, Phase.FINAL, number), max_frames)  # type: ignore[arg-type]
-        played.append(episode._replace(digest=watched.digest))
-    return played
+        yield episode._replace(digest=watched.digest)
 
 
 def words_of_equal_episodes(episodes: int, different: int | None, agent: str = "") -> str:

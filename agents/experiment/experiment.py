@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,8 @@ from async_wrappers.agents.experiment.checkpoint import (
     newest_bundle,
 )
 from async_wrappers.agents.experiment.ending import Ending
-from async_wrappers.agents.experiment.evaluate import evaluate
+from async_wrappers.agents.experiment.evaluate import episodes_of, evaluate
+from async_wrappers.agents.experiment.film import Film
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics, write_facts
 from async_wrappers.agents.experiment.pretraining import Pretraining
@@ -48,7 +49,7 @@ from async_wrappers.agents.experiment.progress import (
     run_in_words,
     statistics_of,
 )
-from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
 from async_wrappers.agents.play.play import (
     Agent,
     DifferentExperiment,
@@ -564,13 +565,23 @@ class Experiment:
         must(not self.play.unrecordable, self.play.unrecordable)
         check_recordable(self.environment)
 
-    def evaluation(self, agent: Agent, episodes: int, videos: Path | None = None) -> Sequence[Episode]:
+    def evaluation(
+        self,
+        agent: Agent,
+        episodes: int,
+        videos: Path | None = None,
+        title: str = "",
+        beside: tuple[Experiment, Agent, str] | None = None,
+    ) -> Sequence[Episode]:
         """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone.
 
         Args:
             agent: Plays.
             episodes: How many.
             videos: A directory for a video of each; None records none. See `recorded`.
+            title: Of the videos: who plays.
+            beside: Another experiment, an agent of its own, and a title: it plays episodes of the same seeds, which the
+                videos show beside these.
 
         Raises:
             ValueError: Videos are asked for, and cannot be recorded.
@@ -579,8 +590,24 @@ class Experiment:
             self.check_recordable()
         if (played := self.play.final(episodes, lambda: newest_bundle(self.base_dir)[1])) is not None:
             return played
-        with recorded(self.environment, videos) if videos else nullcontext(self.environment) as environment:
-            return evaluate(agent, environment, episodes, self.settings.seed, self.settings.max_steps_per_episode)
+        seed, limit = self.settings.seed, self.settings.max_steps_per_episode
+        if videos is None:
+            return evaluate(agent, self.environment, episodes, seed, limit)
+        films = list[Film]()
+        with ExitStack() as stack:
+            other = None
+            if beside is not None:
+                experiment, its_agent, its_title = beside
+                its_environment = stack.enter_context(filmed(experiment.environment, its_title, films.append))
+                its_episodes = episodes_of(its_agent, its_environment, seed, experiment.settings.max_steps_per_episode)
+
+                def other() -> Film:
+                    next(its_episodes)
+                    its_environment.cut()
+                    return films.pop()
+
+            environment = stack.enter_context(recorded(self.environment, videos, title, other))
+            return evaluate(agent, environment, episodes, seed, limit)
 
 
 def _counts_of(bundle: Mapping[str, Any], before: PhaseCounts) -> PhaseCounts:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import RecordVideo
+import numpy as np
 
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
+from async_wrappers.agents.experiment.film import Choice, Film, beside
 from async_wrappers.extras import extra
 from async_wrappers.frame_rate import frame_rate
+
+_PACE = 30  # images a second, where an environment does not say its own
 
 
 def check_recordable(environment: gym.Env[Any, Any]) -> None:
@@ -34,21 +38,76 @@ def check_recordable(environment: gym.Env[Any, Any]) -> None:
         import moviepy  # noqa: F401
 
 
-@contextmanager
-def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.Env[Any, Any]]:
-    """Record every episode that is played in the context, by Gymnasium's ``RecordVideo``.
+def check_beside(one: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> None:
+    """Refuse two environments whose films cannot be followed side by side.
 
-    It is put beneath all wrappers: frames that a delay or a frame skip passes over are recorded too, and frames per
-    second are those of the innermost environment's steps (`async_wrappers.frame_rate.frame_rate`). The images
-    of an episode are held in memory until its end; the last one is shown twice.
+    Raises:
+        ValueError: They are of another game, or their frames last longer in one than in the other.
+    """
+    names = [each.unwrapped.spec.id if each.unwrapped.spec else type(each.unwrapped).__name__ for each in (one, other)]
+    if names[0] != names[1]:
+        raise ValueError(f"--beside must be of the same environment, {names[0]}, got {names[1]}: name another one")
+    paces = [_pace(each.unwrapped) for each in (one, other)]
+    if paces[0] != paces[1]:
+        raise ValueError(
+            f"--beside must have as many frames a second, {paces[0]:g}, got {paces[1]:g}: name another one"
+        )
+
+
+@contextmanager
+def filmed(environment: gym.Env[Any, Any], title: str, show: Callable[[Film], None]) -> Iterator[Filmed]:
+    """Film every episode that is played in the context.
+
+    The camera is put beneath all wrappers: frames that a delay or a frame skip passes over are filmed too. The images
+    of an episode are held in memory until its end.
 
     Args:
-        environment: Made with ``render_mode="rgb_array"``; recording does not change its play.
-        directory: Receives ``evaluation-episode-N.mp4`` when the context ends, and only then; older videos there are
-            replaced.
+        environment: Made with ``render_mode="rgb_array"``; filming does not change its play.
+        title: Who plays.
+        show: Receives each film when its episode is over, the last one at the end of the context.
 
     Yields:
-        The environment that is to be played; `environment` itself where it has wrappers.
+        The environment that is to be played; its ``cut()`` ends a film before the next episode begins.
+
+    Raises:
+        ValueError: As `check_recordable`.
+    """
+    check_recordable(environment)
+    camera = _Camera(title, delay_in_words(environment), show)
+    outside: gym.Env[Any, Any] = gym.Wrapper(environment)
+    base: Any = outside
+    while isinstance(base.env, gym.Wrapper):
+        base = base.env
+    layer: Any = delay_layer(environment) or outside
+    within, innermost = layer.env, base.env
+    base.env = _Lens(innermost, camera)
+    layer.env = _Frames(layer.env, camera)  # after the lens, which may be what it holds
+    try:
+        yield Filmed(outside, camera)
+        camera.cut()
+    finally:
+        layer.env = within
+        base.env = innermost
+
+
+@contextmanager
+def recorded(
+    environment: gym.Env[Any, Any],
+    directory: Path,
+    title: str = "",
+    other: Callable[[], Film] | None = None,
+) -> Iterator[gym.Env[Any, Any]]:
+    """Record every episode that is played in the context, at the pace of the innermost environment's steps.
+
+    Args:
+        environment: As in `filmed`.
+        directory: Receives ``evaluation-episode-N.mp4`` when the context ends, and only then; older videos there are
+            replaced.
+        title: As in `filmed`.
+        other: Plays the same episode otherwise, and returns its film, which is shown beside this one's.
+
+    Yields:
+        The environment that is to be played.
 
     Raises:
         ValueError: As `check_recordable`.
@@ -56,40 +115,143 @@ def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.En
     check_recordable(environment)
     unfinished = directory.with_name(directory.name + ".tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
-    innermost, base = None, environment
-    while isinstance(base, gym.Wrapper):
-        innermost, base = base, base.env
-    pace: dict[str, Any] = {"fps": _pace(base), "name_prefix": "evaluation"}
-    recorder = _Recorder(base, str(unfinished), episode_trigger=lambda number: True, **pace)
-    if innermost is not None:
-        innermost.env = recorder
+    unfinished.mkdir(parents=True)
+    pace, number = _pace(environment.unwrapped), 0
+
+    def write(film: Film) -> None:
+        nonlocal number
+        films = [film] if other is None else [film, other()]
+        _write(unfinished / f"evaluation-episode-{number}.mp4", films, pace)
+        number += 1
+
     try:
-        yield recorder if innermost is None else environment
-        if recorder.recording:
-            recorder.stop_recording()
+        with filmed(environment, title, write) as played:
+            yield played
     except BaseException:
-        recorder.recorded_frames.clear()  # the unfinished video is dropped
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)  # the unfinished video is dropped
         raise
-    finally:
-        if innermost is not None:
-            innermost.env = base
     shutil.rmtree(directory, ignore_errors=True)
     unfinished.rename(directory)
 
 
-def _pace(environment: gym.Env[Any, Any]) -> float | None:
-    """Return the images of a second; None for Gymnasium's guess, where the environment says nothing of its time."""
+def _pace(environment: gym.Env[Any, Any]) -> float:
+    """Return the images of a second."""
     try:
         return frame_rate(environment)
     except ValueError:
-        return None
+        return float(environment.metadata.get("render_fps", _PACE))
 
 
-class _Recorder(RecordVideo[Any, Any]):
-    """`RecordVideo` with all images: moviepy rounds a video's length down, which may cost the last one."""
+def _write(path: Path, films: Sequence[Film], pace: float) -> None:
+    """Write films side by side."""
+    from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
-    def stop_recording(self) -> None:
-        """Write the video, the last image twice."""
-        self.recorded_frames.extend(self.recorded_frames[-1:])
-        super().stop_recording()  # type: ignore[no-untyped-call]
+    images = beside(films)
+    first = next(images)
+    with closing(FFMPEG_VideoWriter(str(path), first.size, pace)) as writer:
+        writer.write_frame(np.asarray(first))
+        for image in images:
+            writer.write_frame(np.asarray(image))
+
+
+class _Camera:
+    """What three layers see of an episode: the images, what the environment receives, and the decisions.
+
+    Args:
+        title: Who plays.
+        delay: In words.
+        show: Receives each film.
+    """
+
+    def __init__(self, title: str, delay: str, show: Callable[[Film], None]) -> None:
+        self._title, self._way = title, "no delay" if delay == "none" else f"delay {delay}"
+        self._show = show
+        self.before = 0  # frames before the running life
+        self.film = self._new()
+
+    def _new(self, meanings: Sequence[str] = ()) -> Film:
+        return Film(self._title, self._way, meanings)
+
+    def cut(self) -> None:
+        """End the film; one of a reset alone, such as no-ops at the start, is forgotten."""
+        if self.film.landed:
+            self._show(self.film)
+        self.film = self._new(self.film.meanings)
+
+    def shoot(self, environment: gym.Env[Any, Any], score: float) -> None:
+        """Add an image, and the score until then."""
+        film = self.film
+        film.images.append(np.array(environment.render(), np.uint8))
+        film.frames.append(len(film.landed))
+        film.scores.append(score)
+
+
+class _Lens(gym.Wrapper[Any, Any, Any, Any]):
+    """Beneath all wrappers: takes an image after a reset and after each step."""
+
+    def __init__(self, env: gym.Env[Any, Any], camera: _Camera) -> None:
+        super().__init__(env)
+        self._camera, self._score = camera, 0.0
+        if hasattr(env, "get_action_meanings"):
+            camera.film.meanings = env.get_action_meanings()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._camera.cut()
+        begun = self.env.reset(seed=seed, options=options)
+        self._score = 0.0
+        self._camera.shoot(self.env, self._score)
+        return begun
+
+    def step(self, action: Any) -> Any:
+        outcome = self.env.step(action)
+        self._score += float(outcome[1])
+        self._camera.shoot(self.env, self._score)
+        return outcome
+
+
+class _Frames(gym.Wrapper[Any, Any, Any, Any]):
+    """Inside the delay, where a step is a frame: notes the action that lands."""
+
+    def __init__(self, env: gym.Env[Any, Any], camera: _Camera) -> None:
+        super().__init__(env)
+        self._camera = camera
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        begun = self.env.reset(seed=seed, options=options)
+        self._camera.before = len(self._camera.film.landed)
+        return begun
+
+    def step(self, action: Any) -> Any:
+        self._camera.film.landed.append(action)
+        return self.env.step(action)
+
+
+class Filmed(gym.Wrapper[Any, Any, Any, Any]):
+    """Outside of all: notes the decisions, each with its observation's frame and the one on which it landed."""
+
+    def __init__(self, env: gym.Env[Any, Any], camera: _Camera) -> None:
+        super().__init__(env)
+        self._camera, self._start = camera, 0
+
+    def cut(self) -> None:
+        """End the film."""
+        self._camera.cut()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """See Gymnasium."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._start = self._camera.before
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        """See Gymnasium."""
+        outcome = self.env.step(action)
+        film, start, told = self._camera.film, self._start, outcome[-1].get("realtime")
+        if told is None:
+            self._start = len(film.landed)
+            film.choices.append(Choice(self._start - 1, self._start - 1, action))
+        else:
+            self._start = self._camera.before + int(told["start"])
+            if told["applied"]:
+                film.choices.append(Choice(start, start + int(told["delay"]), action))
+        return outcome

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
 
+from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.experiment.film import Film, beside
 from async_wrappers.envs.falling_blocks.game import NO_PIECE, Biased, Game
 from async_wrappers.envs.falling_blocks.observation import Vector
 from benchmarks.studies import delay_gif
@@ -22,27 +27,46 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def games(short: None) -> list[delay_gif.Played]:
-    return [delay_gif.play(interaction, seed=15) for interaction in delay_gif.INTERACTIONS]
+def films(short: None) -> list[Film]:
+    return [delay_gif.film(interaction, seed=15) for interaction in delay_gif.INTERACTIONS]
 
 
-def test_only_the_sequential_game_is_lost(games: list[delay_gif.Played]) -> None:
-    ends = [(game.states[-1]["lines"], game.states[-1]["over"]) for game in games]
-    assert ends == [(1, False), (0, True), (1, False)]
+class Recorder(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the game's states; it stands inside the delay, where a step is a frame."""
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        begun = self.env.reset(**options)
+        self.states = [self.env.get_state()["game"]]  # type: ignore[attr-defined]
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        self.states.append(self.env.get_state()["game"])  # type: ignore[attr-defined]
+        return result
 
 
-def test_an_action_lands_as_often_and_as_late_as_the_captions_say(games: list[delay_gif.Played]) -> None:
-    for game, noops, delay in zip(games, (0, 16, 0), (0, 16, 16), strict=True):
-        effects = list(game.starts)
+def test_only_the_sequential_game_is_lost() -> None:
+    ends = [delay_gif.play(delay_gif.make(each), each.delay, seed=15) for each in delay_gif.INTERACTIONS]
+    assert [(end["lines"], end["over"]) for end in ends] == [(1, False), (0, True), (1, False)]
+
+
+def test_an_action_lands_as_often_and_as_late_as_the_captions_say(films: list[Film]) -> None:
+    for film, noops, delay in zip(films, (0, 16, 0), (0, 16, 16), strict=True):
+        effects = [choice.effect for choice in film.choices]
         assert effects == list(range(delay, effects[-1] + 1, noops + 1))
-        assert {effect - start for effect, start in game.starts.items()} == {delay}
-        assert len(game.states) - 1 - effects[-1] <= noops + 1
+        assert {choice.effect - choice.start for choice in film.choices} == {delay}
+        assert len(film.landed) - effects[-1] <= noops + 1
+        assert film.frames == list(range(len(film.landed) + 1))
+    assert [film.way for film in films] == ["no delay", "delay 16 frames, 16 no-ops", "delay 16 frames"]
 
 
-def test_the_player_foresees_the_game(games: list[delay_gif.Played]) -> None:
+def test_the_player_foresees_the_game() -> None:
     """Frames while full rows stay are left out: the observation counts the frames without a piece up to 15 alone."""
     sees, game, compared = Vector(), Game(delay_gif.LEVEL, Biased(np.random.default_rng(0))), 0
-    states = games[0].states
+    env: Any = delay_gif.make(delay_gif.INTERACTIONS[0])
+    recorder = delay_layer(env).env = Recorder(env.unwrapped)
+    delay_gif.play(env, 0, seed=15)
+    states = recorder.states
     for frame in range(0, 380, 7):
         game.set_state(states[frame])
         foreseen = delay_gif.shown(sees(game))
@@ -54,10 +78,15 @@ def test_the_player_foresees_the_game(games: list[delay_gif.Played]) -> None:
     assert compared > 600
 
 
-def test_the_picture_is_small_enough_for_a_page_and_loops(games: list[delay_gif.Played], tmp_path: Path) -> None:
-    delay_gif.draw_gif(tmp_path / "delay.gif", [game._replace(states=game.states[:13]) for game in games])
+def test_the_picture_is_small_enough_for_a_page_and_loops(films: list[Film], tmp_path: Path) -> None:
+    short = [replace(film, images=film.images[:13]) for film in films]
+    delay_gif.draw_gif(tmp_path / "delay.gif", short)
     with Image.open(tmp_path / "delay.gif") as drawn, Image.open(PICTURE) as kept:
-        assert drawn.size == kept.size == (828, 416)
+        assert drawn.size == kept.size == (960, 470)
         assert 4 <= drawn.n_frames <= 5 < kept.n_frames  # images that are alike become one
+        # What is transparent shows the image before.
+        drawn.seek(3)
+        whole = np.asarray(list(beside(short, 3, delay_gif.WIDTH))[3]).astype(int)
+        assert np.abs(np.asarray(drawn.convert("RGB")).astype(int) - whole).mean() < 3
         assert drawn.info["loop"] == kept.info["loop"] == 0  # for ever
     assert PICTURE.stat().st_size < 1_200_000

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
 import gymnasium as gym
+import numpy as np
 import pytest
 
 pytest.importorskip("moviepy")
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.experiment import film as film_module
 from async_wrappers.agents.experiment.evaluate import evaluate
-from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.experiment.film import Film, beside, enlarged
+from async_wrappers.agents.experiment.video import check_beside, check_recordable, filmed, recorded
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.envs import create_atari_environment
+from tests.worlds.agents import make_dqn
+from tests.worlds.experiments import experiment
 from tests.worlds.recording_env import RecordingEnv
 
 
@@ -96,7 +102,110 @@ def test_videos_take_the_place_of_older_ones_only_when_they_are_whole(tmp_path: 
     assert env.env is env.unwrapped
 
 
+class Pixels(RecordingEnv):
+    """An image of three rows of two pixels, ten times as bright as the number of frames played."""
+
+    def render(self) -> Any:
+        return np.full((3, 2, 3), 10 * len(self.actions), np.uint8)
+
+
+UP, DOWN, NOOP = 0, 1, 2
+
+
+def film_of(env: Any, actions: list[int], seed: int = 0) -> list[Film]:
+    films: list[Film] = []
+    with filmed(env, "mine", films.append) as played:
+        played.reset(seed=seed)
+        over, left = False, list(actions)
+        while not over:
+            _, _, terminated, truncated, _ = played.step(left.pop(0))
+            over = terminated or truncated
+    return films
+
+
+def test_a_film_knows_what_lands_and_what_is_chosen_on_each_frame() -> None:
+    env = RealtimeDelay(Pixels(length=7, render_mode="rgb_array"), delay=2, noops=1, default_action="noop")
+    (film,) = film_of(env, [UP, UP, DOWN, UP])
+    assert (film.title, film.way) == ("mine", "delay 2 frames, 1 no-op")
+    assert film.frames == list(range(8)) == [image[0, 0, 0] // 10 for image in film.images]
+    assert film.landed == [NOOP, NOOP, UP, NOOP, UP, NOOP, DOWN]
+    assert film.choices == [(0, 2, UP), (2, 4, UP), (4, 6, DOWN)]
+    assert film.scores == list(range(8))  # a reward of 1 for each frame
+    assert env.env is env.unwrapped  # the camera is gone
+    # What is drawn: on frame 5 a default action landed last; the action of frame 4 lands on frame 6.
+    words = drawn(film, 5)
+    assert {"mine", "delay 2 frames, 1 no-op", "score 5", "frame 5"} <= words
+    assert {"lands: UP, seen 2 frames before", "chosen: DOWN, lands in 1 frame"} <= words
+    assert {"lands: NOOP (default)", "chosen: DOWN, lands in 2 frames"} <= drawn(film, 4)
+    assert {"lands: nothing yet", "chosen: UP, lands in 2 frames"} <= drawn(film, 0)
+
+
+def drawn(film: Film, number: int) -> set[str]:
+    """Return the words on an image."""
+    said = set[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(film_module, "_write", lambda draw, left, top, text, *rest, **named: said.add(text))
+        film.panel(number)
+    return said
+
+
+def test_a_film_without_delay_shows_each_action_on_its_own_frame() -> None:
+    (film,) = film_of(Pixels(length=3, render_mode="rgb_array"), [UP, DOWN, UP])
+    assert (film.way, film.landed, film.choices) == ("no delay", [UP, DOWN, UP], [(0, 0, UP), (1, 1, DOWN), (2, 2, UP)])
+    assert "lands: UP, seen on this frame" in drawn(film, 1)
+
+
+def test_an_image_is_enlarged_to_480_pixels_without_blur() -> None:
+    image = np.arange(210 * 160 * 3, dtype=np.uint8).reshape(210, 160, 3)
+    large = np.asarray(enlarged(image))
+    assert large.shape == (630, 480, 3)
+    np.testing.assert_array_equal(large[::3, ::3], image)
+    np.testing.assert_array_equal(large[2::3, 1::3], image)
+    assert enlarged(np.zeros((400, 600, 3), np.uint8)).size == (600, 400)
+    (film,) = film_of(Pixels(length=2, render_mode="rgb_array"), [0, 0])
+    panel = np.asarray(film.panel(2))
+    assert panel.shape[1] == 480 and set(np.unique(panel[200:300, 200:300])) == {20}
+
+
+def test_films_stand_side_by_side_and_one_that_is_over_stands_still() -> None:
+    (short,) = film_of(Pixels(length=2, render_mode="rgb_array"), [0, 0])
+    (long,) = film_of(Pixels(length=5, render_mode="rgb_array"), [0] * 5)
+    pictures = [np.asarray(each) for each in beside([short, long])]
+    assert len(pictures) == 6
+    assert {(each.shape[0] % 2, each.shape[1] % 2) for each in pictures} == {(0, 0)}
+    assert [(int(each[300, 240, 0]), int(each[300, 720, 0])) for each in pictures] == [
+        (10 * min(k, 2), 10 * k) for k in range(6)
+    ]
+
+
+def test_another_way_plays_the_same_episodes_beside(tmp_path: Path) -> None:
+    def experiment_of(name: str, delay: int) -> Any:
+        make = partial(Pixels, length=[6, 4], render_mode="rgb_array")
+        return experiment(tmp_path / name, lambda: RealtimeDelay(make(), delay, 0, "noop"), make_dqn)
+
+    one, other = experiment_of("one", 0), experiment_of("other", 2)
+    alone = [one.evaluation(one.agent, 2), other.evaluation(other.agent, 2)]
+    one, other = experiment_of("one", 0), experiment_of("other", 2)
+    both = one.evaluation(one.agent, 2, tmp_path / "videos", "one", (other, other.agent, "other"))
+    assert both == alone[0]
+    assert [len(each) for each in other.environment.unwrapped.episodes] == [6, 4]
+    for number, frames in enumerate((6, 4)):
+        path = tmp_path / "videos" / f"evaluation-episode-{number}.mp4"
+        assert_shows(path, frames)
+        clip = cv2.VideoCapture(str(path))
+        assert clip.get(cv2.CAP_PROP_FRAME_WIDTH) == 960
+
+
 class TestRefused:
+    def test_films_of_another_game_or_pace_beside(self) -> None:
+        one, other = gym.make("CartPole-v1"), gym.make("Acrobot-v1")
+        with pytest.raises(ValueError, match=r"^--beside must be of the same environment, CartPole-v1, got Acrobot-v1"):
+            check_beside(one, other)
+        slow = Pixels()
+        slow.metadata = {**slow.metadata, "render_fps": 20}
+        with pytest.raises(ValueError, match=r"^--beside must have as many frames a second, 60, got 20: name another"):
+            check_beside(Pixels(), slow)
+
     def test_an_environment_without_images(self) -> None:
         with pytest.raises(ValueError, match=r"^a video needs render_mode 'rgb_array', and .* has none$"):
             check_recordable(NoImages())
