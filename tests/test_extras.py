@@ -211,7 +211,7 @@ def test_the_planner_needs_no_extra() -> None:
     libraries = (*LIBRARIES, "ale_py", "cv2", "pyboy", "pygame")
     done = hidden(libraries, code, "plan", "--latency-ms", "50", "--fps", "60", "--seconds", "2")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("latency")
+    assert done.stdout.startswith("verdict") and "\nlatency " in done.stdout
 
 
 def test_a_policy_is_scored_with_the_extra_minatar_alone() -> None:

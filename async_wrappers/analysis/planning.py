@@ -351,7 +351,7 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
         yield (
             f"Tell the policy its last {chosen.playout_frames} actions, or it cannot know what became of its "
             f"observation: action_window = {chosen.playout_frames} (V-trace, PPO, R2D2, SAC), or "
-            f"AppliedActions(env, {chosen.playout_frames}) inside the delay."
+            f"CommittedActions(env, {chosen.playout_frames}, known=False) around the delay."
         )
 
 

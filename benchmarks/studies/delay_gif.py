@@ -72,7 +72,7 @@ INTERACTIONS = (
 
 def make(interaction: Interaction) -> gym.Env[Any, Any]:
     """Return a game of at most `LONGEST` frames."""
-    made = {"level": LEVEL, "observation": "vector", "max_frames": LONGEST, "render_mode": "rgb_array"}
+    made: dict[str, Any] = {"level": LEVEL, "observation": "vector", "max_frames": LONGEST, "render_mode": "rgb_array"}
     game: Any = gym.make("async_wrappers/FallingBlocks-v0", **made)
     delayed = RealtimeDelay(game.unwrapped, interaction.delay, interaction.noops, default_action="noop")
     return CommittedActions(delayed, length=max(1, interaction.delay), known=False, flat=True)
@@ -139,7 +139,7 @@ def draw_gif(path: Path, films: Sequence[Film]) -> None:
         images.append(Image.fromarray(np.where(before == image, COLOURS, image).astype(np.uint8)))
         images[-1].putpalette([*(palette.getpalette() or [])[: 3 * COLOURS], 0, 0, 0])
     durations = [1000 * FRAMES_PER_IMAGE // 60] * (len(images) - 1) + [PAUSE]
-    how = {"transparency": COLOURS, "disposal": 1, "optimize": False}
+    how: dict[str, Any] = {"transparency": COLOURS, "disposal": 1, "optimize": False}
     images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0, **how)
 
 

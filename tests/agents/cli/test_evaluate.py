@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cv2
 import gymnasium as gym
 import pytest
 
@@ -69,6 +70,34 @@ def test_an_agent_of_minatar_is_recorded_in_the_working_directory(place: Path, c
     assert call("evaluate", "--agent", "./minatar/breakout/", *words).out.endswith("minatar/breakout/evaluation.json\n")
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "videos"]
     assert [path.name for path in (folder / "videos").iterdir()] == ["evaluation-episode-0.mp4"]
+
+
+def test_an_agent_plays_beside_another_way_of_the_same_game(place: Path, call: Any) -> None:
+    pytest.importorskip("minatar")
+    pytest.importorskip("moviepy")
+    short = ("--gin_bindings", "Runner.max_steps_per_episode = 12")
+    words = ("evaluate", "--agent", "minatar/breakout", "--episodes", "1", *short)
+    alone = call(*words)
+    both = call(*words, "--video", "--beside", "minatar/breakout")
+    assert (both.code, both.err) == (0, "")
+    assert both.out.startswith(alone.out.rstrip("\n"))
+    path = place / "results" / "trained" / "minatar" / "breakout" / "videos" / "evaluation-episode-0.mp4"
+    assert cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_WIDTH) == 960
+    refusals = {
+        ("--beside", "minatar/breakout"): "--beside minatar/breakout needs --video, which shows both: add it, or",
+        (
+            "--video",
+            "--beside",
+            "nobody",
+        ): "--beside must be the directory of a run, or an agent as --agent takes it",
+        (
+            "--video",
+            "--beside",
+            "minatar/freeway",
+        ): "--beside must be of the same environment, async_wrappers/MinAta",
+    }
+    for more, said in refusals.items():
+        assert said in refused(call(*words, *more))
 
 
 def test_an_agent_that_ships_plays_where_nothing_can_be_written(place: Path, call: Any) -> None:
