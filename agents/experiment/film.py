@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 LEAST = 480  # pixels of an enlarged image's longer side, and of a panel's width
 CARD, TEXT, QUIET, WAITING, LANDED, CHOSEN = "#22272e", "#f0f6fc", "#adbac7", "#444c56", "#6cb6ff", "#f0b429"
 _TOP, _BOTTOM, _EDGE = 76, 106, 12  # pixels above and below an image, and beside the words
+_LONGEST = 32  # letters of an action
 _TICK = 4  # pixels of a frame in the strip
 
 
@@ -119,6 +120,8 @@ class Film:
 
     def word(self, action: Any) -> str:
         """Return an action in a few letters."""
+        if isinstance(action, dict | tuple):
+            return f"{action}"[:_LONGEST]
         array = np.asarray(action)
         if array.ndim and self.landed and array.shape != np.shape(self.landed[0]):
             return f"a chunk of {len(array)}"
@@ -162,6 +165,9 @@ def beside(films: Sequence[Film], every: int = 1, least: int = LEAST) -> Iterato
         panels = [film.panel(number, least) for film in films]
         width, height = sum(panel.width for panel in panels), max(panel.height for panel in panels)
         # MP4 needs even sizes.
+        if len(panels) == 1 and not (width % 2 or height % 2):
+            yield panels[0]
+            continue
         joined = Image.new("RGB", (width + width % 2, height + height % 2), CARD)
         left = 0
         for panel in panels:

@@ -155,6 +155,15 @@ def test_a_film_without_delay_shows_each_action_on_its_own_frame() -> None:
     assert "lands: UP, seen on this frame" in drawn(film, 1)
 
 
+def test_an_action_of_any_space_has_a_word() -> None:
+    film = Film("", "", ("NOOP", "UP"), landed=[np.zeros(2)])
+    assert [film.word(each) for each in (1, np.int64(0), 7)] == ["UP", "NOOP", "7"]
+    assert film.word(np.array([0.123, -1.0])) == "[0.12, -1]"
+    assert film.word(np.zeros((3, 2))) == "a chunk of 3"
+    assert film.word({"move": np.array([1.0]), "fire": 1}).startswith("{'move': ")
+    assert film.word((1, 0)) == "(1, 0)"
+
+
 def test_an_image_is_enlarged_to_480_pixels_without_blur() -> None:
     image = np.arange(210 * 160 * 3, dtype=np.uint8).reshape(210, 160, 3)
     large = np.asarray(enlarged(image))
