@@ -221,13 +221,19 @@ _TOLD = ("environment", "agent", "delay")
 
 def by_environment(runs: Sequence[RecordedRun]) -> dict[str, dict[str, list[RecordedRun]]]:
     """Return the curves of each environment; a run that does not say its own is of the only one that is known."""
-    known = list(dict.fromkeys(run.facts["environment"] for run in runs if run.facts.get("environment")))
+    plain = [run.facts.get("environment", "").partition(",")[0] for run in runs]  # without how many are played at once
+    known = list(dict.fromkeys(filter(None, plain)))
+    if len(known) == 1:
+        plain = known * len(runs)
+    runs = [
+        replace(run, facts={**run.facts, "environment": name}) if name else run
+        for run, name in zip(runs, plain, strict=True)
+    ]
     if len(known) < 2:
-        named = {"environment": known[0]} if known else {}
-        return {"".join(known): curves_of([replace(run, facts={**run.facts, **named}) for run in runs])}
+        return {"".join(known): curves_of(runs)}
     found: dict[str, dict[str, list[RecordedRun]]] = {}
     for name in [*known, ""]:
-        if own := [run for run in runs if run.facts.get("environment", "") == name]:
+        if own := [run for run, its in zip(runs, plain, strict=True) if its == name]:
             curves = curves_of(own)
             words = ", ".join(own[0].facts[fact].partition(",")[0] for fact in ("agent",) if fact in own[0].facts)
             found[name or "unknown environment"] = {words: own} if len(curves) == 1 else curves

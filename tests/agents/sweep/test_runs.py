@@ -181,7 +181,8 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(call: Any, place: Path, wor
 
 def test_runs_sweeps_and_tables_are_one_figure_with_environments_apart(call: Any, place: Path) -> None:
     for seed in (0, 1):
-        made_up_run(place / f"{seed}", seed, delay="2 frames")
+        path = made_up_run(place / f"{seed}", seed, delay="2 frames") / "metrics" / "run.json"
+        path.write_text(path.read_text().replace("Duel-v0", "Duel-v0, 16 at once"))
     (place / "peer.csv").write_text(
         "# from another trainer\nframes,return,seed,environment,agent,delay\n"
         "200,5,0,Duel-v0,Peer,2\n100,3,0,Duel-v0,Peer,2\n100,7,1,Duel-v0,Peer,2\n200,9,1,Duel-v0,Peer,2\n"
