@@ -142,7 +142,7 @@ class Plan:
         delay = max(1, self.enough.playout_frames or 0)  # the least on a real clock
         on = f'workers={workers}, fps={fps}, playout={delay}, default_action="repeat"'
         serve = f"python -m async_wrappers serve my_policy:make_policy --bind {_ADDRESS} --workers {workers} --threads"
-        model = self.latency if "<" not in self.latency else "trace"
+        model = self.latency if "<" not in self.latency else 'Trace("FILE")'
         live = {"serve": [serve], "play": [f'AsyncRunner(make_env, "{_ADDRESS}", {on})']}
         if not self.remote:
             live = {

@@ -522,7 +522,7 @@ def test_the_lines_of_a_plan_are_gins() -> None:
 
 def test_a_plan_of_a_trace_names_it_in_its_lines() -> None:
     found = plan(Trace(np.linspace(0.05, 0.06, 20)), fps=50, cores=16, seconds=10)
-    assert "latency=trace," in found.configuration["or with missed frames"][0]
+    assert 'latency=Trace("FILE"),' in found.configuration["or with missed frames"][0]
 
 
 @pytest.mark.parametrize(
