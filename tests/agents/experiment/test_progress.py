@@ -201,7 +201,8 @@ def test_a_run_says_what_share_of_an_iteration_is_done(
 def test_each_iteration_has_a_line_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = {"num_iterations": 3, "training_steps": 20, "evaluation_steps": 0}
     experiment(tmp_path, DriftingEnv, make_dqn, **short).run_experiment()
-    lines = capsys.readouterr().out.splitlines()
+    # Where the machine is busy a run of 60 frames may last long enough to say what it expects.
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("expected: ")]
     assert [line.rpartition("; ")[2].split(",")[0] for line in lines] == [f"{n} of 3 done" for n in (1, 2, 3)]
     assert re.search(r"frames/s; 2 of 3 done, about \d+ s left$", lines[1])
 
