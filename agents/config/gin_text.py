@@ -6,9 +6,11 @@ A configuration in somebody else's directory may import this project's modules a
 nothing else. Gin's own parser reads it, so that it has the same meaning here as in gin.
 
 The simulations of arXiv 2412.14355's table have names: ``asynchronous_8`` or ``sequential_8``, with 8 frames of delay.
-A name stands for ``configs/paper/atari.gin`` with a delay of D frames and, for sequential interaction, D no-ops. It may
-be written as a path, ``configs/paper/asynchronous_8.gin``, and be included by another gin file. If there is a file of
-that name, the file wins.
+A name stands for ``configs/paper/atari.gin`` with a delay of D frames and, for sequential interaction, D no-ops. As
+published, the network is then the 1 M one at every delay. ``asynchronous_10m`` names the network instead: it is
+``asynchronous_8`` with the 10 M network, which takes so long. A name may be written as a path,
+``configs/paper/asynchronous_8.gin``, and be included by another gin file. If there is a file of that name, the file
+wins.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ from gin import config_parser
 from async_wrappers.agents.trained.agent_file import is_agent_file
 
 ATARI = "configs/paper/atari.gin"
-# Frames that the networks of the table take, from 55 k to 1 B parameters.
-DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)
-SIMULATIONS = tuple(
-    f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
-)
-_NAME = re.compile(r"(?:configs/paper/)?(asynchronous|sequential)_(\d+)(?:\.gin)?")
+# Frames that each network of the table takes (`agents.networks.q_network.PRESETS`).
+NETWORKS = {"55k": 1, "70k-deep": 3, "1m": 5, "10m": 8, "1m-deep": 29, "10m-deep": 47, "100m": 70, "100m-deep": 80}
+NETWORKS |= {"1b": 599, "1b-deep": 750}
+DELAYS = tuple(NETWORKS.values())
+_INTERACTIONS = ("asynchronous", "sequential")
+SIMULATIONS = tuple(f"configs/paper/{interaction}_{delay}.gin" for interaction in _INTERACTIONS for delay in DELAYS)
+_INCLUDABLE = {f"configs/paper/{interaction}_{network}.gin" for interaction in _INTERACTIONS for network in NETWORKS}
+_INCLUDABLE |= {*SIMULATIONS}
+_NAME = re.compile(r"(?:configs/paper/)?(asynchronous|sequential)_(\d+)([kmb](?:-deep)?)?(?:\.gin)?")
 
 OURS = frozenset({"async_wrappers"})
 # It holds `configs`, so that ``configs/...`` is found from any working directory, in the clone and in the wheel.
@@ -221,7 +226,7 @@ def find_included(name: str, search_paths: Iterable[Path], beside: Path | None =
     places = (*([] if beside is None else [beside]), Path(), *search_paths, PACKAGE, *map(Path, sys.path))
     path = next((place / name for place in places if (place / name).is_file()), None)
     # A simulation of the paper adds bindings to this file, and no code.
-    return find_included(ATARI, search_paths) if path is None and name in SIMULATIONS else path
+    return find_included(ATARI, search_paths) if path is None and name in _INCLUDABLE else path
 
 
 def files_in_all(paths: Iterable[Path], search_paths: Sequence[Path]) -> list[Path]:
@@ -250,7 +255,7 @@ def read_text(path: Path) -> str:
             if not isinstance(statement, config_parser.IncludeStatement):
                 continue
             there = find_included(statement.filename, (), path.parent)
-            if there is not None and not (statement.filename in SIMULATIONS and there.name == Path(ATARI).name):
+            if there is not None and not (statement.filename in _INCLUDABLE and there.name == Path(ATARI).name):
                 number, named = statement.location.line_num - 1, repr(_INCLUDED + str(there.resolve()))
                 # What stands before the name is kept, and the name goes in as it is, backslashes and all.
                 found = re.match(r"""(\s*include\s+)(["']).*?\2""", lines[number])
@@ -270,18 +275,26 @@ def _module_of(text: str) -> str | None:
     return None if os.name == "nt" and re.match(r"[A-Za-z]:[\\/]", text) else module
 
 
-def bindings_of_simulation(name: str) -> tuple[str, str] | None:
+def bindings_of_simulation(name: str) -> tuple[str, ...] | None:
     """Return the bindings that follow `ATARI` in the simulation of a name; None if the name is not of this kind.
 
     Raises:
-        ValueError: The paper's table does not have the delay.
+        ValueError: The paper's table does not have the delay, or the network.
     """
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    delay = int(found[2])
+    network = found[2] + found[3] if found[3] else None
+    if network is not None and network not in NETWORKS:
+        raise ValueError(
+            f"the paper's table has no network {network}, but {', '.join(NETWORKS)}: for another one take {ATARI} with "
+            "--gin_bindings of create_network.torso, RealtimeDelay.delay and RealtimeDelay.noops"
+        )
+    delay = int(found[2]) if network is None else NETWORKS[network]
     noops = 0 if found[1] == "asynchronous" else delay
     bindings = (f"RealtimeDelay.delay = {delay}", f"RealtimeDelay.noops = {noops}")
+    if network is not None:
+        return (*bindings, f"create_network.torso = '{network}'")
     if delay not in DELAYS:
         raise ValueError(
             f"the paper's table has no delay of {delay} frames, but {', '.join(map(str, DELAYS))}: for another one "
@@ -302,5 +315,5 @@ def _read_included(name: str) -> io.StringIO:
 
 
 # Gin asks its readers, one after the other, for a file that another file includes.
-gin.config.register_file_reader(_read_simulation, SIMULATIONS.__contains__)
+gin.config.register_file_reader(_read_simulation, _INCLUDABLE.__contains__)
 gin.config.register_file_reader(_read_included, lambda name: name.startswith(_INCLUDED))

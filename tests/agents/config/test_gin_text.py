@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import ConfigError, code_named, find_gin_files, load_config
-from async_wrappers.agents.config.gin_text import DELAYS, SIMULATIONS, code_in, strangers
+from async_wrappers.agents.config.gin_text import DELAYS, NETWORKS, SIMULATIONS, code_in, strangers
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.load import load_agent
+from async_wrappers.agents.networks.q_network import PRESETS
 from async_wrappers.agents.trained.agent_file import read_config, write_agent
 from tests.worlds.command_line import bound, call, place, refused
 
@@ -274,6 +275,35 @@ def test_a_name_binds_its_delay_and_its_interaction(delay: int) -> None:
         assert schedule(form.format(f"asynchronous_{delay}")) == (delay, 0)
         assert schedule(form.format(f"sequential_{delay}")) == (delay, delay)
         assert gin.query_parameter("Runner.training_episodes") == 100
+
+
+@pytest.mark.parametrize(("network", "delay"), NETWORKS.items())
+def test_a_network_names_itself_and_its_delay(network: str, delay: int) -> None:
+    for form in ("{}", "{}.gin", "configs/paper/{}", "configs/paper/{}.gin"):
+        assert schedule(form.format(f"asynchronous_{network}")) == (delay, 0)
+        assert schedule(form.format(f"sequential_{network}")) == (delay, delay)
+        assert gin.query_parameter("create_network.torso") == network
+    assert schedule(f"asynchronous_{delay}") == (delay, 0)
+    assert gin.query_parameter("create_network.torso") == "1m"  # a delay alone keeps the published network
+
+
+def test_the_networks_that_have_names_are_those_of_the_table() -> None:
+    assert set(NETWORKS) == set(PRESETS)
+    assert NETWORKS["10m"] == 8
+    Path("mine.gin").write_text('include "configs/paper/sequential_10m.gin"\nRealtimeDelay.noops = 1')
+    assert schedule("mine.gin") == (8, 1)
+    assert gin.query_parameter("create_network.torso") == "10m"
+
+
+@pytest.mark.parametrize("name", ["asynchronous_2m", "configs/paper/sequential_55k-deep.gin"])
+def test_a_network_that_the_table_does_not_have_is_refused_with_a_remedy(name: str) -> None:
+    network = re.findall(r"_(\w+?(?:-deep)?)(?:\.gin)?$", name)[0]
+    with pytest.raises(ConfigError) as error:
+        schedule(name)
+    message = str(error.value)
+    assert message.startswith(f"--gin_files {name}: the paper's table has no network {network}, but 55k, 70k-deep, 1m,")
+    assert "take configs/paper/atari.gin with --gin_bindings of create_network.torso" in message
+    assert "\n" not in message
 
 
 def test_bindings_and_later_files_win_over_a_name() -> None:
