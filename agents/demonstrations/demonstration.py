@@ -1,7 +1,8 @@
 """A demonstration: an episode, recorded frame by frame, and played back under an agent's delay as transitions.
 
 A person, a script or an agent plays, and `Recorder` keeps the frames. To learn from them under a delay, the
-environment's own wrappers play the episode back, with the recorded frames in the place of the game (`Playback`).
+environment's own wrappers play the episode back, with the recorded frames in the place of the game (`Playback`),
+so that starts and effects are computed in one place alone.
 Decision j, which starts on frame s_j and takes effect on frame e_j, then has
 
     the observation  o_{s_j},

@@ -8,7 +8,8 @@ A batch is that of `sequences.py` with two further columns: "source" int64 `[B]`
 order in which they were given, and "replayed" float32 `[B]`, 0 for rows that are learnt from once, of a queue, and 1
 for rows of a replay.
 
-`Shares` computes the number of rows that a batch takes of each source.
+An unroll is put together once and goes into each source. `Shares` computes the number of rows that a batch takes of
+each source.
 """
 
 from __future__ import annotations

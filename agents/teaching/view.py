@@ -11,6 +11,9 @@ read the actions in flight too. Their environments, as chains of wrappers, have 
 too, and puts the stack of observations that the teacher would read into ``info["teacher_observation"]``. So a delay
 passes it on with the observation of the same frame. Among many environments infos do not travel with each step, and
 `ShowTeacher` makes the stacks parts of the observation.
+
+Requiring equal observations would exclude the main case: a teacher without delay, and a student that observes its
+actions in flight.
 """
 
 from __future__ import annotations

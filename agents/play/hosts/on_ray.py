@@ -3,6 +3,9 @@
 Weights are put into Ray's object store once per version, and answers come back through it: the learner reads their
 arrays where they lie. A host is an actor that Ray spreads over the nodes and does not restart: the learner starts
 another incarnation, which continues where the last block that it learnt from ended.
+
+Ray starts and ends learners, and carries nothing between them: the first one speaks with each of the others through a
+connection of its own, as with a process of its machine, so a death is an end of file in both.
 """
 
 from __future__ import annotations

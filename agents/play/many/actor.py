@@ -6,7 +6,8 @@ may learn from them. They go to a learner on the spot, or on a host into a block
 
 Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
 ``Decision.frame`` is N times the frames that this environment has played, which is the sum over all environments where
-they run in step. So a row's result is independent of the other rows.
+they run in step. So a row's result is independent of the other rows. The price: a slower environment is also later in
+its epsilon schedule.
 """
 
 from __future__ import annotations

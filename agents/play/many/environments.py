@@ -339,7 +339,8 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
     ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
     episode is a function of the run's seed, the phase, n and l (`environment_seed`). Where ``info["game_over"]`` is
-    False at an end, a reset without a seed begins the same episode's next life.
+    False at an end, a reset without a seed begins the same episode's next life. It is seeded from inside, because
+    `BatchedEnvs` seeds an environment at its start and never again: vectors cannot do more.
 
     Args:
         env: The environment.

@@ -303,7 +303,10 @@ class LearnerLoop:
             self._learner.note_updates(int(counts[self._number]), int(counts.sum()))
 
     def _publish(self) -> None:
-        """Publish, unless the copy to be written is still read and the last flip is too recent."""
+        """Publish, unless the copy to be written is still read and the last flip is too recent.
+
+        So a learner never waits for readers, and the age of weights is counted in updates, not in versions.
+        """
         if not (self._unpublished and self._may_publish()):
             return
         with self._alone():

@@ -1,9 +1,10 @@
 """A server of many environments on a real clock: environments in a few processes, accelerators in one each.
 
 The calling process owns the rule: it divides the observations on the board among the accelerators that are free, and
-watches over its children. An environment's process writes a byte into a socket that all of them share when one of its
-environments has shown an observation, and nobody reads it while all accelerators compute. Actions come back through the
-board alone: each environment looks there as its frame begins.
+watches over its children. With several accelerators one process has to know who is free; with one this costs a wake-up
+per batch, about a tenth of a millisecond. An environment's process writes a byte into a socket that all of them share
+when one of its environments has shown an observation, and nobody reads it while all accelerators compute. Actions come
+back through the board alone: each environment looks there as its frame begins.
 
 Messages: to a process of environments its spaces, how many frames to play, ``(begin, first)``, when frame 0 of the run
 begins and which one it plays first, and None in the end; from it ``("spaces", observations, actions)``, ``("begun",)``
