@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
+from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
 from async_wrappers.agents.families.actor_critic.terms import Rows, Term, check_terms
-from async_wrappers.agents.losses.actor_critic import (
-    effective_sample_size,
-    entropy,
-    log_prob,
-    masked_mean,
-    over_executed,
-    vtrace,
-)
+from async_wrappers.agents.losses.actor_critic import entropy, log_prob, masked_mean, over_executed, vtrace
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
-from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.settings import (
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    agent,
-    choice,
-    factory,
-    number,
-    setting,
-)
-from async_wrappers.agents.spaces.actions import chunk_actions
-from async_wrappers.agents.spaces.compute import Reader
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, choice, number, setting
 
 
 @agent("VTraceAgent")
-class VTrace(ActorCritic):
+class VTrace(CategoricalActorCritic):
     """V-trace actor-critic (Espeholt et al. 2018), ``VTraceAgent`` in gin; the defaults are SEED RL's.
 
     Environments are played in unrolls of T rows, each of which is learnt from once. An update is due as soon as B
@@ -63,25 +40,6 @@ class VTrace(ActorCritic):
 
     # The algorithm.
 
-    def choose(
-        self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], *random_actions: Any
-    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """Return actions [R], and the extras of mu for the loss.
-
-        Actions are drawn from the policy; in evaluation they are the likeliest, unless `drawn_evaluation`. The loss
-        needs the logits [R, A] and, where a term asks for it, the value [R]. Chunks are [R, H], their logits [R, H, A].
-        """
-        logits = outputs[0].cpu().numpy()
-        likelihood = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)).cumsum(axis=-1)
-        drawn = (likelihood <= uniforms[..., None] * likelihood[..., -1:]).sum(axis=-1)
-        extras = {"logits": logits}
-        if self.stores_value:
-            extras["value"] = outputs[1].cpu().numpy()
-        if self.drawn_evaluation:
-            return drawn, extras
-        eval_mode = rows.eval_mode if self.actions.chunk is None else rows.eval_mode[:, None]
-        return np.where(eval_mode, logits.argmax(axis=-1), drawn), extras
-
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the policy's, the value's and the entropy's loss (Espeholt et al. 2018, section 4.2).
 
@@ -92,19 +50,15 @@ class VTrace(ActorCritic):
             batch: Tensors of a batch of sequences (`replay.sequences`).
             rng: Not needed.
         """
-        read = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
-        (logits, values), _ = networks.online(*read)
-        rows = self._rows(logits[:-1], values[:-1], batch, networks)
+        logits, values = self.outputs_of(networks.online, batch)
+        rows = self._rows(logits, values[:-1], batch, networks)
         log_rhos, mask = (rows.log_pi - rows.log_mu).detach(), rows.mask
         accepted = mask
         for term in self.terms:
             accepted = accepted * term.accepts(rows)
-        reward = batch["reward"]
-        if self.max_abs_reward is not None:
-            reward = reward.clamp(-self.max_abs_reward, self.max_abs_reward)
         returns = vtrace(
             values.detach(),
-            reward,
+            self.rewards_of(batch),
             batch["discount"],
             log_rhos,
             accepted,
@@ -123,10 +77,8 @@ class VTrace(ActorCritic):
         for term in self.terms:
             loss = loss + term.loss(rows)
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": rows.entropies, **rows.metrics}
-        metrics |= {"Value": masked_mean(rows.values, mask), **self._off_policyness(rows, log_rhos)}
-        for tag, column in {"Lag": VERSION, "TorsoLag": TORSO_VERSION}.items():
-            if column in batch["extras"]:
-                metrics[tag] = masked_mean(networks.updates - batch["extras"][column].float(), mask)
+        metrics["Value"] = masked_mean(rows.values, mask)
+        metrics |= self.off_policyness(log_rhos, rows.kl(rows.logits.detach(), rows.mu), batch, networks)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> Rows:
@@ -162,37 +114,11 @@ class VTrace(ActorCritic):
             count_of_replayed=count_of_replayed,
         )
 
-    @torch.no_grad()
-    def _off_policyness(self, rows: Rows, log_rhos: Tensor) -> dict[str, Tensor]:
-        """Return the metrics of the difference between the acting policy and the present one."""
-        ratios, mask = log_rhos.exp(), rows.mask
-        return {
-            "Rho": masked_mean(ratios, mask),
-            "RhoClipped": masked_mean((ratios > self.clip_rho).float(), mask),
-            "CClipped": masked_mean((ratios > self.clip_c).float(), mask),
-            "EffectiveSampleSize": effective_sample_size(log_rhos, mask),
-            "KL": masked_mean(rows.kl(rows.logits.detach(), rows.mu), mask),
-        }
+    # Hyperparameters, beside those of every `CategoricalActorCritic`.
 
-    # Hyperparameters, beside those of every `NetworkAgent`.
-
-    network: Callable[..., nn.Module] = factory(
-        create_actor_critic,
-        "Makes a `SequenceNetwork` of a policy and a value from (observation shape [k, *shape], number of actions), "
-        "for chunks also ``chunk=H``.",
-        "@create_actor_critic",
-    )
-    lambda_: float = number(1.0, "lambda, the decay of errors that are carried back in time; 1 for none.", SHARE)
-    clip_rho: float = number(
-        1.0, "rho-bar: the ratio of the two policies that weighs the values' errors is clipped at this.", POSITIVE
-    )
-    clip_c: float = number(
-        1.0, "c-bar: the ratio of the two policies that carries errors back in time is clipped at this.", POSITIVE
-    )
     clip_pg_rho: float | None = number(
         None, "The ratio in the policy's gradient is clipped at this.", POSITIVE, none="rho-bar"
     )
-    baseline_cost: float = number(0.5, "Weight of the value's loss, half the squared error.", NOT_NEGATIVE)
     entropy_cost: float = number(
         0.00025,
         "Weight of the policy's entropy, which is maximised; with `TargetEntropy`, at the start.",
@@ -212,48 +138,16 @@ class VTrace(ActorCritic):
         check_terms,
         qualified=True,
     )
-    max_abs_reward: float | None = number(
-        None, "Clip rewards to [-c, c] in the loss.", POSITIVE, none="rewards as they are"
-    )
 
     def settle(self) -> None:
         """See `NetworkAgent`."""
         super().settle()
-        self.actions = chunk_actions(self.action_space, self.name)
         self.terms = [self.terms] if isinstance(self.terms, Term) else self.terms
         for term in self.terms:
             term.check(self.num_actions, self.actions.chunk, self.entropy_cost)
         self.stores_value = any(term.needs_value for term in self.terms)
 
     # The network.
-
-    @property
-    def _logits_shape(self) -> tuple[int, ...]:
-        return (*self.actions.column.shape, self.num_actions)
-
-    @property
-    def extras(self) -> Dict:  # type: ignore[override]
-        """The extras of the policy: the logits [A], and others by the settings.
-
-        These are the core's state [S] if there is one, the value where a term needs it, and with `store_version` the
-        weights' number of updates; with memory that of the torso's weights, too. The logits of chunks are [H, A].
-        """
-        spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
-        if self.stores_value:
-            spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
-        return self.extras_beside(spaces)
-
-    # Learning.
-
-    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """See `NetworkAgent`."""
-        chunk = self.actions.chunk
-        return network(self.reader.shape, self.num_actions, **({} if chunk is None else {"chunk": chunk}))
-
-    def check_network(self, network: nn.Module, read: Reader) -> None:
-        """See `NetworkAgent`."""
-        shapes = self._logits_shape, ()
-        check_sequence_fit(network, read(self.reader.blank_stacks()), shapes, self.name, self.actions)
 
     def make_network(self) -> nn.Module:
         """See `NetworkAgent`; terms add the parameters that they learn."""
