@@ -120,7 +120,9 @@ class Spec:
         batch_size: Rows of an update's batch: transitions, or the sequences of an agent with memory.
         summary_writing_frequency: Updates between two reports of the scalars.
         in_flight: Largest number of an environment's decisions in flight when another one starts; None without a limit.
-        learns_once: Whether the learner takes its batches from a queue, so that each step is learnt from once.
+        learns_once: Whether the learner takes its batches from a queue, so that each step is learnt from once, or
+            `replay_coefficient` times.
+        replay_coefficient: How often each batch of that queue is learnt from.
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
             its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
@@ -143,6 +145,7 @@ class Spec:
     batch_size: int = 1
     summary_writing_frequency: int = 500
     learns_once: bool = False
+    replay_coefficient: int = 1
     in_flight: int | None = 0
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None

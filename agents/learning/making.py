@@ -181,10 +181,14 @@ def _of_sequences(spec: SequenceSettings, seed: int, num_envs: int) -> Replay:
 
 
 def _sources(spec: UnrollSettings, network: nn.Module, seed: int, num_envs: int, learners: int) -> Mixture:
-    capacity, (unroll_length, batch_size) = None, spec.unrolls(num_envs)
-    if spec.when_full != "wait":
-        capacity = max(64, batch_size) if spec.queue_capacity is None else spec.queue_capacity
-    queue = partial(UnrollQueue, capacity=capacity, when_full=spec.when_full)
+    unroll_length, batch_size = spec.unrolls(num_envs)
+    queue = partial(
+        UnrollQueue,
+        capacity=None if spec.when_full == "wait" else spec.room_for(batch_size),
+        when_full=spec.when_full,
+        batches=spec.buffer_size,
+        replay_coefficient=spec.replay_coefficient,
+    )
     return Mixture(
         spec.stored_space,
         spec.extras,

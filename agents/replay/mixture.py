@@ -50,6 +50,10 @@ from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_arra
 #
 # The share of a queue need not give whole rows. An update then takes its share on average, and the queue may be behind
 # it by some rows (`Shares`), for which further room is kept.
+#
+# A circular buffer of N batches from which each is learnt K times keeps N batches, not one. An update takes the K-th
+# part of a batch on average, which must be 2 rows at least. While the N (K - 1) updates of its further passes are made,
+# as many decisions come, of 2 rows at most.
 
 
 def whole_at_once(length: int, in_flight: int) -> int:
@@ -62,7 +66,9 @@ def whole_at_once(length: int, in_flight: int) -> int:
     return (length + in_flight + 1) // length
 
 
-def most_waiting(rows: int, num_envs: int, length: int, in_flight: int) -> int:
+def most_waiting(
+    rows: int, num_envs: int, length: int, in_flight: int, batches: int = 1, replay_coefficient: int = 1
+) -> int:
     """Return the largest number of waiting unrolls where acting waits for the learner.
 
     Args:
@@ -70,17 +76,25 @@ def most_waiting(rows: int, num_envs: int, length: int, in_flight: int) -> int:
         num_envs: Environments, N.
         length: Rows of an unroll, T.
         in_flight: Largest number of an environment's decisions in flight when another one starts.
+        batches: Of the circular buffer.
+        replay_coefficient: How often each is learnt from.
     """
     of_each = whole_at_once(length, in_flight)
-    if of_each > rows:
+    if of_each * replay_coefficient > rows:
         of_each = 1 - (-(in_flight + 1) // length)
-    return rows + num_envs * max(2, of_each)
+    further = replay_coefficient - 1
+    kept = batches * rows + -(-2 * batches * further // length) if further else rows
+    return kept + num_envs * max(2, of_each)
 
 
 class UnrollQueue(Saved):
     """Unrolls, first in, first out: each step is learnt from once (Espeholt et al. 2018, IMPALA, section 3).
 
     A batch takes the oldest unrolls away.
+
+    With a replay coefficient K above 1 it is a circular buffer (Luo et al. 2020, IMPACT, section 3.2). Batches are
+    drawn in turn from N places, where a place takes the oldest unrolls that no place has, and after K passes over all
+    places the unrolls leave, batch by batch. One that is pushed out by ``"drop_oldest"`` leaves at once.
 
     Args:
         spec: The environments and the batch that it serves.
@@ -90,15 +104,17 @@ class UnrollQueue(Saved):
         when_full: What becomes of an unroll that finds the queue full: ``"drop_oldest"``, ``"drop_newest"`` (the unroll
             itself), ``"alternate"`` (one or the other, with a chance of 0.5 each); or ``"wait"``: acting must wait for
             the learner, and it is an error if it does not. Until learning begins, ``"wait"`` drops the oldest.
+        batches: N, the places of a circular buffer.
+        replay_coefficient: K, how often each batch is drawn.
 
     Attributes:
+        replayed: Whether K is above 1.
         dropped: Unrolls that were dropped.
 
     Raises:
         ValueError: An argument is out of its range, or memory does not hold so many unrolls.
     """
 
-    replayed = False
     filled = True
     _arrays: ClassVar[str] = "waiting"
 
@@ -108,25 +124,34 @@ class UnrollQueue(Saved):
         *,
         capacity: int | None = None,
         when_full: Literal["wait", "drop_oldest", "drop_newest", "alternate"] = "wait",
+        batches: int = 1,
+        replay_coefficient: int = 1,
     ) -> None:
         """See the class."""
+        self.replayed = replay_coefficient > 1
+        self._batches, self._replay_coefficient = batches if self.replayed else 1, replay_coefficient
+        self._pass = self._place = 0  # of the next batch
         self._by_itself, self._grows = capacity is None, False
         # Sequences of rounds end before they are full, and more of them become whole at an episode's end.
         rounds = capacity is None and when_full == "wait" and spec.assembly.of_rounds
         if capacity is None:
-            capacity = most_waiting(spec.rows, spec.num_envs, spec.assembly.length, spec.in_flight or 0)
+            ring = self._batches, replay_coefficient
+            capacity = most_waiting(spec.rows, spec.num_envs, spec.assembly.length, spec.in_flight or 0, *ring)
             # A learner on hosts that waits for others may be given the rest of a block meanwhile.
             self._grows = (spec.in_flight is None or spec.learners > 1) and when_full == "wait"
         self._makes_room = self._grows or rounds
-        if capacity < spec.rows:
-            raise ValueError(f"capacity must be >= {spec.rows} unrolls, those of a batch, got {capacity}")
+        kept = self._batches * spec.rows
+        if capacity < kept:
+            whose = "a batch" if self._batches == 1 else f"{batches} batches"
+            raise ValueError(f"capacity must be >= {kept} unrolls, those of {whose}, got {capacity}")
         if when_full not in WHEN_FULL:
             raise ValueError(f"when_full must be one of {', '.join(map(repr, WHEN_FULL))}, got {when_full!r}")
         self._assembly, self._in_flight = spec.assembly, spec.in_flight
         self._capacity, self._when_full = capacity, when_full
         self._least = capacity  # before it has grown
         of_each = whole_at_once(spec.assembly.length, spec.in_flight or 0)
-        self._at_once = spec.num_envs * of_each if of_each <= spec.rows else capacity - spec.rows
+        few = of_each * replay_coefficient <= spec.rows
+        self._at_once = spec.num_envs * of_each if few else capacity - kept
         if self._by_itself:
             check_memory(
                 capacity * row_bytes(spec.assembly.columns),
@@ -214,29 +239,46 @@ class UnrollQueue(Saved):
 
     def ready(self, rows: int) -> bool:
         """Return whether this number of unrolls wait."""
-        return len(self) >= rows
+        return len(self) >= self._before(rows) + rows
 
     def draw(self, rows: int) -> dict[str, Any]:
         """Take the oldest unrolls away, and return them in arrays of their own.
+
+        Of a circular buffer they are those of the next place, and leave in the last pass.
 
         Raises:
             ValueError: Fewer wait.
         """
         if not self.ready(rows):
             raise ValueError(f"a batch takes {rows} unrolls of the queue, and {len(self)} wait: observe more first")
-        index = np.arange(self._tail, self._tail + rows)
-        self._tail += rows
+        first = self._tail + self._before(rows)
+        index = np.arange(first, first + rows)
+        if self._in_last_pass:
+            self._tail += rows
+        self._place = (self._place + 1) % self._batches
+        if self._place == 0:
+            self._pass = (self._pass + 1) % self._replay_coefficient
         return {**self._assembly.batch_at(self._columns, index % self._capacity), "index": index}
+
+    @property
+    def _in_last_pass(self) -> bool:
+        return self._pass == self._replay_coefficient - 1
+
+    def _before(self, rows: int) -> int:
+        """Return how many unrolls lie before those of the next place; in the last pass they have left."""
+        return 0 if self._in_last_pass else self._place * rows
 
     # Saving: all waiting unrolls, whole each time.
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
-        return {"kind": "queue", "capacity": self._least, "when_full": self._when_full}
+        ring = {"batches": self._batches, "replay_coefficient": self._replay_coefficient} if self.replayed else {}
+        return {"kind": "queue", "capacity": self._least, "when_full": self._when_full, **ring}
 
     def _counters(self) -> dict[str, Any]:
         counts = {"head": self._head, "tail": self._tail, "dropped": self.dropped}
-        return {**counts, "generator": self._rng.bit_generator.state}
+        ring = {"pass": self._pass, "place": self._place} if self.replayed else {}
+        return {**counts, **ring, "generator": self._rng.bit_generator.state}
 
     def _snapshot(self) -> Arrays:
         positions = np.arange(self._tail, self._head) % self._capacity
@@ -247,6 +289,7 @@ class UnrollQueue(Saved):
         if self._makes_room and (waiting := counters["head"] - counters["tail"]) > self._capacity:
             self._grow(waiting)
         self._head, self._tail, self.dropped = counters["head"], counters["tail"], counters["dropped"]
+        self._pass, self._place = counters.get("pass", 0), counters.get("place", 0)
         self._rng.bit_generator.state = counters["generator"]
         positions = np.arange(self._tail, self._head) % self._capacity
         for name, column in self._columns.items():

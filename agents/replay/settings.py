@@ -268,10 +268,11 @@ class UnrollSettings(Spec):
     )
     queue_capacity: int | None = whole(
         None,
-        "Greatest number of unrolls that wait, where some are dropped; at least B, a batch.",
+        "Greatest number of unrolls that wait, where some are dropped; at least those of a batch, or of a circular "
+        "buffer.",
         1,
         "unroll",
-        none="64, or B if that is more",
+        none="64, or B if that is more; with a circular buffer twice what it holds, if that is more",
     )
     update_period: int = whole(
         1, "Least number of decisions between two updates; it must be 1 where acting waits.", 1, "decision"
@@ -287,6 +288,7 @@ class UnrollSettings(Spec):
     learning_rate_decay: int | None
     actions: Actions
 
+    buffer_size: int = 1  # batches of a circular buffer, where replay_coefficient is above 1
     with_returns: ClassVar[bool] = False  # whether unrolls have the discounted returns so far
     round_decisions: ClassVar[int | None] = None  # after which unrolls end, of all environments together
 
@@ -296,9 +298,11 @@ class UnrollSettings(Spec):
         self.sources = checked_sources(given, f"{self.gin_name}.sources")
         self.learns_once = any(source == "queue" for source, _ in self.sources)
         self.replays = any(source != "queue" for source, _ in self.sources)
+        kept = self.kept_of(self.batch_size)
+        whose = "a batch" if kept == self.batch_size else f"{self.buffer_size} batches"
         must(
-            self.queue_capacity is None or self.queue_capacity >= self.batch_size,
-            f"queue_capacity must be >= {self.batch_size} unrolls, those of a batch, got {self.queue_capacity}",
+            self.queue_capacity is None or self.queue_capacity >= kept,
+            f"queue_capacity must be >= {kept} unrolls, those of {whose}, got {self.queue_capacity}",
         )
         must(
             not self.learns_once or self.when_full != "wait" or self.update_period == 1,
@@ -308,6 +312,12 @@ class UnrollSettings(Spec):
             self.unroll_length * self.batch_size >= 2,
             "unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls",
         )
+        decisions = self.unroll_length * self.batch_size
+        must(
+            2 * self.replay_coefficient <= decisions,
+            f"replay_coefficient must be <= {decisions // 2}, half of the {decisions} rows of a batch, since there is "
+            f"at most one update for each decision, got {self.replay_coefficient}",
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle, in which replays that have a name are those that gin has bound here."""
@@ -316,6 +326,15 @@ class UnrollSettings(Spec):
             for source, share in self.sources or ()
         ]
         return {**super().__getstate__(), "sources": with_gin_values(sources)}
+
+    def kept_of(self, unrolls: int) -> int:
+        """Return how many unrolls a queue holds at least: those of a batch, or of a circular buffer of such."""
+        return unrolls * (self.buffer_size if self.replay_coefficient > 1 else 1)
+
+    def room_for(self, unrolls: int) -> int:
+        """Return how many unrolls of batches of a number of them can wait, where some are dropped."""
+        by_default = max(64, self.kept_of(unrolls) * min(2, self.replay_coefficient))
+        return by_default if self.queue_capacity is None else self.queue_capacity
 
     def unrolls(self, num_envs: int) -> tuple[int, int]:
         """Return the rows of an unroll, T, and the unrolls of an update, B, with a number of environments."""
@@ -336,9 +355,11 @@ class UnrollSettings(Spec):
         """
         unrolls = self.batch_size
         must(unrolls % learners == 0, f"batch_size must be a multiple of the {learners} learners, got {unrolls}")
-        capacity = max(64, unrolls) if self.queue_capacity is None else self.queue_capacity
-        unrolls //= learners
-        return {"batch_size": unrolls, "queue_capacity": max(capacity // learners, unrolls)}
+        of_each = unrolls // learners
+        return {
+            "batch_size": of_each,
+            "queue_capacity": max(self.room_for(unrolls) // learners, self.kept_of(of_each)),
+        }
 
 
 def checked_sources(sources: Any, name: str = "sources") -> list[tuple[Any, float]]:

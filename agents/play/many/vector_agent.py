@@ -81,9 +81,10 @@ class VectorAgent(LearningAgent):
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
             raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition played, got {replay_ratio}")
         if replay_ratio is not None and spec.learns_once:
+            often = "once" if spec.replay_coefficient == 1 else f"{spec.replay_coefficient} times"
             raise ValueError(
-                f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step once, "
-                f"got {replay_ratio}"
+                f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step "
+                f"{often}, got {replay_ratio}"
             )
         if replay_ratio is not None and spec.num_updates_per_train_step != 1:
             raise ValueError(
@@ -238,12 +239,13 @@ class VectorAgent(LearningAgent):
         """Whether to hold back the next batch of a queue, so that parallel updates are spread over time.
 
         Environments that run in step complete the sequences of several batches in one round. Begun there, each update
-        would have to wait for the one before; so the next one begins three quarters of a batch's decisions later, or as
-        soon as the queue fills up.
+        would have to wait for the one before; so the next one begins three quarters of an update's decisions later, or
+        as soon as the queue fills up.
         """
         if self._overlap is None or not self.spec.learns_once:
             return False
-        spread = self._decisions - self._begun_at < 0.75 * self.spec.transitions_per_update
+        of_update = self.spec.transitions_per_update / self.spec.replay_coefficient
+        spread = self._decisions - self._begun_at < 0.75 * of_update
         return spread and not getattr(self.learner.replay, "crowded", True)
 
     def _owed(self, decisions: int) -> int:

@@ -183,6 +183,80 @@ def test_an_agent_made_by_hand_under_a_delay_is_told_how_to_be_made() -> None:
     play(TurnBasedAgent.playing(VTrace, env, **small), env, range(9))
 
 
+# A circular buffer.
+
+
+def ring(batches: int, replay_coefficient: int, **arguments: Any) -> Mixture:
+    capacity, when_full = arguments.pop("capacity", 50), arguments.pop("when_full", "wait")
+    how = {"batches": batches, "replay_coefficient": replay_coefficient}
+    queue = partial(UnrollQueue, capacity=capacity, when_full=when_full, **how)
+    defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 2, "stack_size": 2}
+    return Mixture(SPACE, EXTRAS, [(queue, 1.0)], **{**defaults, **arguments})
+
+
+def single_steps(queue: Mixture, steps: range) -> None:
+    """Let a queue of unrolls of one row of one environment observe steps whose observations are their numbers."""
+    for step in steps:
+        observation = np.full(2, step, np.float32)
+        extras = {"logits": np.zeros(2, np.float32), "state": np.zeros(3, np.float32)}
+        numbers = {"action": 0, "reward": 0.0, "interval": 1, "terminal": False, "truncated": False}
+        queue.observe({"observation": observation, "next_observation": observation, "extras": extras, **numbers})
+
+
+def test_batches_of_a_circular_buffer_are_drawn_in_turn_and_leave_after_the_last_pass() -> None:
+    queue = ring(3, 2, num_envs=1, unroll_length=1)
+    single_steps(queue, range(5))  # of which four are whole
+    drawn = [steps_of(queue.sample()) for _ in range(2)]
+    assert drawn == [[0, 1], [2, 3]] and not queue.drawable and len(queue) == 4
+    single_steps(queue, range(5, 9))
+    held = []
+    while queue.drawable:
+        drawn.append(steps_of(queue.sample()))
+        held.append(len(queue))
+    assert drawn[2:] == [[4, 5], [0, 1], [2, 3], [4, 5], [6, 7]]
+    assert held == [8, 6, 4, 2, 2]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**31))
+def test_every_step_is_drawn_as_often_as_is_told_whatever_order_play_and_updates_have(
+    batches: int, times: int, rows: int, seed: int
+) -> None:
+    queue, rng, drawn = (
+        ring(batches, times, num_envs=1, unroll_length=1, batch_size=rows),
+        np.random.default_rng(seed),
+        [],
+    )
+    step = 0
+    while step < 40:
+        few = int(rng.integers(1, 5))
+        single_steps(queue, range(step, step + few))
+        step += few
+        while queue.drawable and (rng.random() < 0.8 or len(queue) > 30):
+            drawn.append(steps_of(queue.sample()))
+    while queue.drawable:
+        drawn.append(steps_of(queue.sample()))
+    every = [list(range(rows * batch, rows * (batch + 1))) for batch in range((step - 1) // rows)]
+    whole = len(every) // batches * batches  # of the rest there was a first pass alone
+    buffers = [every[first : first + batches] for first in range(0, whole, batches)]
+    assert drawn == [batch for each in buffers for _ in range(times) for batch in each] + every[whole:]
+
+
+def test_a_step_that_is_pushed_out_leaves_the_buffer_and_none_is_drawn_too_often() -> None:
+    queue, drawn = ring(2, 3, num_envs=1, unroll_length=1, capacity=4, when_full="drop_oldest"), []
+    for step in range(300):
+        single_steps(queue, range(step, step + 1))
+        if queue.drawable:
+            drawn += steps_of(queue.sample())
+    often = np.bincount(np.array(drawn, int))
+    assert often.max() <= 3 and queue.sources[0].dropped > 0  # type: ignore[attr-defined]
+
+
+class TestCircularBuffer(SourceContract):
+    def make_source(self, **arguments: Any) -> Mixture:
+        return ring(3, 2, **arguments)
+
+
 class TestQueue(SourceContract):
     def make_source(self, **arguments: Any) -> Mixture:
         return make(**arguments)

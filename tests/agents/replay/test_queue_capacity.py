@@ -188,6 +188,39 @@ def test_what_is_in_flight_always_finds_room(
     assert learner.replay.queue_in_words().startswith(f"{capacity + behind} unrolls (")
 
 
+@settings(deadline=None, max_examples=15)
+@given(
+    delay=st.integers(0, 30),
+    noops=st.integers(0, 3),
+    shape=st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(2, 8)).filter(
+        lambda shape: 2 * shape[2] <= shape[0] * shape[1]
+    ),
+    batches=st.integers(1, 5),
+    lengths=st.lists(LENGTHS, min_size=1, max_size=4),
+    how=st.sampled_from(["turn", "vector", "beside"]),
+)
+@example(30, 0, (2, 2, 2), 5, [(33, 1, 40, 5)], "turn")
+@example(0, 0, (1, 4, 2), 5, [(1,)], "turn")
+@example(20, 0, (2, 2, 2), 3, [(25, 1), (27, 1), (21, 2), (30, 1)], "vector")
+@example(20, 0, (2, 2, 2), 3, [(25, 1), (27, 1), (21, 2), (30, 1)], "beside")
+def test_a_circular_buffer_finds_room_too(
+    delay: int, noops: int, shape: tuple[int, int, int], batches: int, lengths: list[tuple[int, ...]], how: str
+) -> None:
+    def make(each: tuple[int, ...]) -> Any:
+        return RealtimeDelay(Lasting(each), delay=delay, noops=noops, default_action=0)
+
+    length, rows, times = shape
+    ring = partial(UnrollQueue, batches=batches, replay_coefficient=times)
+    spec = made(make, length=length, rows=rows, sources=[(ring, 1.0)])
+    spec.replay_coefficient = times
+    learner = played(make, spec, lengths, 250, how)
+    queue = learner.replay.sources[0]
+    num_envs = 1 if how == "turn" else len(lengths)
+    capacity = most_waiting(rows, num_envs, length, -(-delay // (noops + 1)), batches, times)
+    assert queue.facts()["capacity"] == capacity
+    assert learner.most <= capacity and queue.dropped == 0
+
+
 @settings(deadline=None, max_examples=8)
 @given(
     workers=st.integers(1, 40),
