@@ -13,6 +13,7 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, TaughtRun, Teaching
+from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
@@ -51,6 +52,7 @@ AGENTS: Mapping[str, type[Spec]] = {
     "implicit_quantile": ImplicitQuantile,
     "r2d2": R2D2,
     "vtrace": VTrace,
+    "impact": Impact,
     "sac": SAC,
     "ppo": PPO,
     "qdagger_dqn": QDaggerDQN,

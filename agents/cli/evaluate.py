@@ -44,7 +44,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_switch("video", "record each episode, in base_dir/videos, or in results/trained/NAME/videos")
     beside = "with --video: another run or agent, which plays the same episodes beside it"
     parser.add_argument("--beside", metavar="DIR_OR_AGENT", help=beside)
-    drawn = "draw actions from the policy (V-trace, PPO), where otherwise they are the likeliest"
+    drawn = "draw actions from the policy (V-trace, IMPACT, PPO), where otherwise they are the likeliest"
     parser.add_switch("drawn", drawn)
     parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")
 
@@ -142,7 +142,7 @@ def _drawing(runner: Experiment) -> str:
     spec: Any = getattr(runner.agent, "spec", None)
     if not hasattr(spec, "drawn_evaluation"):
         raise UsageError(
-            "--drawn needs an agent whose evaluation may draw, VTraceAgent or PPOAgent, got "
+            "--drawn needs an agent whose evaluation may draw, such as VTraceAgent or PPOAgent, got "
             f"{runner.agent.identity()['agent']}: leave --drawn out"
         )
     name: str = spec.gin_name

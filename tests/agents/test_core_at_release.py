@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
 from async_wrappers.agents.acting.decisions import Memories, PolicyOutput
+from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.terms import ValueCloning
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
@@ -95,6 +96,22 @@ def vtrace(env: Any = None, lr: float = 0.0, **arguments: Any) -> VTrace:
         **arguments,
     }
     return VTrace(env.observation_space, env.action_space, **settings)
+
+
+def impact(env: Any = None) -> Impact:
+    env = DriftingEnv() if env is None else env
+    return Impact(
+        env.observation_space,
+        env.action_space,
+        stack_size=1,
+        network=actor_critic(LSTMCore),
+        unroll_length=5,
+        batch_size=2,
+        when_full="drop_oldest",
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+        device="cpu",
+        store_version=True,
+    )
 
 
 def r2d2(env: Any = None) -> R2D2:
@@ -334,7 +351,7 @@ class Recomputing:
 @pytest.mark.parametrize(
     ("backend", "make"),
     [
-        *(("virtual", make) for make in (vtrace, windowed, r2d2, fast, fast_and_older)),
+        *(("virtual", make) for make in (vtrace, windowed, impact, r2d2, fast, fast_and_older)),
         ("process", beside_a_core),
         ("process", fast_and_older),
     ],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
+from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -36,6 +37,7 @@ from tests.worlds.drifting_env import DriftingEnv
         ("implicit_quantile", ImplicitQuantile),
         ("r2d2", R2D2),
         ("vtrace", VTrace),
+        ("impact", Impact),
     ],
 )
 def test_a_name_makes_its_agent(name: str, kind: type) -> None:

@@ -66,6 +66,15 @@ AGENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "VTraceAgent.store_version = True",
         ),
     ),
+    "impact": (
+        "impact/cartpole",
+        (
+            "ImpactAgent.unroll_length = 5",
+            "ImpactAgent.batch_size = 4",
+            "ImpactAgent.buffer_size = 2",
+            "ImpactAgent.replay_coefficient = 3",
+        ),
+    ),
     "ppo": (
         "ppo/cartpole",
         ("PPOAgent.update_period = 32", "PPOAgent.batch_size = 8", "PPOAgent.num_epochs = 2"),

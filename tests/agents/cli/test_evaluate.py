@@ -167,7 +167,7 @@ def test_drawn_actions_need_a_policy_to_draw_from(place: Path, call: Any) -> Non
     words = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")
     assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
     message = refused(call("evaluate", "--base_dir", "run", "--trust", "--drawn"))
-    assert "--drawn needs an agent whose evaluation may draw, VTraceAgent or PPOAgent, got DQNAgent" in message
+    assert "--drawn needs an agent whose evaluation may draw, such as VTraceAgent or PPOAgent, got DQNAgent" in message
 
 
 def test_equal_episodes_are_told(place: Path, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

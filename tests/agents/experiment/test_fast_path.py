@@ -29,6 +29,8 @@ SMALL = (
     "RealtimeDelay.default_action = 'repeat'",
     "VTraceAgent.unroll_length = 5",
     "VTraceAgent.batch_size = 4",
+    "ImpactAgent.unroll_length = 5",
+    "ImpactAgent.batch_size = 4",
     "PPOAgent.update_period = 40",
     "PPOAgent.batch_size = 20",
     "PPOAgent.num_epochs = 2",
@@ -49,6 +51,7 @@ SMALL = (
 )
 AGENTS = {
     "vtrace": ("configs/vtrace/cartpole.gin", "create_actor_critic"),
+    "impact": ("configs/impact/cartpole.gin", "create_actor_critic"),
     "ppo": ("configs/ppo/cartpole.gin", "create_policy_value_network"),
     "r2d2": ("configs/r2d2/cartpole_no_velocity.gin", "create_recurrent_q_network"),
     "sac": ("configs/sac/pendulum_delay.gin", "create_box_actor_critic"),

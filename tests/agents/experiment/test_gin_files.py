@@ -38,8 +38,9 @@ __all__ = ["games_loaded_once"]
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("games_loaded_once")
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
-MANY = ("configs/apex/", "configs/elite/", "configs/r2d2/", "configs/vtrace/", "configs/dqn/pong_two_cores.gin")
-MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar", "configs/ppo/halfcheetah")
+MANY = ("configs/apex/", "configs/elite/", "configs/impact/", "configs/r2d2/", "configs/vtrace/")
+MANY += ("configs/minatar/impact", "configs/minatar/ppo", "configs/minatar/vtrace", "configs/sweeps/minatar")
+MANY += ("configs/ppo/halfcheetah", "configs/dqn/pong_two_cores.gin")
 VARIANTS = (
     "configs/sweeps/",
     "configs/elite/",
@@ -56,6 +57,12 @@ TINY = {  # what agents with sequences are made small by
         "VTraceAgent.unroll_length = 5",
         "create_actor_critic.torso = @MLPTorso",
         "LSTMCore.hidden = 4",
+    ),
+    "impact": (
+        "ImpactAgent.batch_size = 2",
+        "ImpactAgent.unroll_length = 5",
+        "ImpactAgent.buffer_size = 2",
+        "create_actor_critic.torso = @MLPTorso",
     ),
     "elite": (
         "VTraceAgent.batch_size = 2",
@@ -176,10 +183,11 @@ def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Bu
 def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     """Train an experiment of many environments until it learns."""
     few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
-    kind = "vtrace" if "minatar" in name else Path(name).parent.name
+    path = Path(name)
+    kind = "vtrace" if "sweeps/minatar" in name else path.stem.split("_")[0] if "minatar" in name else path.parent.name
     few += ("Hosts.engine = 'local'",) if "hosts" in name else ()  # processes take seconds to start
     few += TINY.get(kind, ("VectorRunner.replay_ratio = 1.0",))
-    many = ("vtrace/cartpole", "vtrace/boxing", "minatar")
+    many = ("vtrace/cartpole", "vtrace/boxing", "impact/cartpole", "minatar")
     frames = 200 if any(each in name for each in many) else 40  # a decision may span many
     short = ("Runner.num_iterations = 1", f"Runner.training_steps = {frames}")
     small = ("DQNAgent.min_replay_history = 20", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")

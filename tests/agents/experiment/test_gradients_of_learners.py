@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.terms import KLMask, PolicyCloning, TargetEntropy, ValueCloning
@@ -72,6 +73,7 @@ STANDARD = partial(StandardReplay, capacity=12)
 MIXED = {**VTRACE, "sources": [("queue", 0.5), (ELITE, 0.25), (STANDARD, 0.25)]}
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "vtrace": (VTrace, VTRACE),
+    "impact": (Impact, {**VTRACE, "buffer_size": 2, "replay_coefficient": 3}),
     "CLEAR": (VTrace, {**MIXED, "terms": (PolicyCloning(cost=0.7), ValueCloning(cost=0.9))}),
     "LASER": (VTrace, {**MIXED, "terms": (KLMask(threshold=0.05),), "entropy_rows": "fresh", "entropy_cost": 0.5}),
     "target entropy": (VTrace, {**MIXED, "terms": (TargetEntropy(target=0.8),), "entropy_rows": "fresh"}),

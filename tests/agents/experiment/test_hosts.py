@@ -234,7 +234,10 @@ def test_a_journal_that_does_not_fit_onto_the_disk_is_named(tmp_path: Path) -> N
 @pytest.mark.usefixtures("learners_in_threads")
 @pytest.mark.parametrize(
     ("agent", "bindings"),
-    [("dqn", (BLOCKS,)), ("dqn", (HERE, HALVES)), ("vtrace", (HERE,)), ("vtrace", (BLOCKS, TWO, FOUR))],
+    [
+        *(("dqn", (BLOCKS,)), ("dqn", (HERE, HALVES)), ("vtrace", (HERE,)), ("vtrace", (BLOCKS, TWO, FOUR))),
+        ("impact", (BLOCKS, TWO, FOUR)),
+    ],
 )
 def test_hosts_run_freely(tmp_path: Path, agent: str, bindings: tuple[str, ...]) -> None:
     free = run(tmp_path, agent, FREE, *bindings)

@@ -40,11 +40,29 @@ def test_dqn_has_the_settings_and_the_network_of_minatars_authors(tmp_path: Path
     assert {name: gin.query_parameter(f"DQNAgent.{name}") for name in expected} == expected
 
 
-@pytest.mark.parametrize("name", ["vtrace", "vtrace_lstm", "vtrace_chunk"])
-def test_vtrace_has_the_convolutions_of_minatars_authors(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["vtrace", "vtrace_lstm", "vtrace_chunk", "impact", "ppo"])
+def test_an_actor_critic_has_the_convolutions_of_minatars_authors(name: str, tmp_path: Path) -> None:
     load_gin(f"configs/minatar/{name}.gin", bindings=[*SHORT, "VectorRunner.num_envs = 4"])
     runner: Any = create_runner(tmp_path)
     network = runner.agent.learner.network
     convolutions = [each for each in network.modules() if isinstance(each, torch.nn.Conv2d)]
     assert [(each.in_channels, each.out_channels, each.kernel_size) for each in convolutions] == [(4, 16, (3, 3))]
     assert (network.state_size > 0) == (name == "vtrace_lstm")
+
+
+@pytest.mark.parametrize("name", ["impact", "ppo"])
+def test_other_actor_critics_see_what_vtrace_sees_that_is_told(name: str, tmp_path: Path) -> None:
+    seen = []
+    for each in ("vtrace_told", name):
+        load_gin(f"configs/minatar/{each}.gin", bindings=[*SHORT, "VectorRunner.num_envs = 4"])
+        runner: Any = create_runner(tmp_path / each)
+        assert runner.environment.get_wrapper_attr("playout") == 8
+        network = runner.agent.learner.network
+        network = getattr(network, "network", network)
+        seen.append((network.action_window, [layer.weight.shape for layer in network.modules() if _is_layer(layer)]))
+    (window, shapes), (other_window, others) = seen
+    assert window == other_window == 8 and shapes == others
+
+
+def _is_layer(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.Conv2d | torch.nn.Linear)

@@ -207,6 +207,8 @@ RUNS_OF_AGENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Runner.overlap = True",
         ),
     ),
+    "impact": ("impact", ()),
+    "impact, lstm, overlapping": ("impact", ("create_actor_critic.core = 'lstm'", "Runner.overlap = True")),
     "r2d2, no memory, drawn ahead": (
         "r2d2",
         (

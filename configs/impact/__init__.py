@@ -1,0 +1,1 @@
+"""IMPACT: CartPole."""
