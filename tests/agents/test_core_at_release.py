@@ -379,7 +379,8 @@ def test_with_frozen_weights_states_and_mu_are_those_of_the_network(backend: str
     assert len(checked) == report.frames["fresh"] > 30 and report.updates > 0
     assert all(same == "1" for same, *_ in checked)
     assert [first for _, first, _ in checked].count("1") == 2
-    assert {names for *_, names in checked} == {"state" if make is r2d2 else "logits,state,value"}
+    stored = {r2d2: "state", impact: "logits,state"}.get(make, "logits,state,value")
+    assert {names for *_, names in checked} == {stored}
     if make is not r2d2:
         assert report.scalars["Rho"] == pytest.approx(1.0, abs=1e-5)
         assert report.scalars["EffectiveSampleSize"] == pytest.approx(1.0, abs=1e-5)

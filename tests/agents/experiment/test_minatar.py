@@ -40,8 +40,8 @@ def test_dqn_has_the_settings_and_the_network_of_minatars_authors(tmp_path: Path
     assert {name: gin.query_parameter(f"DQNAgent.{name}") for name in expected} == expected
 
 
-@pytest.mark.parametrize("name", ["vtrace", "vtrace_lstm", "vtrace_chunk", "impact", "ppo"])
-def test_an_actor_critic_has_the_convolutions_of_minatars_authors(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["vtrace", "vtrace_lstm", "vtrace_chunk"])
+def test_vtrace_has_the_convolutions_of_minatars_authors(name: str, tmp_path: Path) -> None:
     load_gin(f"configs/minatar/{name}.gin", bindings=[*SHORT, "VectorRunner.num_envs = 4"])
     runner: Any = create_runner(tmp_path)
     network = runner.agent.learner.network

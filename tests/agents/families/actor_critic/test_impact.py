@@ -262,11 +262,6 @@ def test_what_it_cannot_use_is_refused_in_one_sentence(arguments: dict[str, Any]
     assert str(caught.value).startswith(sentence)
 
 
-def test_real_valued_actions_are_refused() -> None:
-    with pytest.raises(ValueError, match="agent 'impact' needs Discrete actions, or a chunk of them"):
-        Impact(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32))
-
-
 def test_a_replay_ratio_is_refused() -> None:
     envs = vector_envs(2, lambda: DriftingEnv(noop=True))
     spec = Impact(envs.observation_space, envs.action_space, **small())
