@@ -188,9 +188,9 @@ def test_an_agent_made_by_hand_under_a_delay_is_told_how_to_be_made() -> None:
 
 def ring(batches: int, replay_coefficient: int, **arguments: Any) -> Mixture:
     capacity, when_full = arguments.pop("capacity", 50), arguments.pop("when_full", "wait")
-    how = {"batches": batches, "replay_coefficient": replay_coefficient}
+    how: dict[str, Any] = {"batches": batches, "replay_coefficient": replay_coefficient}
     queue = partial(UnrollQueue, capacity=capacity, when_full=when_full, **how)
-    defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 2, "stack_size": 2}
+    defaults: dict[str, Any] = {"num_envs": 3, "unroll_length": 4, "batch_size": 2, "stack_size": 2}
     return Mixture(SPACE, EXTRAS, [(queue, 1.0)], **{**defaults, **arguments})
 
 
@@ -209,7 +209,7 @@ def test_batches_of_a_circular_buffer_are_drawn_in_turn_and_leave_after_the_last
     drawn = [steps_of(queue.sample()) for _ in range(2)]
     assert drawn == [[0, 1], [2, 3]] and not queue.drawable and len(queue) == 4
     single_steps(queue, range(5, 9))
-    held = []
+    held = list[int]()
     while queue.drawable:
         drawn.append(steps_of(queue.sample()))
         held.append(len(queue))

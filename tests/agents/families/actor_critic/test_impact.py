@@ -80,7 +80,7 @@ Given = tuple[Tensor, Tensor]  # logits [T + 1, B, A] and values [T + 1, B]
 def loss_of(spec: Any, online: Given, target: Given, batch: dict[str, Any]) -> LossOutput:
     """The loss where the two networks give these."""
     read = dict.fromkeys(("observation", "previous_action", "previous_reward", "first", "state"))
-    networks: Any = Networks(lambda *_: (online, None), lambda *_: (target, None))  # type: ignore[arg-type, return-value]
+    networks: Any = Networks(lambda *_: (online, None), lambda *_: (target, None))  # type: ignore[arg-type]
     output: LossOutput = spec.loss(networks, {**read, **batch}, np.random.default_rng(0))
     return output
 
@@ -184,7 +184,8 @@ def test_where_the_three_policies_are_one_the_gradient_is_that_of_vtrace() -> No
         batch["extras"] = {"logits": logits[:-1].clone()}
         target = logits.clone(), values.clone()
         online = logits.requires_grad_(), values.requires_grad_()
-        loss_of(make(kind, actions=3, entropy_cost=0.01), online, target, batch).loss.mean().backward()
+        loss = loss_of(make(kind, actions=3, entropy_cost=0.01), online, target, batch).loss.mean()
+        loss.backward()  # type: ignore[no-untyped-call]
         gradients.append([each.grad for each in online])
     torch.testing.assert_close(*gradients)
 
@@ -225,9 +226,14 @@ def test_the_target_network_follows_once_all_batches_were_replaced() -> None:
     assert make(target_update_period=7).learning.target_update_period == 7
     env = DriftingEnv(noop=True)
     agent = TurnBasedAgent.playing(Impact, env, **small(network=without_memory))
-    learner, copies = agent.learner, []
+    learner, copies = agent.learner, list[int]()
     copy = learner.synchronize_target
-    learner.synchronize_target = lambda: (copies.append(learner.updates), copy())
+
+    def noted() -> None:
+        copies.append(learner.updates)
+        copy()
+
+    learner.synchronize_target = noted
     play(agent, env, range(25))
     assert copies[:3] == [6, 12, 18]
 
@@ -270,7 +276,7 @@ def test_a_replay_ratio_is_refused() -> None:
 
 
 def test_a_learner_made_for_another_process_has_the_buffer_and_the_target() -> None:
-    learner = make_learner(make(batch_size=2, when_full="drop_oldest"))
+    learner: Any = make_learner(make(batch_size=2, when_full="drop_oldest"))
     assert learner.replay.sources[0].facts() == {
         "kind": "queue",
         "capacity": 64,
