@@ -3,13 +3,14 @@
 An environment may reuse its arrays, or write into them, on the next frame.
 
 * `own_copy`, `own_info`: copies of an observation or an action, and of an info.
-* `rows`, `batch`, `with_row`: a batch of observations or actions as its elements, and back.
+* `rows`, `batch`, `with_rows`: a batch of observations or actions as its elements, and back.
 * `row`, `put`: the info of one sub-environment, out of that of all and into it.
 * `pictures_of`: an environment's metadata, for a wrapper that shows some of its pictures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -67,13 +68,14 @@ def batch(single_space: gym.Space[Any], elements: list[Any]) -> Any:
     return concatenate(single_space, elements, empty)
 
 
-def with_row(env: VectorEnv, observations: Any, i: int, observation: Any) -> Any:
-    """Return `observations`, which may be changed, with that of sub-environment `i` replaced."""
-    if isinstance(observations, np.ndarray):
-        observations[i] = observation
+def with_rows(env: VectorEnv, observations: Any, which: Iterable[int], some: Any) -> Any:
+    """Return `observations`, which may be changed, with those of the sub-environments `which` replaced by `some`."""
+    if isinstance(observations, np.ndarray) and isinstance(some, np.ndarray):
+        observations[which] = some
         return observations
     elements = rows(env.observation_space, observations)
-    elements[i] = observation
+    for i, observation in zip(which, some, strict=True):
+        elements[i] = observation
     return batch(env.single_observation_space, elements)
 
 

@@ -22,6 +22,7 @@ from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
 from async_wrappers.wrappers.recorded import given, recorded
+from async_wrappers.wrappers.sights import FrameSight, Sights, checked_age
 
 if TYPE_CHECKING:
     from async_wrappers.schedule.served_stream import ServedStream
@@ -31,9 +32,6 @@ _DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # 
 
 # Python 3.11 keeps up to 30 attributes in an object itself, and more in a dictionary, where each costs more time. A
 # frame touches most of `RealtimeDelay`'s, so what belongs together is one attribute.
-
-# The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
-_Sight = tuple[int, Any, dict[str, Any]]
 
 
 class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -185,7 +183,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # The check of observations; dtype and shape of the arrays that pass it at once, and without a call.
         array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
         self._check = observation_check(space), *array
-        self._sights = _Sights(report_effect)
+        self._sights = Sights(report_effect)
         self.hears_sent = reports_sent(env)
         self._kept: _Kept | None = None  # where a wrapper shows committed actions
         timing["max_age"] = max_age
@@ -233,7 +231,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._last_action: Any = None
         # The sights that decisions in flight were computed from, oldest first. Starts increase, so a sight older than
         # the one that is looked up is never needed again.
-        self._seen: deque[_Sight] = deque()
+        self._seen: deque[FrameSight] = deque()
         self._over = False
         self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
         self._sights.begin_episode(observation)
@@ -283,7 +281,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         finished = effect if ended is None or not applied else ended()
         self._sent: Any = None
         # Copied before the action is applied, for the environment may reuse its arrays.
-        landed: _Sight | None = None
+        landed: FrameSight | None = None
         sights = self._sights
         if sights.report_effect and applied:
             landed = sights.landing or self._now()
@@ -366,22 +364,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             ValueError: The age is no number of frames or more than the delay, actions are chunks, or another age is
                 reported already.
         """
-        age, longest = whole(name, age, 0, unit="frames"), self.playout
-        if longest is not None and age > longest:
-            raise ValueError(
-                f"{name} must be <= {longest}, the frames of the delay, after which it is older than the observation "
-                f"that a decision starts from, got {age}"
-            )
-        if self.chunk is not None:
-            raise ValueError(
-                f"{name} must not be given where actions are chunks, whose later actions land on frames that are not "
-                f"shown yet, got {age}: bind another default_action"
-            )
-        if self.fresh_age not in (None, age):
-            raise ValueError(
-                f"{name} must be {self.fresh_age} frames, as it is elsewhere for the same delay, got {age}"
-            )
-        self.fresh_age = age
+        self.fresh_age = checked_age(self, name, age)
 
     @property
     def playout(self) -> int | None:
@@ -486,42 +469,14 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             if self._kept is not None:
                 self._kept.note_limits(self._frame)
 
-    def _look_back(self, start: int) -> _Sight:
+    def _look_back(self, start: int) -> FrameSight:
         """Return the sight of a decision, and forget older ones."""
         while (sight := self._seen.popleft())[0] != start:
             pass
         return sight
 
-    def _now(self) -> _Sight:
+    def _now(self) -> FrameSight:
         return self._frame, own_copy(self._newest[0]), own_info(self._newest[4])
-
-
-class _Sights:
-    """Observations that are reported beside those that decisions start from.
-
-    Args:
-        report_effect: See `RealtimeDelay`.
-
-    Attributes:
-        report_effect: As given.
-        landing: A copy of the newest frame, which the next action lands on, if reported.
-        fresh: Copies of the newest observations, oldest first, as many as `RealtimeDelay.fresh_age` and one; None where
-            they are not reported.
-    """
-
-    __slots__ = "fresh", "landing", "report_effect"
-
-    def __init__(self, report_effect: bool) -> None:
-        self.report_effect = report_effect
-        self.landing: _Sight | None = None
-        self.fresh: deque[Any] | None = None
-
-    def begin_episode(self, observation: Any) -> None:
-        """Forget the episode before."""
-        self.landing = None
-        if self.fresh is not None:
-            self.fresh.clear()
-            self.fresh.append(own_copy(observation))
 
 
 class _Kept:

@@ -17,8 +17,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from async_wrappers.wrappers.copies import Info, VectorEnv, own_copy, own_info, put, row, rows
+from async_wrappers.wrappers.copies import Info, VectorEnv, VectorWrapper, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.default_action import DefaultAction, RampDown, holding_machine, make_default_action
+from async_wrappers.wrappers.sights import elements_of
 
 
 class Sight(NamedTuple):
@@ -37,6 +38,7 @@ class Finals(NamedTuple):
     frames: NDArray[np.int64]  # T
     starts: NDArray[np.int64]  # min(s_{j+1}, T)
     infos: list[tuple[Info, Info]] | None  # with the observation, and the episode's last; None where all are empty
+    fresh: Any = None  # what a fast path is shown of each, where it is reported
 
 
 class Report:
@@ -74,6 +76,43 @@ class Report:
     def of_sent(self) -> Info:
         """Return ``sent`` and its mask for ``info["realtime"]``, where other actions than the agent's were sent."""
         return {} if self.sent is None else {"sent": self.sent, "_sent": self.sent_mask}
+
+    def put_finals(self, env: VectorWrapper, info: Info, realtime: Info, batches: bool) -> None:
+        """Put the ends of episodes where Gymnasium puts them in SAME_STEP mode.
+
+        Args:
+            env: The delay.
+            info: Of the step.
+            realtime: What belongs into it.
+            batches: Whether final observations are one array.
+        """
+        keys = ("delay", "applied", "interval", "default_frames")
+        for finals in self.finals:
+            for place, i in enumerate(finals.which.tolist()):
+                of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
+                ended: Info = {key: realtime[key][i].item() for key in keys}
+                if self.executed is not None:
+                    ended["executed"] = self.executed[i].copy()
+                if self.sent is not None and self.sent_mask is not None and self.sent_mask[i]:
+                    ended["sent"] = self.sent[i].copy()
+                ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}
+                if finals.fresh is not None:
+                    ended["fresh_observation"] = finals.fresh[place]
+                final_info = {**last, "realtime": {**ended, "observation_info": of_the_observation}}
+                env._add_info(info, {"final_obs": finals.observations[place], "final_info": final_info}, i)
+        if self.finals and batches:
+            given = info["final_obs"]
+            some = given[self.finals[0].which[0]]
+            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in given])
+
+
+def given_rows(actions: Any, num_envs: int) -> NDArray[Any]:
+    """Return the agent's actions as an array, one for each sub-environment."""
+    given = np.asarray(actions)
+    if not given.shape or len(given) != num_envs:
+        got = len(given) if given.shape else "none"
+        raise ValueError(f"actions must be one for each of {num_envs} sub-environments, got {got}")
+    return given
 
 
 def seeds_of(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
@@ -142,6 +181,19 @@ def default_actions_of(default_action: Any, env: VectorEnv, line: str, name: str
             single.close()
     meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
     return made([_SubEnvironment(env, meanings)] * n)
+
+
+def standing_actions(default_actions: list[DefaultAction], env: VectorEnv) -> tuple[NDArray[Any] | None, bool]:
+    """Return the batch of default actions before the agent's first ones, and whether all repeat those.
+
+    There is no such batch where actions are no arrays, or where the default action must be asked on every frame.
+    """
+    rules = [default_action.rule() for default_action in default_actions]
+    if any(rule is None for rule in rules):
+        return None, False
+    standing = batch(env.single_action_space, [rule.action for rule in rules if rule is not None])
+    repeats = all(rule.repeats for rule in rules if rule is not None)
+    return (standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None), repeats
 
 
 def _has_own_actions(layer: Any) -> bool:
@@ -228,14 +280,6 @@ class Lockstep:
             # Those of a Dict space are a dictionary of arrays there, like an info.
             return [own_copy(row({"last": given}, i, self._env.num_envs)["last"]) for i in which.tolist()]
         return elements_of(self._env.observation_space, given, which)
-
-
-def elements_of(space: gym.Space[Any], batched: Any, which: NDArray[np.int64]) -> Any:
-    """Return copies of some elements of a batch: a batch, where it is an array, or a list."""
-    if type(batched) is np.ndarray and not batched.dtype.hasobject:
-        return batched[which]
-    elements = rows(space, batched)
-    return [own_copy(elements[i]) for i in which.tolist()]
 
 
 _FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from async_wrappers.checks import whole_frames
+from async_wrappers.checks import whole, whole_frames
 from async_wrappers.observations import observation_check
 from async_wrappers.wrappers.actions import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk
@@ -29,7 +29,7 @@ from async_wrappers.wrappers.copies import (
     put,
     row,
     rows,
-    with_row,
+    with_rows,
 )
 from async_wrappers.wrappers.default_action import written_call
 from async_wrappers.wrappers.limits import reports_sent
@@ -41,9 +41,11 @@ from async_wrappers.wrappers.lockstep import (
     Sight,
     autoreset_mode,
     default_actions_of,
-    elements_of,
+    given_rows,
     seeds_of,
+    standing_actions,
 )
+from async_wrappers.wrappers.sights import FreshRows, checked_age, each_at_its_age
 
 NEVER = 2**62  # a frame
 NO_STEP = -9
@@ -130,6 +132,10 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     `RealtimeDelay`; then there also is ``executed``, bool [num_envs, length]: which entries of this step's chunk the
     sub-environment received.
 
+    With `fresh_age` there also is ``fresh_observation``, as in `RealtimeDelay`, after ``reset`` too, which then runs
+    the frames up to the first action that lands. Where a row shows an episode's end it is of that end; in
+    ``SAME_STEP`` the end's is in ``info["final_info"]["realtime"]``.
+
     ``reset(options={"reset_mask": ...})`` cuts the chosen episodes short where the wrapped environment can do that;
     rewards that they carried are dropped.
 
@@ -155,6 +161,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     Attributes:
         chunk: As in `RealtimeDelay`.
+        fresh_age: As in `RealtimeDelay`; it may be changed before a reset of all sub-environments.
 
     Raises:
         ValueError: `env` is not a vector environment in lockstep with an autoreset mode in its metadata, negative or
@@ -199,7 +206,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._delays = np.full(env.num_envs, self._delay)
-        self._standing = self._stand_by() if self._delayed else None
+        self._standing, self._repeats = standing_actions(self._default_actions, env) if self._delayed else (None, False)
         self._goes_at_once = self._interval == 1 and self._standing is not None and self._chunks is None
         n = env.num_envs
         # Report of a step in which all actions are applied and no episode ends; a copy of each table is two operations
@@ -209,6 +216,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._usual_frames = np.array([[shown] * n, [1] * n, [0] * n, [0] * n], np.int64)
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
+        self._fresh: FreshRows | None = None
         self._hears_sent: bool | None = None  # whether info["sent"] is of our actions; None: none was reported yet
         self._running = False
 
@@ -234,7 +242,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
         observations, info = self.env.reset(**passed_on)
         self._check(observations)
-        if chosen is None:
+        if begins := chosen is None:
             chosen = np.ones(self.num_envs, bool)
             self._forget()
         for default_action, its_seed in zip(self._default_actions, seeds_of(seed, chosen), strict=False):
@@ -244,9 +252,19 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._begin_episodes(which, self._frame)
         self._newest = Frame(observations, np.zeros(self.num_envs), info)
         self._see_again(observations, info, chosen)
+        if self._fresh is not None:
+            self._fresh.take(observations, again=not begins)
+            if begins:
+                self._lead_in()
         self._running = True
         _, observations, observation_info = self._seen[0]
-        return own_copy(observations), {**info, "realtime": self._timing(own_info(observation_info))}
+        realtime = self._timing(own_info(observation_info))
+        ended = [] if self._begun is None else self._begun.finals
+        for finals in ended:  # as without fresh observations, the first step reports them
+            realtime["deciding"][finals.which], realtime["start"][finals.which] = True, 0
+            realtime["frame"][finals.which] = finals.frames
+        self._show_fresh(realtime, ended)
+        return own_copy(observations), {**self._newest.info, "realtime": realtime}
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Run one decision of each sub-environment that has one to make, and as many frames of the others.
@@ -267,7 +285,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._running = False  # an exception in the environment ends all episodes
         if self._goes_at_once and self._all_applied_from <= self._step and self._all_running_from <= self._frame:
             return self._step_at_once(actions)
-        report = self._report = Report(self.num_envs)
+        report = self._report = self._begun or Report(self.num_envs)
+        self._begun = None
         self._effect = self._step * self._interval + self._delay
         # Only the first step has frames before its effect: every later one begins where the step before ended.
         while self._frame < self._effect:
@@ -296,7 +315,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def _step_at_once(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Run the one frame of a step in which all actions are applied, as in the step before."""
-        given = self._checked(actions)
+        given = given_rows(actions, self.num_envs)
         if self._repeats:
             assert self._defaults is not None
             np.copyto(self._defaults, given)
@@ -317,6 +336,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._now = np.array(self._frame)
         self._since.fill(self._frame)
         self._see(newest.observations, newest.info)
+        if self._fresh is not None:
+            self._fresh.take(newest.observations)
         self._step += 1
         self._seen.popleft()
         _, observations, observation_info = self._seen[0]
@@ -340,8 +361,44 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             report = Report(self.num_envs)
             self._note_sent(report, actions, applied)
             realtime |= report.of_sent()
+        self._show_fresh(realtime)
         self._running = True
         return observations, rewards, terminated, truncated, {**newest.info, "realtime": realtime}
+
+    @property
+    def playout(self) -> int:
+        """Frames from a decision's start to the frame on which its action lands."""
+        return self._delay
+
+    @property
+    def fresh_age(self) -> int | None:
+        """See the class."""
+        return None if self._fresh is None else self._fresh.age
+
+    @fresh_age.setter
+    def fresh_age(self, value: int | None) -> None:
+        age = None if value is None else whole("fresh_age", value, 0, unit="frames")
+        self._fresh = None if age is None else FreshRows(self.env, age)
+
+    def report_fresh(self, name: str, age: int) -> None:
+        """Report fresh observations from the next reset on; see `RealtimeDelay.report_fresh`."""
+        self.fresh_age = checked_age(self, name, age)
+
+    def _lead_in(self) -> None:
+        """Run the frames up to the first action that lands; the first step reports what ends on them."""
+        self._report = self._begun = Report(self.num_envs)
+        self._effect = self._delay
+        while self._frame < self._delay:
+            self._step_frame(None)
+
+    def _show_fresh(self, realtime: Info, ended: Sequence[Finals] = ()) -> None:
+        """Add the fresh observations, where they are reported; those of episodes whose end is shown are of that."""
+        if self._fresh is None:
+            return
+        shown = self._fresh.batch(self._now - self._begin)
+        for finals in ended:
+            shown = with_rows(self.env, shown, finals.which, finals.fresh)
+        realtime["fresh_observation"] = shown
 
     def _forget(self) -> None:
         """Begin to count frames."""
@@ -352,6 +409,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._now = np.array(0)  # NumPy is twice as fast with an array as with an int
         self._step: int = 0  # the boundary whose observations the agent has
         self._seen: deque[Sight] = deque()  # from that boundary on
+        self._begun: Report | None = None  # of the first step, where the reset has run frames of it
         self._begin: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of the running episode
         self._first: NDArray[np.int64] = np.zeros(n, np.int64)  # its first boundary
         self._since: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
@@ -405,20 +463,10 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._now = np.array(self._frame)
         if newest.over is not None:
             self._end(newest)
+        if self._fresh is not None:
+            self._fresh.take(newest.observations)
         if self._frame % self._interval == 0:  # decisions start on it
             self._see(newest.observations, newest.info)
-
-    def _stand_by(self) -> NDArray[Any] | None:
-        """Return the batch of default actions before the agent's first ones.
-
-        None where actions are no arrays, or where the default action must be asked on every frame.
-        """
-        rules = [default_action.rule() for default_action in self._default_actions]
-        if any(rule is None for rule in rules):
-            return None
-        standing = batch(self.env.single_action_space, [rule.action for rule in rules if rule is not None])
-        self._repeats = all(rule.repeats for rule in rules if rule is not None)
-        return standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None
 
     def _sent_at_once(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
         """Return the batch of actions that the environment receives on this frame, where it is made as an array."""
@@ -427,7 +475,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         if actions is None:
             sent = defaults.copy()
         else:
-            given = self._checked(actions)
+            given = given_rows(actions, self.num_envs)
             applied = self._receiving()
             mask = applied if given.ndim == 1 else applied.reshape(-1, *(1,) * (given.ndim - 1))
             if self._repeats:
@@ -440,13 +488,6 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         if waiting is not None:
             sent[waiting] = self._ignored_action
         return sent
-
-    def _checked(self, actions: Any) -> NDArray[Any]:
-        given = np.asarray(actions)
-        if not given.shape or len(given) != self.num_envs:
-            got = len(given) if given.shape else "none"
-            raise ValueError(f"actions must be one for each of {self.num_envs} sub-environments, got {got}")
-        return given
 
     def _sent(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
         """Return the batch of actions that the environment receives on this frame, one by one."""
@@ -560,33 +601,20 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         starts, frames = boundary * np.array(self._interval) - begin, self._now - begin
         # Of the sight, among those seen; 0: at the end.
         ages = ((boundary - step) * (starts < frames)).tolist()
-        observations = self._sights(frame, which, ages)
+        space = self.env.observation_space
+
+        def last() -> Any:
+            return self._lockstep.last_observations(frame, which)
+
+        observations = each_at_its_age(space, last, lambda age: self._seen[age].observations, which, ages)
+        fresh = None if self._fresh is None else self._fresh.finals(last, which, frames)
         infos = None
         if frame.of_the_end or self._infos:
             infos = []
             for i, age in zip(which.tolist(), ages, strict=True):
                 last = own_info(row(frame.of_the_end, i, self.num_envs))
                 infos.append((own_info(row(self._seen[age].info, i, self.num_envs)) if age else last, last))
-        return Finals(which, observations, frames, np.minimum(starts, frames), infos)
-
-    def _sights(self, frame: Frame, which: NDArray[np.int64], ages: list[int]) -> Any:
-        """Return copies of the observations of some sub-environments, each at its age; see `elements_of`."""
-        of_each = set(ages)
-        if len(of_each) == 1:
-            (age,) = of_each
-            if age:
-                return elements_of(self.observation_space, self._seen[age].observations, which)
-            return self._lockstep.last_observations(frame, which)
-        observations = self._lockstep.last_observations(frame, which)
-        for age in of_each - {0}:
-            places = np.flatnonzero(np.equal(ages, age))
-            some = elements_of(self.observation_space, self._seen[age].observations, which[places])
-            if type(observations) is np.ndarray:
-                observations[places] = some
-            else:
-                for place, observation in zip(places.tolist(), some, strict=True):
-                    observations[place] = observation
-        return observations
+        return Finals(which, observations, frames, np.minimum(starts, frames), infos, fresh)
 
     def _execute(self) -> NDArray[np.bool_]:
         """Return which entries of each chunk were received, bool [num_envs, length], and count them out."""
@@ -648,40 +676,18 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         if report.executed is not None:
             realtime["executed"] = report.executed
         realtime |= report.of_sent()
+        self._show_fresh(realtime, [] if self._mode is AutoresetMode.SAME_STEP else report.finals)
         info = {**self._newest.info}
         if self._mode is AutoresetMode.SAME_STEP:
-            self._add_finals(info, realtime)
+            self._report.put_finals(self, info, realtime, self._lockstep.batches_finals)
         elif report.finals:
             info = own_info(info)
             for finals in report.finals:
                 realtime["frame"][finals.which], realtime["start"][finals.which] = finals.frames, finals.starts
-                if type(finals.observations) is np.ndarray:
-                    observations[finals.which] = finals.observations
-                else:
-                    for i, observation in zip(finals.which.tolist(), finals.observations, strict=True):
-                        observations = with_row(self.env, observations, i, observation)
+                observations = with_rows(self.env, observations, finals.which, finals.observations)
                 if finals.infos or observation_info or info:
                     for place, i in enumerate(finals.which.tolist()):
                         of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
                         put(self.env, observation_info, i, of_the_observation)
                         put(self.env, info, i, last)
         return observations, rewards, report.terminated, report.truncated, {**info, "realtime": realtime}
-
-    def _add_finals(self, info: Info, realtime: Info) -> None:
-        """Put the ends of episodes where Gymnasium puts them in SAME_STEP mode."""
-        keys = ("delay", "applied", "interval", "default_frames")
-        for finals in self._report.finals:
-            for place, i in enumerate(finals.which.tolist()):
-                of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
-                ended: Info = {key: realtime[key][i].item() for key in keys}
-                if self._report.executed is not None:
-                    ended["executed"] = self._report.executed[i].copy()
-                if self._report.sent is not None and self._report.sent_mask is not None and self._report.sent_mask[i]:
-                    ended["sent"] = self._report.sent[i].copy()
-                ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}
-                final_info = {**last, "realtime": {**ended, "observation_info": of_the_observation}}
-                self._add_info(info, {"final_obs": finals.observations[place], "final_info": final_info}, i)
-        if self._report.finals and self._lockstep.batches_finals:
-            given = info["final_obs"]
-            some = given[self._report.finals[0].which[0]]
-            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in given])

@@ -93,7 +93,16 @@ def play_one(
     return sights, episodes, env.episodes
 
 
-def expected_steps(world: World, sights: list[Any], episodes: list[Played], length: int = 0) -> list[dict[str, Any]]:
+def shown_of(sights: list[Any], episode: Played, frame: int) -> Any:
+    """Return what an episode showed on a frame: its first one before it began, its last one at its end."""
+    if episode.last is not None and frame >= episode.end:
+        return episode.last[0]
+    return sights[max(frame, episode.begin)][0]
+
+
+def expected_steps(
+    world: World, sights: list[Any], episodes: list[Played], length: int = 0, age: int | None = None
+) -> list[dict[str, Any]]:
     """Return what each step returns of one sub-environment; with chunks if there is a `length`."""
     m, d = world.noops + 1, world.delay
     returned = []
@@ -134,6 +143,10 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played], leng
         if length:
             realtime["executed"] = [d <= i < d + interval for i in range(length)]
             realtime["default_frames"] -= interval - (acting is not None)
+        if age is not None and running.begin <= stop:
+            realtime["fresh_observation"] = shown_of(sights, running, stop - age)
+        elif age is not None:  # on the frame of its reset, nothing of the next episode is known
+            realtime["fresh_observation"] = sights[stop][0]
         observation, info = sights[boundary][0], dict(sights[stop][1])
         if reported:
             shown = min(boundary if acting else reported.first + m, reported.end)
@@ -143,6 +156,8 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played], leng
                 "start": shown - reported.begin,
                 "observation_info": final_info,
             }
+            if age is not None:
+                of_the_end["fresh_observation"] = shown_of(sights, reported, reported.end - age)
             if world.own_mode is SAME_STEP:
                 keys = {"delay", "applied", "interval", "default_frames", "executed"} & realtime.keys()
                 of_the_end = {**{key: realtime[key] for key in keys}, **of_the_end}
@@ -163,7 +178,7 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played], leng
 
 
 def by_the_wrapper(
-    world: World, default_action: Any, length: int = 0
+    world: World, default_action: Any, length: int = 0, age: int | None = None
 ) -> tuple[list[list[dict[str, Any]]], list[list[list[int]]]]:
     """Return, for each sub-environment, what each step returned of it, and the actions that it received."""
     if length:
@@ -171,8 +186,12 @@ def by_the_wrapper(
     else:
         env, recorders = wrapped(world, default_action)
     assert env.metadata["autoreset_mode"] is world.own_mode
+    if age is not None:
+        env.report_fresh("age", age)
     returned: list[list[dict[str, Any]]] = [[] for _ in world.subs]
     observations, info = env.reset()
+    if age is not None:
+        returned[:] = [[{"fresh": plain(info["realtime"]["fresh_observation"][i])}] for i in range(len(world.subs))]
     kept = []
     for _ in range(world.steps):
         actions = np.array([chunk_of(each, length) if length else policy(each) for each in observations])
@@ -223,3 +242,22 @@ def test_each_sub_environment_plays_its_own_chunks_and_none_of_an_episode_that_i
         sights, episodes, expected_actions = play_one(world, sub, rule, length)
         assert actions == expected_actions
         assert steps == expected_steps(world, sights, episodes, length)
+
+
+@settings(max_examples=CASES // 2, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=WORLDS, name=st.sampled_from(list(DEFAULTS)), data=st.data())
+def test_each_sub_environment_is_shown_the_frame_on_which_its_action_lands(
+    world: World, name: str, data: st.DataObject
+) -> None:
+    age = data.draw(st.integers(0, world.delay))
+    default_action, rule = DEFAULTS[name]
+    if world.own_mode is DISABLED:
+        world = World(world.delay, world.noops, world.subs, SAME_STEP, world.steps, world.reuse)
+    returned, received = by_the_wrapper(world, default_action, age=age)
+    for sub, (first, *steps), actions in zip(world.subs, returned, received, strict=True):
+        sights, episodes, expected_actions = play_one(world, sub, rule)
+        assert actions == expected_actions
+        assert steps == expected_steps(world, sights, episodes, age=age)
+        # An episode that is over before its first action lands is shown at its end.
+        landing = min(world.delay, episodes[0].end) if episodes[0].last is not None else world.delay
+        assert first["fresh"] == shown_of(sights, episodes[0], landing - age)
