@@ -29,6 +29,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.spaces import Dict
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import DelayObservation, NormalizeObservation
 
 from async_wrappers.agents.settings import must
@@ -262,13 +263,87 @@ class ShowFresh(gym.Wrapper[Any, Any, Any, Any]):
         shown, info = self._shown(observation, info)
         return shown, reward, terminated, truncated, info
 
-    def _shown(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        realtime = info.get("realtime")
-        fresh = fresh_observation(realtime, observation)
-        if realtime is not None:  # the vector of infos has no room for observations
-            left = {name: value for name, value in realtime.items() if name not in _REPORTED}
-            info = {**info, "realtime": left}
-        return {START: observation, EFFECT: fresh}, info
+    @staticmethod
+    def _shown(observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return {START: observation, EFFECT: fresh_observation(info.get("realtime"), observation)}, _without_shown(info)
+
+
+class ShowFreshRows(gym.vector.VectorWrapper):
+    """As `ShowFresh`, of a vector that `VectorRealtimeDelay` delays, or nothing.
+
+    Args:
+        env: The vector.
+        age: Frames; see `Spec.fast_age`.
+
+    Raises:
+        ValueError: Its sub-environments are delayed one by one; or see `show_effects`.
+    """
+
+    def __init__(self, env: Any, age: int) -> None:
+        """See the class."""
+        super().__init__(env)
+        layer = env
+        while isinstance(layer, gym.vector.VectorWrapper) and not hasattr(type(layer), "report_fresh"):
+            must(
+                (
+                    layer.observation_space == layer.env.observation_space
+                    and not isinstance(layer, gym.vector.VectorObservationWrapper)
+                )
+                or not _vector_delays(layer),
+                f"fast must be None where {type(layer).__name__} changes observations outside the delay, which shows "
+                "fresh ones as they were before, got a fast path: put it inside VectorRealtimeDelay",
+            )
+            layer = layer.env
+        if hasattr(type(layer), "report_fresh"):
+            layer.report_fresh("fast_age", age)
+        else:
+            of_each = any(each.has_wrapper_attr("decision_interval") for each in getattr(layer, "envs", ()))
+            must(
+                not of_each and not isinstance(layer, gym.vector.AsyncVectorEnv),
+                "fast must be None where create_vector_fn delays each of its environments by itself, got a fast path: "
+                "bind Runner.create_environment_fn alone, or delay with VectorRealtimeDelay",
+            )
+            must(
+                age == 0, f"fast_age must be 0 where nothing delays actions, got {age}: delay with VectorRealtimeDelay"
+            )
+        self.single_observation_space = effect_space(env.single_observation_space)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the vector."""
+        return self._shown(*self.env.reset(seed=seed, options=options))
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the vector."""
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        shown, info = self._shown(observation, info)
+        return shown, reward, terminated, truncated, info
+
+    @staticmethod
+    def _shown(observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        shown = {START: observation, EFFECT: fresh_observation(info.get("realtime"), observation)}
+        if "final_obs" in info:
+            last, ended = info["final_obs"], info.get("final_info", {})
+            final = {START: last, EFFECT: fresh_observation(ended.get("realtime"), last)}
+            info = {**info, "final_obs": final, "final_info": _without_shown(ended)}
+        return shown, _without_shown(info)
+
+
+def _vector_delays(layer: Any) -> bool:
+    """Return whether a delay that reports fresh observations is inside a wrapper of a vector."""
+    while isinstance(layer, gym.vector.VectorWrapper):
+        if hasattr(type(layer), "report_fresh"):
+            return True
+        layer = layer.env
+    return False
+
+
+def _without_shown(info: dict[str, Any]) -> dict[str, Any]:
+    """Return an info without the observations that are shown, for which a vector of infos has no room."""
+    if "realtime" not in info:
+        return info
+    left = {name: value for name, value in info["realtime"].items() if name.removeprefix("_") not in _REPORTED}
+    return {**info, "realtime": left}
 
 
 class ShowEffect(gym.Wrapper[Any, Any, Any, Any]):
@@ -318,8 +393,7 @@ class ShowEffect(gym.Wrapper[Any, Any, Any, Any]):
         landed, effect = reported_effects(realtime, self._start, following)
         if realtime is None:
             self._start = deepcopy(following)
-        else:  # the vector of infos has no room for observations
+        else:
             landed = following if landed is None else landed
-            left = {name: value for name, value in realtime.items() if name not in _REPORTED}
-            info = {**info, "realtime": left}
-        return {START: following, LANDED: landed, EFFECT: effect}, reward, terminated, truncated, info
+        shown = {START: following, LANDED: landed, EFFECT: effect}
+        return shown, reward, terminated, truncated, _without_shown(info)

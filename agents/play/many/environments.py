@@ -11,7 +11,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh
+from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh, ShowFreshRows
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.play.play import (
@@ -202,30 +202,29 @@ class Environments:
         self._settings, self._run, self._spec, self._shares = settings, run, spec, shares
         self.view: Any = None
         create_vector = settings.create_vector_fn
-        read, other = "critic_at='effect'", "critic_at = 'start'"
-        if spec.fast_age is not None:
-            read, other = "a fast path", "fast = None for its network"
         must(
-            not spec.needs_effect or create_vector is None,
-            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and {read}, as a vector "
+            not spec.needs_effect or create_vector is None or spec.fast_age is not None,
+            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and critic_at='effect', as a vector "
             f"does not report the frames on which actions land, got {create_vector!r}: bind "
-            f"Runner.create_environment_fn alone, or {other}",
+            "Runner.create_environment_fn alone, or critic_at = 'start'",
         )
         if create_vector is not None:
-            self._check_delay(create_vector)
+            self._check_vector(create_vector)
         # Agents do not import environments: their factory is found by its name in gin.
         self._create = settings.create_batched_envs_fn or gin.get_configurable("create_batched_envs")
         wanted, length = settings.evaluation_envs, run.lengths[Phase.EVAL]
         most = min(8, settings.num_envs) if wanted is None else wanted
         self.evaluating = min(most, length.episodes) if length.episodes else most
 
-    def _check_delay(self, create_vector: Callable[..., Any]) -> None:
-        """Refuse a vector whose delay differs from that of the environment of final evaluations."""
+    def _check_vector(self, create_vector: Callable[..., Any]) -> None:
+        """Refuse a vector whose delay differs from that of final evaluations, or that shows a fast path nothing."""
         here = delay_in_words(self._run.environment)
         vector = create_vector(num_envs=1)
         if not isinstance(vector, gym.vector.VectorEnv):
             return  # it is refused where it is played
         with _closed(vector):
+            if self._spec.fast_age is not None:
+                ShowFreshRows(vector, self._spec.fast_age)
             if isinstance(vector.unwrapped, gym.vector.AsyncVectorEnv):
                 return  # of environments in other processes
             layers = [vector, *getattr(vector.unwrapped, "envs", ())]
@@ -285,6 +284,8 @@ class Environments:
             create_environment = portable(create_environment)
         if create_vector is not None and portable_too:
             create_vector = with_gin_values(create_vector)
+        if create_vector is not None and self._spec.fast_age is not None:
+            create_vector = partial(_shown_fresh, create_vector, self._spec.fast_age)
         trains = phase == Phase.TRAIN
         seeded = of_run.seed, phase, each.num_envs if trains else self.evaluating, of_run.max_steps_per_episode
         return {
@@ -302,6 +303,11 @@ class Environments:
         if phase == Phase.TRAIN and self._spec.needs_effect:
             return partial(ShowEffect, agent=self._spec.name)
         return self.view.among_many if phase == Phase.TRAIN and self.view is not None else None
+
+
+def _shown_fresh(create_vector: Callable[..., Any], age: int, num_envs: int) -> ShowFreshRows:
+    """Make a vector that shows a fast path what it reads."""
+    return ShowFreshRows(create_vector(num_envs=num_envs), age)
 
 
 class _Numbered:

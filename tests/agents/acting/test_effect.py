@@ -18,9 +18,16 @@ from gymnasium.wrappers import DelayObservation, NormalizeObservation, Transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay
+from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.acting.effect import Effects, ShowEffect, ShowFresh, report_effect, reported_effects
+from async_wrappers.agents.acting.effect import (
+    Effects,
+    ShowEffect,
+    ShowFresh,
+    ShowFreshRows,
+    report_effect,
+    reported_effects,
+)
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -242,9 +249,16 @@ def batched(make: Callable[[], gym.Env[Any, Any]], kind: str, spec: type[Spec] =
         makes = [partial(numbered, make, 4, spec)] * 2
         each = [VectorEnvs(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP)) for _ in range(2)]
         return DoubleBuffered(*each)
+    if kind in LOCKSTEP:
+        delay: Any = make()
+        bare = [lambda: NumberedEpisodes(make().env, 5, 0, 3)] * 3
+        vector = SyncVectorEnv(bare, autoreset_mode=LOCKSTEP[kind])
+        constants = delay.playout, delay.decision_interval - 1, DEFAULT
+        return VectorEnvs(ShowFreshRows(VectorRealtimeDelay(vector, *constants), spec.fast_age or 0))
     return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3, spec)] * 3, autoreset_mode=AutoresetMode(kind)))
 
 
+LOCKSTEP = {f"lockstep, {mode.value}": mode for mode in AutoresetMode}
 KINDS = ["halves", *(mode.value for mode in AutoresetMode)]
 
 
@@ -255,6 +269,7 @@ KINDS = ["halves", *(mode.value for mode in AutoresetMode)]
         *((spec, "processes", 5, 1) for spec in (Stored, Fresh)),
         *((Stored, kind, *both) for kind in KINDS for both in [(0, 0), (2, 0), (5, 1)]),
         *((Fresh, kind, 5, 1) for kind in KINDS),
+        *((Fresh, kind, 5, 0) for kind in LOCKSTEP),
     ],
 )
 def test_each_of_many_environments_stores_what_it_would_store_alone(

@@ -72,6 +72,16 @@ LIVE = (
 )
 
 
+LOCKSTEP = (
+    "VectorRunner.num_envs = 3",
+    "VectorRunner.create_vector_fn = @create_gym_vector",
+    "create_gym_vector.environment_id = 'CartPole-v1'",
+    "create_gym_vector.wrappers = [@VectorRealtimeDelay]",
+    "VectorRealtimeDelay.delay = 3",
+    "VectorRealtimeDelay.default_action = 'repeat'",
+)
+
+
 def make(base_dir: Path, agent: str, schedule: str, *bindings: str, age: int = 1) -> Any:
     file, network = AGENTS[agent]
     fast = f"{network}.fast = @fast/MLPTorso", "fast/MLPTorso.hidden = (4,)", f"{network}.fast_age = {age}"
@@ -126,6 +136,20 @@ def test_a_run_of_many_environments_goes_on_as_if_uninterrupted(tmp_path: Path, 
     assert whole.agent.updates > 3
 
 
+@pytest.mark.parametrize("agent", ["vtrace", "ppo", "r2d2"])
+def test_a_vector_in_lockstep_trains_and_goes_on_as_if_uninterrupted(tmp_path: Path, agent: str) -> None:
+    def run(directory: str, iterations: int) -> Any:
+        number = f"Runner.num_iterations = {iterations}"
+        runner = make(tmp_path / directory, agent, "vector", *STEPS, *LOCKSTEP, number)
+        runner.run_experiment()
+        return runner
+
+    whole = run("whole", 2)
+    run("parts", 1)
+    assert_identical(learnt(run("parts", 2)), learnt(whole))
+    assert whole.agent.updates > 3
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
     runner = make(tmp_path, agent, "continuous_train", *LIVE)
@@ -148,8 +172,13 @@ def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
         ),
         (
             "vector",
-            ("VectorRunner.num_envs = 2", "VectorRunner.create_vector_fn = @create_gym_vector"),
-            "VectorRunner.create_vector_fn must be None with agent 'vtrace' and a fast path",
+            (*LOCKSTEP, "RealtimeDelay.delay = 0", "VectorRealtimeDelay.delay = 0"),
+            r"fast_age must be <= 0, the frames of the delay, .* got 1",
+        ),
+        (
+            "vector",
+            (*LOCKSTEP, "create_gym_environment.wrappers = []", "create_gym_vector.wrappers = []"),
+            "fast_age must be 0 where nothing delays actions, got 1",
         ),
         (
             "continuous_train",
@@ -167,7 +196,15 @@ def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
             "stack_size must be 1 with agent 'vtrace' and a fast path where",
         ),
     ],
-    ids=["older than the delay", "no delay", "a vector", "another delay", "wrapped", "live stacks"],
+    ids=[
+        "older than the delay",
+        "no delay",
+        "a vector's delay",
+        "a vector without",
+        "another delay",
+        "wrapped",
+        "live stacks",
+    ],
 )
 def test_what_shows_nothing_fresh_is_refused(tmp_path: Path, schedule: str, bindings: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{words}"):

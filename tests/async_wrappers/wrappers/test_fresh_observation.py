@@ -10,13 +10,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RescaleObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import Chunk, FreshObservation, LogNormal, RealtimeDelay
+from async_wrappers import Chunk, FreshObservation, LogNormal, RealtimeDelay, VectorRealtimeDelay
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.landing import DEFAULT, game
+from tests.worlds.hashing_policy import policy
+from tests.worlds.landing import DEFAULT, ENDS, game
 from tests.worlds.recording_env import EPISODE, FRAME, RecordingEnv
 
 
@@ -41,6 +43,85 @@ def assert_fresh(env: FreshObservation, world: RecordingEnv, age: int, episodes:
 
 
 LENGTHS = st.lists(st.integers(1, 15), min_size=1, max_size=4)
+
+
+def alone(delay: int, lengths: list[int], age: int, episodes: int) -> list[list[tuple[Any, ...]]]:
+    """Return what each applied decision of a single environment read, and its reward."""
+    env = FreshObservation(RealtimeDelay(RecordingEnv(lengths, ENDS), delay, 0, "repeat"), age)
+    found: list[list[tuple[Any, ...]]] = []
+    for _ in range(episodes):
+        found.append([])
+        shown, _ = env.reset()
+        over = False
+        while not over:
+            before, action = shown, policy(shown["observation"] + shown["fresh"])
+            shown, reward, terminated, truncated, info = env.step(action)
+            over = terminated or truncated
+            if info["realtime"]["applied"]:
+                found[-1].append((*before["observation"].tolist(), *before["fresh"].tolist(), reward))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 5), st.data(), st.lists(LENGTHS, min_size=1, max_size=3), st.sampled_from(AutoresetMode))
+def test_rows_of_a_vector_in_lockstep_are_single_environments(
+    delay: int, data: st.DataObject, lengths: list[list[int]], mode: AutoresetMode
+) -> None:
+    age = data.draw(st.integers(0, delay))
+    lengths = [[*of_one, delay + 3] for of_one in lengths]
+    makers = [lambda of_one=of_one: RecordingEnv(of_one, ENDS) for of_one in lengths]
+    env = VectorRealtimeDelay(SyncVectorEnv(makers, autoreset_mode=mode), delay, 0, "repeat")
+    env.report_fresh("age", age)
+    rows: list[list[list[tuple[Any, ...]]]] = [[[] for _ in range(100)] for _ in lengths]
+    shown, info = env.reset()
+    for _ in range(40):
+        fresh = info["realtime"]["fresh_observation"]
+        before = [(*one.tolist(), *other.tolist()) for one, other in zip(shown, fresh, strict=True)]
+        actions = np.array([policy(both) for both in shown + fresh])
+        shown, rewards, *over, info = env.step(actions)
+        for i in np.flatnonzero(info["realtime"]["applied"]).tolist():
+            rows[i][before[i][EPISODE]].append((*before[i], rewards[i]))
+        if env.metadata["autoreset_mode"] is AutoresetMode.DISABLED and np.any(over):
+            shown, info = env.reset(options={"reset_mask": np.any(over, axis=0)})
+    for of_one, episodes in zip(lengths, rows, strict=True):
+        last = max(number for number, each in enumerate(episodes) if each)
+        for number, single in enumerate(alone(delay, of_one, age, last)):
+            assert episodes[number] == single
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.01, 0.1), st.integers(1, 3), LENGTHS, st.integers(0, 1), st.sampled_from(AutoresetMode))
+def test_rows_of_a_vector_of_random_delays_are_single_environments(
+    mean: float, workers: int, lengths: list[int], age: int, mode: AutoresetMode
+) -> None:
+    terms: dict[str, Any] = {"latency": LogNormal(mean=mean, cv=0.5), "workers": workers, "fps": 60}
+
+    def make() -> Any:
+        return FreshObservation(RealtimeDelay(RecordingEnv(lengths, ENDS), **terms, default_action="repeat"), age)
+
+    vector, singles = SyncVectorEnv([make] * 2, autoreset_mode=mode), [make(), make()]
+    shown, _ = vector.reset(seed=3)
+    alone = [single.reset(seed=3 + i)[0] for i, single in enumerate(singles)]
+    ended = [False] * 2
+    for _ in range(20):
+        for i, each in enumerate(alone):
+            assert {name: shown[name][i].tolist() for name in shown} == {name: each[name].tolist() for name in each}
+        actions = np.array([policy(each["observation"] + each["fresh"]) for each in alone])
+        shown, _, terminated, truncated, _ = vector.step(actions)
+        over = terminated | truncated
+        for i, single in enumerate(singles):
+            if mode is AutoresetMode.NEXT_STEP and ended[i]:
+                alone[i] = single.reset()[0]
+                ended[i] = False
+                continue
+            alone[i], *_ = single.step(actions[i])
+            ended[i] = bool(over[i])
+            if over[i] and mode is AutoresetMode.SAME_STEP:
+                alone[i] = single.reset()[0]
+        if mode is AutoresetMode.DISABLED and over.any():
+            shown, _ = vector.reset(options={"reset_mask": over})
+            for i in np.flatnonzero(over).tolist():
+                alone[i] = singles[i].reset()[0]
 
 
 @settings(max_examples=100, deadline=None)
