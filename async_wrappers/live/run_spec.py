@@ -47,6 +47,7 @@ class LoopConfig:
     calibration_time: float = 5.0
     seed: int = 0
     max_age: int | None = None
+    max_features_age: int | None = None
     stop_after_missed: int | None = None
     pause_action: Any = None
     chunk: Chunk | None = None

@@ -33,6 +33,7 @@ from async_wrappers.wrappers.chunk import Chunk, as_chunk
 from async_wrappers.wrappers.committed_prefix import prefix_length
 from async_wrappers.wrappers.default_action import known_word
 from async_wrappers.wrappers.limits import Limits
+from async_wrappers.wrappers.sights import refuse_old_features
 
 _MOST_LEARNERS = 10_000
 LONGEST_STACK = 100_000  # observations
@@ -256,6 +257,13 @@ class RunnerSettings(Settings):
         checks.whole_frames,
         "It must be >= 0, and >= 1 on a real clock.",
     )
+    max_features_age: int | None = whole(
+        None,
+        "With a fast path: greatest age in frames of the features with which it goes on, on a frame on which no new "
+        "ones are due: the worker is late, or its policy is away (`NoAction`). It decides anew, by the fresh "
+        'observation (``report.frames["held"]``). None: the frame receives the default action.',
+        1,
+    )
     stop_after_missed: int | None = whole(
         None,
         "Number of frames in a row without an action of the policy's after which the run ends, with the reason in "
@@ -469,6 +477,12 @@ class RunnerSettings(Settings):
         if self.max_age == 0 and self.backend != "virtual" and self.workers:
             raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
         refuse_old_playout(self.max_age, stagger.playout)
+        refuse_old_features(self.max_features_age, stagger.playout, chunk)
+        if self.max_features_age is not None and self.features is None:
+            raise ValueError(
+                f"max_features_age={self.max_features_age} needs features, with which a fast path goes on: declare "
+                "those of a policy in two halves, got None"
+            )
         if self.backend == "thread" and learners:
             raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
         if self.backend == "thread" and self.realtime is not None:

@@ -22,7 +22,7 @@ from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
 from async_wrappers.wrappers.recorded import given, recorded
-from async_wrappers.wrappers.sights import FrameSight, Sights, checked_age
+from async_wrappers.wrappers.sights import FrameSight, Sights, checked_age, refuse_old_features
 
 if TYPE_CHECKING:
     from async_wrappers.schedule.served_stream import ServedStream
@@ -127,6 +127,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             frames as the workers sustain; ``"even"``: as few as they sustain, fractions included, evenly spread.
         max_age: With a latency: greatest age in frames that an observation may have when its action is applied. An
             older action is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
+        max_features_age: With a fast path: greatest age in frames of the features with which it goes on, on a frame on
+            which no new ones are due. Such a frame is a decision of its own then, by the same observation and another
+            fresh one (`held` counts them). None: the frame receives the default action.
         schedule: A `PlainSchedule`, a `SimulatedSchedule` or a `ServedStream`, in the place of `delay`, `noops`,
             `latency` and the arguments that need a latency. The wrapper plays its own copy.
         report_effect: Report the observations on which actions land; otherwise they are not even copied.
@@ -134,6 +137,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     Attributes:
         report_effect: As given; it may be changed between two episodes.
         fresh_age: Frames; None at first, for no fresh observations. It may be changed between two episodes.
+        held: Decisions so far that went on with the features of the one before.
         chunk: The `Chunk` that the default action is; None if it is another one.
         hears_sent: Whether the environment reports what was sent in the place of an action, in units of its own actions
             (`async_wrappers.wrappers.limits.reports_sent`).
@@ -158,6 +162,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: int | str = "p99",
         slot: int | str | None = None,
         max_age: int | None = None,
+        max_features_age: int | None = None,
         schedule: PlainSchedule | SimulatedSchedule | ServedStream | None = None,
         report_effect: bool = False,
     ) -> None:
@@ -173,7 +178,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             fps = frame_rate(env)
         timing = {"delay": delay, "noops": noops, "latency": latency, "workers": workers, "fps": fps}
         timing |= {"stagger": stagger, "playout": playout, "slot": slot}
-        optional = {"max_age": max_age, "schedule": schedule}
+        longest = max_features_age
+        if longest is not None:
+            longest = whole("max_features_age", longest, 1, unit="frames", or_none=True)
+        optional = {"max_age": max_age, "max_features_age": longest, "schedule": schedule}
         optional |= {"report_effect": report_effect or None}
         told = {name: value for name, value in optional.items() if value is not None}
         told = recorded(**timing, default_action=default_action, **told)
@@ -183,7 +191,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # The check of observations; dtype and shape of the arrays that pass it at once, and without a call.
         array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
         self._check = observation_check(space), *array
-        self._sights = Sights(report_effect)
+        self._sights = Sights(report_effect, longest)
         self.hears_sent = reports_sent(env)
         self._kept: _Kept | None = None  # where a wrapper shows committed actions
         timing["max_age"] = max_age
@@ -195,6 +203,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         lands, interval = self._schedule.playout, self._schedule.decision_interval
         needed = None if lands is None or interval is None else (lands, interval)
         self.chunk = chunk = as_chunk(default_action, needed)
+        refuse_old_features(longest, lands, chunk)
         self._chunks = None if chunk is None else Chunks(chunk, env.action_space)
         line, name = written_call("RealtimeDelay", "env", **asked), "default_action"
         if chunk is not None:
@@ -244,6 +253,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._kept.note_limits(self._frame)
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
+        if self._sights.fresh is None and self._sights.longest is not None:
+            raise ValueError(
+                "max_features_age must be None where nothing shows a fast path the fresh observation, got "
+                f"{self._sights.longest}: wrap in FreshObservation, or bind a network with a fast path"
+            )
         until = self._start if self._sights.fresh is None else effect
         while self._frame < until and not self._over:
             self._step_default()
@@ -283,6 +297,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed: FrameSight | None = None
         sights = self._sights
+        held = sights.goes_on
         if sights.report_effect and applied:
             landed = sights.landing or self._now()
         if applied:
@@ -333,6 +348,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             realtime["next_effect_observation"] = sights.landing[1]
         if sights.fresh is not None:
             realtime["fresh_observation"] = sights.fresh[0]
+        if sights.longest is not None:
+            realtime["held"] = held and applied
+            sights.held += held and applied
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
     @property
@@ -367,6 +385,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self.fresh_age = checked_age(self, name, age)
 
     @property
+    def held(self) -> int:
+        """See the class."""
+        return self._sights.held
+
+    @property
     def playout(self) -> int | None:
         """Frames from a decision's start to the frame on which its action is due; None if that is when it is ready."""
         return self._schedule.playout
@@ -374,12 +397,16 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     @property
     def most_in_flight(self) -> int | None:
         """Decisions under way at most when one more starts; None with a latency that `max_age` does not limit."""
-        return self._schedule.most_in_flight
+        most, longest = self._schedule.most_in_flight, self._sights.longest
+        return most if most is None or longest is None else longest
 
     @property
     def decision_interval(self) -> int | None:
         """Frames from one decision's effect to the next one's; None with a latency, which lets them vary."""
-        return self._schedule.decision_interval
+        interval, longest = self._schedule.decision_interval, self._sights.longest
+        if longest is None or interval is None or self.playout is None:
+            return interval
+        return 1 if self.playout + interval - 1 <= longest else None
 
     @property
     def counts(self) -> Counts | None:
@@ -458,6 +485,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._over = True
             return
         self._due, read = next(self._schedule_frames)
+        if self._due is None:
+            self._due = self._sights.due_again(self._frame)
         if read:
             check, dtype, shape = self._check
             if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
@@ -471,8 +500,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _look_back(self, start: int) -> FrameSight:
         """Return the sight of a decision, and forget older ones."""
+        if (again := self._sights.again(start)) is not None:
+            return again
         while (sight := self._seen.popleft())[0] != start:
             pass
+        self._sights.keep(sight)
         return sight
 
     def _now(self) -> FrameSight:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole
-from async_wrappers.wrappers.copies import VectorEnv, own_copy, rows, with_rows
+from async_wrappers.wrappers.copies import VectorEnv, own_copy, own_info, rows, with_rows
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 FrameSight = tuple[int, Any, dict[str, Any]]
@@ -44,32 +44,78 @@ def checked_age(delay: Any, name: str, age: int) -> int:
     return age
 
 
+def refuse_old_features(max_features_age: int | None, playout: int | None, chunk: Any = None) -> None:
+    """Refuse a `max_features_age` under which no features are ever young enough, or beside chunks.
+
+    Raises:
+        ValueError: Features are older when their first action lands, or actions are chunks.
+    """
+    if max_features_age is None:
+        return
+    if playout is not None and max_features_age <= playout:
+        raise ValueError(
+            f"max_features_age must be > {playout}, the age in frames of features when their action lands, got "
+            f"{max_features_age}"
+        )
+    if chunk is not None:
+        raise ValueError(
+            "max_features_age must be None where actions are chunks, which go on by themselves, got "
+            f"{max_features_age}: bind another default_action"
+        )
+
+
 class Sights:
     """Observations that are reported beside those that decisions start from.
 
     Args:
         report_effect: See `RealtimeDelay`.
+        longest: See ``RealtimeDelay.max_features_age``.
 
     Attributes:
         report_effect: As given.
+        longest: As given.
+        goes_on: Whether the decision that is made next goes on with the features of the one before.
+        held: Decisions of this kind so far.
         landing: A copy of the newest frame, which the next action lands on, if reported.
         fresh: Copies of the newest observations, oldest first, as many as `RealtimeDelay.fresh_age` and one; None where
             they are not reported.
     """
 
-    __slots__ = "fresh", "landing", "report_effect"
+    __slots__ = "_kept", "fresh", "goes_on", "held", "landing", "longest", "report_effect"
 
-    def __init__(self, report_effect: bool) -> None:
-        self.report_effect = report_effect
+    def __init__(self, report_effect: bool, longest: int | None) -> None:
+        self.report_effect, self.longest = report_effect, longest
+        self.goes_on, self.held = False, 0
+        self._kept: FrameSight | None = None  # what the decision made last read, where its features may be held
         self.landing: FrameSight | None = None
         self.fresh: deque[Any] | None = None
 
     def begin_episode(self, observation: Any) -> None:
         """Forget the episode before."""
-        self.landing = None
+        self.landing = self._kept = None
+        self.goes_on = False
         if self.fresh is not None:
             self.fresh.clear()
             self.fresh.append(own_copy(observation))
+
+    def due_again(self, frame: int) -> int | None:
+        """Return the start of the newest features if they go on acting on a frame without others; else None."""
+        if self.longest is None or self._kept is None or frame - self._kept[0] > self.longest:
+            return None
+        self.goes_on = True
+        return self._kept[0]
+
+    def again(self, start: int) -> FrameSight | None:
+        """Return a copy of what the decision before has read if it began on frame `start`."""
+        if self._kept is None or self._kept[0] != start:
+            return None
+        return start, own_copy(self._kept[1]), own_info(self._kept[2])
+
+    def keep(self, sight: FrameSight) -> None:
+        """Note what a decision with features of its own reads."""
+        self.goes_on = False
+        if self.longest is not None:
+            self._kept = sight[0], own_copy(sight[1]), own_info(sight[2])
 
 
 class FreshRows:

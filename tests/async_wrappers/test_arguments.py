@@ -140,14 +140,14 @@ RUNNER = {
     **{"make_learner": gives_nothing, "learners": 2, "latency": 0.1, "default_action": "noop", "seed": 0},
     **{"between_episodes": "drain", "eval_mode": False, "start_timeout": 1.0, "calibration_time": 1.0, "journal": 100},
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
-    **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
+    **{"max_age": None, "max_features_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
     **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0, "learns_from": "sent"},
     **{"limits": None, "deadman": None, "deadman_timeout": None, "dry_run": False, "record": None},
     **{"timeline": 5.0, "realtime": None},
 }
 CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
-SIMULATED |= {"max_age": None}
+SIMULATED |= {"max_age": None, "max_features_age": None}
 SERVED: dict[str, Any] = {"latency": LinearBatches(0.004, 0.001), "environments": 3, "fps": 60, "playout": 2}
 SERVED |= {"accelerators": 1, "every": 1, "phases": "spread", "most": None, "seed": 0}
 MADE = {
@@ -311,6 +311,7 @@ REFUSED: list[tuple[str, str, list[Any]]] = [
     *((made, "playout", [*NO_PLAYOUT[:-2], True]) for made in ("RealtimeDelay, simulated", "AsyncRunner, virtual")),
     *((made, "slot", [*NO_SLOT, "evenly"]) for made in ("RealtimeDelay, simulated", "AsyncRunner, virtual", "Tickets")),
     *((made, "max_age", [-1, 2.5]) for made in ("RealtimeDelay, simulated", "AsyncRunner, virtual")),
+    *((made, "max_features_age", [0, 2.5]) for made in ("RealtimeDelay, simulated", "AsyncRunner, virtual")),
     *((made, "default_action", ["noops", 7]) for made in ("RealtimeDelay", "AsyncRunner, virtual")),
     ("AsyncRunner, virtual", "pause_action", ["stop", 7]),
     ("AsyncRunner, virtual", "backend", ["quantum", None]),

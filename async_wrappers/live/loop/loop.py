@@ -116,6 +116,7 @@ class _Episode:
         self._journal, self.number = journal, number
         self.transitions = Transitions(journal)
         self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
+        self.features: Inference | None = None  # of the newest decision applied, where a fast path may go on with them
         self.last_action: Any = None
         self.default_action: Any = None  # received on the newest frame without an action
         self.missed = 0  # frames in a row without an action
@@ -136,12 +137,12 @@ class _Episode:
     def cut(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners, for whom another one begins."""
         self.transitions.end(False, following, frame, newest)
-        self.transitions = Transitions(self._journal)
+        self.transitions, self.features = Transitions(self._journal), None
 
     def end_life(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners by the loss of a life, while the game goes on."""
         self.transitions.end(True, following, frame, newest)
-        self.transitions = Transitions(self._journal)
+        self.transitions, self.features = Transitions(self._journal), None
         self.last_action, self.missed = None, 0
 
 
@@ -184,6 +185,11 @@ class EnvironmentLoop:
         env = as_environment(env, clock.simulated)
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release
+        if config.max_features_age is not None and (release is None or not release.has_fast_path):
+            raise ValueError(
+                "max_features_age must be None with a policy without a fast path (fast_age), which reads nothing new, "
+                f"got {config.max_features_age}"
+            )
         self._journal, self._controls = journal, controls
         self._asked_to_stop = False
         self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
@@ -233,6 +239,7 @@ class EnvironmentLoop:
         self.begun = False  # whether anything has been played
         clock, self._record = self.clock, (record := self.clock.begin_phase())
         record.lags = None if self._journal is None else record.numbers()
+        record.held = None if self._config.max_features_age is None else 0
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
         if phase.phase_state is not None:
@@ -501,19 +508,23 @@ class EnvironmentLoop:
         chosen = None if inference is None else self._action_made(inference, episode.transitions.paid, newest)
         if episode.paused is not None:
             return self._safe_action_of(episode, observation, frame)
+        is_held = chosen is None and self._may_go_on(episode, frame)
+        if is_held:
+            inference = episode.features
+            assert inference is not None
+            chosen = self._action_made(inference, episode.transitions.paid, newest)
         action: Any = None
         is_fresh = chosen is not None
         if inference is not None and chosen is not None:
             start, action = inference.ticket.start, chosen.action
-            self._record.versions.append(chosen.version)
             lag = -1
             if self._record.lags is not None and self._controls is not None:
                 lag = int(self._controls.updates.sum()) - chosen.updates
-                self._record.lags.append(lag)
-            episode.effects.note(start, frame, inference.worker)
+            if is_held:
+                self._record.held = (self._record.held or 0) + 1
+            else:
+                self._note_decision(episode, inference, frame, chosen.version, lag)
             episode.decision = start, frame - start, lag
-            if self._stacks is not None:
-                self._stacks.applied(start)
             episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, newest)
         if self._chunks is not None:
             if is_fresh:
@@ -530,6 +541,23 @@ class EnvironmentLoop:
         episode.missed = 0
         episode.last_action = deepcopy(action)  # an environment may write into its action
         return action
+
+    def _may_go_on(self, episode: _Episode, frame: int) -> bool:
+        """Return whether a fast path decides on a frame without new features, by those of the decision before."""
+        longest, features = self._config.max_features_age, episode.features
+        return longest is not None and features is not None and frame - features.ticket.start <= longest
+
+    def _note_decision(self, episode: _Episode, inference: Inference, frame: int, version: int, lag: int) -> None:
+        """Note that the action of an inference takes effect, made with weights that many updates ago."""
+        start = inference.ticket.start
+        self._record.versions.append(version)
+        if self._record.lags is not None and self._controls is not None:
+            self._record.lags.append(lag)
+        episode.effects.note(start, frame, inference.worker)
+        if self._stacks is not None:
+            self._stacks.applied(start)
+        if self._config.max_features_age is not None:
+            episode.features = inference
 
     def _safe_action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
         """Return the action on a frame of a pause, or after the last frame. It goes on from what was sent before.

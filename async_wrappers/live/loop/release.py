@@ -35,6 +35,9 @@ class Release:
         board: Holds the newest weights; None without learners. They are read in place, without a wait.
         reader: Under which number they are read: the one after the last worker's.
 
+    Attributes:
+        has_fast_path: Whether the policy reads fresh observations.
+
     Raises:
         ValueError: A policy that is none in two halves, or that cannot load the weights that are learnt.
     """
@@ -54,7 +57,7 @@ class Release:
         self._seen: deque[Any] | None = (
             deque(maxlen=age + 1) if age else None
         )  # newest observations, where one is older
-        self._has_fast_path, self._frame = age is not None, -1
+        self.has_fast_path, self._frame = age is not None, -1
         self._policy, self._action_space, self._extras = policy, action_space, extras
         self._board, self._reader = board, reader
         self._loader = None if board is None else WeightsLoader(policy, board)
@@ -84,7 +87,7 @@ class Release:
         return self._seen[0]
 
     def _told(self, memory: Memory, fresh: Any) -> Memory:
-        return memory._replace(fresh=fresh) if self._has_fast_path else memory
+        return memory._replace(fresh=fresh) if self.has_fast_path else memory
 
     def decide(self, features: Features, ticket: Ticket, paid: float, fresh: Any = None) -> Action | Refusal | None:
         """Return the action of a decision that takes effect now, and remember its state.

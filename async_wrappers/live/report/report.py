@@ -80,6 +80,7 @@ class Measurements:
         dropped: Actions computed and never applied.
         late: Actions released after they were due.
         too_old: Actions that would have been applied, and were refused as older than ``max_age``.
+        held: Frames on which a fast path went on with the features of an earlier decision; None where it may not.
         limited: Frames on which a limit changed the action.
         skipped: Frames of a machine that passed while the loop was held up, and were not made up.
         released: How often the deadman was let go.
@@ -122,6 +123,7 @@ class Measurements:
     dropped: int = 0
     late: int = 0
     too_old: int = 0
+    held: int | None = None
     limited: int = 0
     skipped: int = 0
     released: int = 0
@@ -196,7 +198,8 @@ class Measurements:
 
     def report(self) -> TimingReport:
         """Return the timing report."""
-        total, fresh = sum(episode.frames for episode in self.episodes), sum(map(len, self.effects))
+        total = sum(episode.frames for episode in self.episodes)
+        fresh = sum(map(len, self.effects)) + (self.held or 0)
         paused = sum(end - begin for pauses in self.pauses for begin, end in pauses)
         wall = max(self.end - self.begin - self.waited, 1)
         busy = self._busy() / (wall * max(self.workers, 1))
@@ -208,6 +211,7 @@ class Measurements:
             frames={
                 "total": total,
                 "fresh": fresh,
+                **({} if self.held is None else {"held": self.held}),
                 "default": total - fresh - paused,
                 "paused": paused,
                 "dropped_actions": self.dropped,
@@ -332,6 +336,8 @@ class TimingReport:
             dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
             refused as older than ``max_age``), limited (frames on which `Limits` changed the action), missed_deadlines
             (frames that began more than half a frame late), skipped (frames of a machine that were not made up).
+            With ``max_features_age`` also held: fresh ones on which a fast path went on with earlier features, which
+            `delay_frames` and `interval_ms` leave out.
         lateness_ms: By how much frames began after their deadline.
         drift_ms: Lateness of the last frame less that of the first.
         fps: Frames per second that were reached.
@@ -521,7 +527,8 @@ class TimingReport:
         total, default = self.frames["total"], self.frames["default"]
         fresh = f"{self.actions_per_frame:.1%} with a fresh action"
         paused = f", {self.frames['paused']} paused" if self.frames.get("paused") else ""
-        yield "frames", f"{total} at {self.fps:.2f} fps: {fresh}, {default} default{paused}"
+        held = f" ({self.frames['held']} by held features)" if self.frames.get("held") else ""
+        yield "frames", f"{total} at {self.fps:.2f} fps: {fresh}{held}, {default} default{paused}"
         if self.stopped is not None:
             yield "stopped", self.stopped
         if self.timeline_s is not None:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -416,6 +417,57 @@ def test_the_virtual_clock_gives_the_transitions_of_the_simulation(
         for name in ("observation", "next_observation"):
             for part in ("start", "effect"):  # the history too: no frame of another game
                 np.testing.assert_array_equal(one[name][part], other[name][part])
+
+
+class StartsInHalves:
+    """A policy with a fast path that answers the frame that its slow half has seen."""
+
+    fast_age = 1
+
+    def encode(self, observation: Any, decision: Any) -> Any:
+        return observation[FRAME : FRAME + 1]
+
+    def release(self, features: Any, memory: Any, decision: Any) -> Any:
+        return SimpleNamespace(action=int(features[0]), state=0)
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        pass
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    mean=st.floats(0.02, 0.1),
+    cv=st.floats(0.1, 1.0),
+    workers=st.integers(1, 2),
+    stagger=st.sampled_from(["tickets", "none", "sequential"]),
+    lengths=st.lists(st.integers(1, 25), min_size=1, max_size=3),
+    longest=st.integers(1, 15),
+)
+def test_decisions_by_held_features_are_learnt_from_alike(
+    mean: float, cv: float, workers: int, stagger: str, lengths: list[int], longest: int
+) -> None:
+    terms: dict[str, Any] = {"stagger": stagger, "default_action": DEFAULT, "latency": LogNormal(mean=mean, cv=cv)}
+    terms |= {"workers": workers, "fps": 60}
+    terms["max_features_age"] = longest + (RealtimeDelay(game(), **terms).playout or 1)
+    learners = list[Keeping]()
+
+    def make_learner() -> Keeping:
+        learners.append(Keeping())
+        return learners[-1]
+
+    live = {"backend": "virtual", "make_learner": make_learner, "learner_latency": 0.01, "report_effect": True}
+    features = gym.spaces.Box(0, 1000, (1,), np.int64)
+    runner = AsyncRunner(lambda: game(lengths), StartsInHalves, features=features, **live, **terms)
+    with runner, TemporaryDirectory() as directory:
+        runner.run(episodes=4)
+        runner.save(directory)  # which observes what is left in the journal
+    observed: list[Any] = []
+    agent = TurnBasedAgent.playing(Fresh, simulated := RealtimeDelay(game(lengths), **terms))
+    agent.learner.observe = observed.append  # type: ignore[method-assign]
+    for number in range(4):
+        play_episode(agent, simulated, episode_seed(0, 0, number))
+    assert [told(one) for one in learners[0].observed] == [told(one) for one in observed]
+    assert [one["interval"] for one in learners[0].observed] == [one["interval"] for one in observed]
 
 
 def test_a_run_in_processes_reports_the_frames_that_its_journal_crossed(tmp_path: Path) -> None:
