@@ -53,7 +53,8 @@ class Remembering:
         if not memory.first:
             bits = struct.unpack("<q", struct.pack("<d", memory.previous_reward))
             before = [int(memory.previous_action), *bits, memory.state]
-        state = mixed(*features.tolist(), *before)
+        fresh = () if memory.fresh is None else memory.fresh.tolist()
+        state = mixed(*features.tolist(), *before, *fresh)
         action = mixed(state, *map(int, decision)) % len(MEANINGS)
         self._taken.append(Taken(tuple(decision), tuple(features.tolist()), action, state))
         return SimpleNamespace(action=action, state=state, extras={"state": state})

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -317,6 +318,69 @@ def test_a_server_that_is_stopped_and_one_that_is_killed_and_starts_again_are_pl
         for server in servers:
             server.kill()
             server.wait(20)
+
+
+class Both:
+    """Its action is the fresh frame; it writes down of which frame the features are."""
+
+    fast_age = 0
+
+    def __init__(self, taken: dict[int, int]) -> None:
+        self._taken = taken
+
+    def release(self, features: Any, memory: Any, decision: Any) -> Any:
+        fresh = int(memory.fresh[0])
+        self._taken[fresh] = int(features[0])
+        return SimpleNamespace(action=fresh, state=0)
+
+    def encode(self, observation: Any, decision: Any) -> Any:
+        raise AssertionError("the server encodes")
+
+
+def test_a_fast_path_goes_on_while_the_server_is_killed_for_ten_seconds(tmp_path: Path) -> None:
+    (tmp_path / "slow_half.py").write_text(
+        "import time\nclass Slow:\n    def encode(self, o, d):\n        time.sleep(0.015)\n        return o\n"
+        "    def release(self, features, memory, decision):\n        raise AssertionError('the loop releases')\n"
+    )
+
+    def start(bind: str) -> subprocess.Popen[str]:
+        words = ["serve", "slow_half:Slow", "--bind", bind, "--workers", "2", "--threads"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "async_wrappers", *words],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    servers = [start("tcp://127.0.0.1:0")]
+    try:
+        assert servers[0].stdout is not None
+        address = servers[0].stdout.readline().partition(" at ")[2].partition(" ")[0]
+        killed, back, away = 50, 50 + 10 * FPS, 10 * FPS
+        env, taken = Line(), dict[int, int]()
+
+        def on_frame(status: Any) -> None:
+            if status.frame == killed:
+                servers[0].kill()
+            if status.frame == back:
+                servers.append(start(address))
+            if status.frame > back and taken[status.frame - 1] > back:
+                runner.stop()
+
+        terms = {"features": env.observation_space, "make_release": lambda: Both(taken), "max_features_age": 10_000}
+        runner = runner_of(address, env, **terms)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            report = runner.run(frames=back + 120 * FPS, on_frame=on_frame)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait(20)
+    first = next(frame for frame, action in enumerate(env.received) if action != DEFAULT)
+    assert first < 25 and env.received == [*[DEFAULT] * first, *range(first, len(env.received))]
+    assert all(taken[frame] <= killed for frame in range(killed, back)) and taken[len(env.received) - 1] > back
+    assert report.frames["held"] >= away - 3 and report.frames["default"] == first
 
 
 def test_what_the_command_cannot_serve_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -126,6 +126,14 @@ class Instant(Encoding):
     seconds = 0.0
 
 
+class Fast(Encoding):
+    fast_age = 1
+
+
+class InstantFast(Fast):
+    seconds = 0.0
+
+
 def leaves(value: Any) -> Sequence[Any]:
     if isinstance(value, dict):
         return [leaf for each in value.values() for leaf in leaves(each)]
@@ -144,8 +152,9 @@ CHUNKS = {
     [
         (lambda: Thinking(1.4 / FPS), lambda: Thinking(0.0), CHUNKS),
         (Encoding, Instant, {"features": FEATURES, "extras": STATES}),
+        (Fast, InstantFast, {"features": FEATURES, "extras": STATES, "max_features_age": 4}),
     ],
-    ids=["chunks, prefix, stacks and extras", "a core at release"],
+    ids=["chunks, prefix, stacks and extras", "a core at release", "a fast path"],
 )
 def test_a_live_run_over_the_loopback_is_the_virtual_clocks_on_its_recorded_times(
     make_policy: Any, make_instant: Any, arguments: dict[str, Any]
@@ -167,6 +176,7 @@ def test_a_live_run_over_the_loopback_is_the_virtual_clocks_on_its_recorded_time
     again = virtual.run(episodes=1)
     assert worlds[0].actions == worlds[1].actions
     assert report.frames["fresh"] == again.frames["fresh"] > 10
+    assert report.frames.get("held") == again.frames.get("held") != 0
     journey = report.journey_ms
     assert journey["inference"]["p50"] >= 1400 / FPS
     assert journey["round_trip"]["p50"] < journey["inference"]["p50"] + 20
