@@ -1,11 +1,11 @@
 """Policies that ONNX Runtime computes without PyTorch, from files of ``train.py export``, for `AsyncRunner` and robots.
 
-An agent without memory is one file, whose graph goes from observations to actions; an agent with memory is two, the
-halves of its policy (`async_wrappers.policy.SplitPolicy`)::
+An agent without memory is one file, whose graph goes from observations to actions; an agent with memory or a fast path
+is two, the halves of its policy (`async_wrappers.policy.SplitPolicy`)::
 
     agent.onnx          observation -> action, values                                                   `OnnxPolicy`
     agent.encode.onnx   observation -> features                                                    `OnnxSplitPolicy`
-    agent.decide.onnx   features, previous action and reward, first, state -> action, values, next_state
+    agent.decide.onnx   features, previous action and reward, first, state, fresh -> action, values, next_state
 
 All inputs and outputs have a batch as their first axis. A graph's metadata hold its shapes, dtypes and the length of
 its stacks under ``async_wrappers``, as JSON.
@@ -14,7 +14,7 @@ its stacks under ``async_wrappers``, as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +88,9 @@ class Released(NamedTuple):
 
 
 class OnnxSplitPolicy:
-    """The greedy policy of an agent with memory, a `async_wrappers.policy.SplitPolicy` computed by ONNX Runtime.
+    """The greedy policy of an agent with memory or a fast path, a `async_wrappers.policy.SplitPolicy`.
+
+    ONNX Runtime computes it.
 
     Args:
         path: The path given to ``train.py export``, such as ``agent.onnx``; its halves lie beside it, in
@@ -99,6 +101,7 @@ class OnnxSplitPolicy:
     Attributes:
         facts: The files' metadata.
         features: The space of the results of `encode`, for the argument ``features`` of `AsyncRunner`.
+        fast_age: How old the observation is that a fast path reads, in frames; None without one.
 
     Raises:
         DependencyNotInstalled: The extra ``onnx`` is missing.
@@ -115,6 +118,7 @@ class OnnxSplitPolicy:
         self._encode = _Graph(_half(path, "encode"), "encode", threads, providers)
         self._decide = _Graph(_half(path, "decide"), "decide", threads, providers)
         self.facts: Mapping[str, Any] = self._decide.facts
+        self.fast_age: int | None = self.facts.get("fast_age")
         self.features = Box(-np.inf, np.inf, tuple(self.facts["features"]), np.float32)
 
     def encode(self, observation: Any, decision: Decision | None = None) -> npt.NDArray[np.float32]:
@@ -139,6 +143,7 @@ class OnnxSplitPolicy:
                 "previous_reward": np.array([memory.previous_reward], np.float32),
                 "first": np.array([first]),
                 "state": state,
+                **({} if self.fast_age is None else self._decide.fresh(memory.fresh)),
             }
         )
 
@@ -184,6 +189,12 @@ class _Graph:
             whole("first_action", facts["first_action"], least=-(2**63))
             if facts["chunk"] is not None:
                 whole("chunk", facts["chunk"], least=1)
+            if facts.get("fast_age") is not None:
+                whole("fast_age", facts["fast_age"], least=0)
+                for entry in facts["observation"]:
+                    np.dtype(entry["dtype"])
+                    _check_shape(entry, 1, self._session.get_inputs(), _of_fresh(entry))
+                    given.add(_of_fresh(entry))
         else:
             given = {entry["name"] for entry in facts["observation"]}
             for entry in facts["observation"]:
@@ -204,7 +215,18 @@ class _Graph:
             ValueError: An array has another shape.
         """
         size = self.facts["stack_size"]
-        inputs = {}
+        return {entry["name"]: array for entry, array in self._arrays(observation, size)}
+
+    def fresh(self, observation: Any) -> dict[str, npt.NDArray[Any]]:
+        """Return the inputs [1, 1, *shape] of a fast path.
+
+        Raises:
+            ValueError: An array has another shape.
+        """
+        return {_of_fresh(entry): array for entry, array in self._arrays(observation, 1)}
+
+    def _arrays(self, observation: Any, size: int) -> Iterator[tuple[Mapping[str, Any], npt.NDArray[Any]]]:
+        """Yield each entry of the observation's metadata with its array [1, k, *shape]."""
         for entry in self.facts["observation"]:
             array = observation
             for key in entry["path"]:
@@ -217,17 +239,21 @@ class _Graph:
                     f"{entry['name']} must have the shape {list(shape if size == 1 else (size, *shape))}, got "
                     f"{list(array.shape)}" + (": give the stack of the last observations" if size > 1 else "")
                 )
-            inputs[entry["name"]] = array[None]
-        return inputs
+            yield entry, array[None]
 
 
-def _check_shape(entry: Mapping[str, Any], stack_size: int, inputs: Sequence[Any]) -> None:
-    """Refuse an observation's entry in the metadata that is not of the graph's input of its name."""
+def _of_fresh(entry: Mapping[str, Any]) -> str:
+    """Return the name of a fast path's input for an observation's entry."""
+    return "fresh" + str(entry["name"]).removeprefix("observation")
+
+
+def _check_shape(entry: Mapping[str, Any], stack_size: int, inputs: Sequence[Any], name: str | None = None) -> None:
+    """Refuse an observation's entry in the metadata that is not of the graph's input of its name, or of `name`."""
     if entry["name"].split("/")[1:] != entry["path"]:
         raise ValueError(f"the path of {entry['name']!r} is {entry['path']!r}")
     shape = [stack_size, *entry["shape"]]
     for each in inputs:
-        if each.name == entry["name"] and each.shape[1:] != shape:
+        if each.name == (name or entry["name"]) and each.shape[1:] != shape:
             raise ValueError(f"{each.name!r} has the shape {shape} in its metadata, and {each.shape[1:]} in its graph")
 
 

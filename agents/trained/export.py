@@ -1,8 +1,9 @@
 """Trained policies as ONNX files, which ONNX Runtime computes without PyTorch, checked against the agent.
 
 An agent without memory becomes one graph, from the environment's own observations to greedy actions and the values (or
-logits) they are chosen by. An agent with memory becomes two, the halves of `async_wrappers.policy.SplitPolicy`. The
-graphs compute in float32, without noise and without epsilon; `async_wrappers.onnx_policy` plays them.
+logits) they are chosen by. An agent with memory or a fast path becomes two, the halves of
+`async_wrappers.policy.SplitPolicy`. The graphs compute in float32, without noise and without epsilon;
+`async_wrappers.onnx_policy` plays them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.spaces.actions import DiscreteActions
-from async_wrappers.agents.spaces.schema import ArrayTree, each_array, space_without_tuples, stacked
+from async_wrappers.agents.spaces.schema import EFFECT, START, ArrayTree, each_array, space_without_tuples, stacked
 from async_wrappers.extras import extra, ignored_warnings
 from async_wrappers.version import __version__
 
+FRESH = "fresh"  # inputs of a fast path, named as the observation's
 _KEY = "async_wrappers"  # of the metadata, which `async_wrappers.onnx_policy` reads
 _TOLERANCE = 1e-4  # of values, relative to the largest; float32 differs by 1e-6 where sums are in another order
 _LARGEST_FILE = 2**31 - 2**20  # bytes, what a file of this format holds
@@ -157,7 +159,9 @@ class _Sequence(_Graph):
 
     def __init__(self, agent: Any) -> None:
         super().__init__(agent)
-        given = self.network(*self._blank(1, self.read(_Graph.example(self, agent.spec.reader.blank_stacks(), None))))
+        self.fast_age: int | None = getattr(self.network, "fast_age", None)
+        read = self.read(_Graph.example(self, agent.spec.reader.blank_stacks(), None))
+        given = self.network(*self._blank(1, read if self.fast_age is None else {START: read, EFFECT: read}))
         self.output_names = ["action", *(("logits", "value") if isinstance(given[0], tuple) else ("q_values",))]
 
     def _blank(self, rows: int, read: Any) -> tuple[Any, ...]:
@@ -192,9 +196,12 @@ class _Decide(_Sequence):
     def __init__(self, agent: Any) -> None:
         super().__init__(agent)
         self.input_names = ["features", "previous_action", "previous_reward", "first"]
-        if self.network.state_size:
+        self._before = bool(self.network.state_size)
+        if self._before:
             self.input_names.append("state")
             self.output_names.append("next_state")
+        if self.fast_age is not None:
+            self.input_names += [FRESH + name.removeprefix("observation") for name in self._tree.columns]
 
     def example(self, stacks: Any, before: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         """See `_Graph.example`; the memory is drawn at random, and some episodes begin."""
@@ -205,18 +212,24 @@ class _Decide(_Sequence):
         reward = torch.randn(rows, generator=rng)
         first = torch.rand(rows, generator=rng) < 0.25
         state = torch.tanh(torch.randn((rows, self.network.state_size), generator=rng))
-        return (before[0], action, reward, first, state)[: len(self.input_names)]
+        newest = () if self.fast_age is None else self._tree.flatten(stacks)
+        fresh = (torch.from_numpy(np.roll(array[:, -1:], 1, axis=0)) for array in newest)
+        return (before[0], action, reward, first, *((state,) if self._before else ()), *fresh)
 
     def forward(
-        self, features: Tensor, action: Tensor, reward: Tensor, first: Tensor, *state: Tensor
+        self, features: Tensor, action: Tensor, reward: Tensor, first: Tensor, *more: Tensor
     ) -> tuple[Tensor, ...]:
         action = action - self._spec.first_action
         action = torch.where(first if action.ndim == 1 else first.unsqueeze(1), -1, action)
         reward = torch.where(first, 0.0, reward)
-        begin = state[0] if state else torch.zeros((len(features), 0))
+        begin = more[0] if self._before else torch.zeros((len(features), 0))
         rows = (each.unsqueeze(0) for each in (features, action, reward, first))
-        outputs, after = self.network.decide(*rows, begin)
-        return (*self.named(_first_row(outputs)), *((after,) if state else ()))
+        fresh = ()
+        if self.fast_age is not None:
+            read = self.read(more[1:] if self._before else more)
+            fresh = (each_array(lambda tensor: tensor.unsqueeze(0), read),)
+        outputs, after = self.network.decide(*rows, begin, *fresh)
+        return (*self.named(_first_row(outputs)), *((after,) if self._before else ()))
 
 
 def _first_row(outputs: Any) -> Any:
@@ -244,15 +257,11 @@ def _graphs(agent: Any) -> dict[str, _Graph]:
             f"an agent of Discrete actions can be exported, got agent {name!r} with {spec.action_space}: play it with "
             "async_wrappers.agents.load.load_agent"
         )
-    if getattr(spec, "fast_age", None) is not None:
-        raise ValueError(
-            f"an agent without a fast path can be exported, got agent {name!r} with one: play it with "
-            "async_wrappers.agents.load.load_agent, or train it with fast = None for its network"
-        )
     size = sum(parameter.numel() * 4 for parameter in network.parameters())
     if size > _LARGEST_FILE:
         raise ValueError(f"an ONNX file holds networks of at most 2 GiB, got {size:,} bytes: train a smaller torso")
     remembers: Any = getattr(network, "feed_previous", False) or getattr(network, "state_size", 0)
+    remembers = remembers or getattr(network, "fast_age", None) is not None
     if not hasattr(network, "initial_state"):
         return {"act": _Values(agent)}
     if not remembers:
@@ -326,6 +335,7 @@ def _describe(model: Any, agent: Any, kind: str) -> None:
         "actions": spec.num_actions,
         "chunk": spec.actions.chunk,
         "state_size": int(getattr(network, "state_size", 0)),
+        "fast_age": getattr(network, "fast_age", None),
         "observation": [
             {"name": name, "path": name.split("/")[1:], "shape": list(column.shape), "dtype": column.dtype.name}
             for name, column in tree.columns.items()

@@ -12,7 +12,6 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.pretraining import Pretraining
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.agents.trained.export import export
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -235,9 +234,3 @@ def test_one_host_plays_as_many_environments_do(tmp_path: Path, acts: str) -> No
     hosted.run_experiment()
     assert here.agent.updates > 3
     assert_identical(hosted.agent.learner.state_dict(), here.agent.learner.state_dict())
-
-
-def test_an_export_is_refused(tmp_path: Path) -> None:
-    agent = make(tmp_path, "vtrace", "continuous_train").agent
-    with pytest.raises(ValueError, match=r"^an agent without a fast path can be exported, got agent 'vtrace' with one"):
-        export(agent, tmp_path / "policy.onnx")

@@ -135,6 +135,43 @@ def test_memory_is_two_files_which_carry_the_state_as_the_agent_does(remembering
         ours = Memory(None if first else kept.action, reward, first, None if first else kept.state)
 
 
+@pytest.mark.parametrize("kind", ["a window", "a core", "a dict", "normalised"])
+def test_a_fast_path_is_an_input_of_the_light_half(tmp_path: Path, kind: str) -> None:
+    made: dict[str, Any] = {"torso": SMALL, "fast": partial(MLPTorso, hidden=(5,)), "fast_age": 1}
+    made |= {"core": "lstm"} if kind == "a core" else {"feed_previous": False, "action_window": 3}
+    space, family, network = CART.observation_space, VTrace, create_actor_critic
+    if kind == "a dict":
+        space = MIXED
+        made |= {"torso": "auto", "fast": "auto"}
+    if kind == "normalised":
+        family, network = PPO, create_policy_value_network
+        made = {"torso": SMALL, "fast": SMALL, "fast_age": 1, "action_window": 3}
+    arguments = {"unroll_length": 1} if family is PPO else {"stack_size": 1}
+    spec = family(space, Discrete(2), network=partial(network, **made), device="cpu", **arguments)
+    found = export(TurnBasedAgent(spec), tmp_path / "agent.onnx", observations=8)
+    assert found.difference < 1e-4
+    policy, own = OnnxSplitPolicy(tmp_path / "agent.onnx"), spec.make_policy()
+    assert policy.fast_age == own.fast_age == 1 and policy.features == spec.features
+    theirs, ours = Memory(None, 0.0, True, None), Memory(None, 0.0, True, None)
+    shown = observations(space, 24)
+    for row, observation in enumerate(shown):
+        fresh, features = shown[row - 1], policy.encode(observation)
+        np.testing.assert_allclose(features, own.encode(observation, evaluated(row)), atol=1e-5)
+        outputs = policy.outputs(features, theirs._replace(fresh=fresh))
+        older = policy.outputs(features, theirs._replace(fresh=shown[row - 2]))
+        assert not np.allclose(outputs["logits"], older["logits"])
+        released = policy.release(features, theirs._replace(fresh=fresh))
+        kept = own.release(features, ours._replace(fresh=fresh), evaluated(row))
+        assert released.action == kept.action
+        first = row % 7 == 6
+        theirs = Memory(None if first else released.action, 0.5, first, None if first else released.state)
+        ours = Memory(None if first else kept.action, 0.5, first, None if first else kept.state)
+    if kind == "a window":
+        terms = {"fps": 50, "latency": 0.07, "max_features_age": 20}
+        scores = play(partial(OnnxSplitPolicy, tmp_path / "agent.onnx"), policy.features, **terms)
+        assert scores and scores == play(spec.make_policy, spec.features, **terms)
+
+
 class Plain(NamedTuple):
     """An agent without memory, and its file."""
 
