@@ -5,9 +5,13 @@ An action of these policies says what it was made of: the frame of the features,
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gin
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -20,6 +24,7 @@ from tests.worlds.latency_models import FAST
 from tests.worlds.recording_env import FRAME, RecordingEnv
 from tests.worlds.remembering import around_the_wrapper
 
+ROOT = Path(__file__).parents[3]
 FEATURES = Box(0, 1000, (1,), np.int64)
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=3)
 Log = list[list[int]]
@@ -206,6 +211,20 @@ def test_nothing_is_held_over_a_pause() -> None:
         report = runner.run(episodes=1, on_frame=on_frame)
     assert told(world.episodes[-1:]) == [[*((k, k) for k in range(10)), *((9, k) for k in range(10, 20)), *[None] * 20]]
     assert report.frames["held"] == 10 and report.frames["paused"] == 5
+
+
+def test_the_example_of_a_policy_of_ones_own_is_bound_in_gin_and_plays_as_the_simulation_does() -> None:
+    example = runpy.run_path(str(ROOT / "docs" / "examples" / "two_speeds" / "two_speeds.py"), run_name="two_speeds")
+    try:
+        report = example["main"]("AsyncRunner.seed = 3")
+    finally:
+        gin.clear_config()
+    schedule: dict[str, Any] = {"latency": 0.06, "workers": 2, "fps": 50, "playout": 4}
+    env = RealtimeDelay(gym.make("CartPole-v1"), **schedule, default_action="repeat", max_features_age=25)
+    env.fresh_age = 0
+    applied = around_the_wrapper(env, example["TwoSpeeds"](), 5, seed=3)
+    assert [episode.score for episode in report.episodes] == [500.0] * 5
+    assert (len(applied), env.held) == (report.frames["fresh"], report.frames["held"]) == (2480, 1240)
 
 
 def test_what_cannot_be_held_is_refused_in_one_sentence() -> None:
