@@ -132,8 +132,19 @@ def show_effects(environment: gym.Env[Any, Any], spec: Spec, live: bool = False)
     """
     if spec.fast_age is not None:
         _report_fresh(environment, spec.fast_age, live)
-    elif spec.needs_effect:
+        return
+    longest = _attribute(environment, "max_features_age")
+    must(
+        longest is None or _attribute(environment, "fresh_age") is not None,
+        f"max_features_age must be None with agent {spec.name!r} without a fast path, which reads nothing new, got "
+        f"{longest}: bind fast of its network",
+    )
+    if spec.needs_effect:
         report_effect(environment, spec.name)
+
+
+def _attribute(environment: gym.Env[Any, Any], name: str) -> Any:
+    return environment.get_wrapper_attr(name) if environment.has_wrapper_attr(name) else None
 
 
 def _report_fresh(environment: gym.Env[Any, Any], age: int, live: bool = False) -> None:

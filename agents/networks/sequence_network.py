@@ -250,7 +250,7 @@ class SequenceNetwork(nn.Module):
         fast = None
         if self.fast is not None:
             newest = each_array(lambda tensor: tensor[:, :, -1:].flatten(0, 1), fresh)
-            check_observation(newest, self._fresh_shape)
+            check_observation(newest, self._fresh_shape, "fresh")
             fast = self.fast(as_float32(newest))
             features = torch.cat([features, fast], dim=1)
         windows = None

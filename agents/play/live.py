@@ -416,6 +416,11 @@ def _of_agents(spec: Spec, create_async_runner: Callable[..., Any]) -> Iterable[
     if spec.fast_age is not None:
         name, off, got, reads = "fast", "None", "a fast path", "a fast path"
     yield (
+        spec.fast_age is not None and getattr(getattr(spec, "actions", None), "chunk", None) is not None,
+        f"fast must be None with agent {spec.name!r} where actions are chunks, whose later actions land on frames that "
+        "are not shown yet, got a fast path: bind another AsyncRunner.default_action",
+    )
+    yield (
         spec.stack_size != 1,
         f"stack_size must be 1 with agent {spec.name!r} and {reads} where {_SCHEDULE}, got "
         f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind {name} = {off}",

@@ -58,6 +58,8 @@ class Plan:
         step_ms: The same of the environment's step.
         advice: Sentences.
         remote: Whether the workers are on another machine.
+        fast_age: How many frames old the observation is that a fast path reads when its action lands, beside the delay
+            of the workers' half; None without a fast path.
     """
 
     latency: str
@@ -78,6 +80,7 @@ class Plan:
     step_ms: dict[str, float] | None
     advice: tuple[str, ...]
     remote: bool = False
+    fast_age: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
@@ -184,6 +187,11 @@ class Plan:
             parts = {"release": self.release_ms, "environment step": self.step_ms}
             shown = ", ".join(f"{name} {each['p99']:.3g} ms" for name, each in parts.items() if each is not None)
             yield f"loop      {shown} (p99); a frame has {1000 / self.fps:.4g} ms"
+        if self.fast_age is not None:
+            slow = (self.enough or self.rules[-1]).mean_delay_frames
+            late = "no action" if slow is None else f"{slow:.1f} frames ({slow * 1000 / self.fps:.4g} ms)"
+            age = f"{self.fast_age} frames ({self.fast_age * 1000 / self.fps:.4g} ms)"
+            yield f"fast path reads what is {age} old when its action lands; the slow half {late}"
         if self.memory_mb is not None:
             m = self.memory_mb
             yield (
@@ -211,6 +219,7 @@ def plan(
     seconds: float = 60,
     seed: int = 0,
     remote: bool = False,
+    fast_age: int | None = None,
 ) -> Plan:
     """Return how many workers a latency needs at a frame rate, and the fresh frames and delays that they give.
 
@@ -240,6 +249,8 @@ def plan(
         seed: Of the simulated latencies.
         remote: Whether the workers are on another machine (`async_wrappers.live.remote`), whose cores are not counted;
             the latency is then that of a round trip.
+        fast_age: How many frames old the observation is that a fast path reads at release; the policy's own if not
+            given and the policy is measured.
 
     Returns:
         Forecasts for each rule, the number of workers that is enough, and advice.
@@ -257,6 +268,14 @@ def plan(
         workers = worker_count(workers)
     latency, measured = _latencies_of(latency_or_policy, observation)
     release_ms = _summary_ms("release", measured if release is None else release)
+    if fast_age is None and measured is not None:
+        fast_age = getattr(latency_or_policy, "fast_age", None)
+    if fast_age is not None:
+        fast_age = whole("fast_age", fast_age, 0, unit="frames")
+        if release_ms is None:
+            raise ValueError(
+                f"release must be given with fast_age={fast_age}, the fast path's time in the loop, got None"
+            )
     step_ms = _summary_ms("step", step)
     world = Forecaster(latency, fps, seconds, seed)
     rules = tuple(world.rules())
@@ -291,6 +310,7 @@ def plan(
         step_ms=step_ms,
         advice=(),
         remote=remote,
+        fast_age=fast_age,
     )
     return replace(found, advice=tuple(_advice(found, chosen, memory_gbs)))
 
@@ -386,6 +406,13 @@ def _advice_on_the_machine(found: Plan, chosen: Forecast, memory_gbs: float) -> 
             f"The loop's {named} do not fit into a frame of {frame_ms:.4g} ms: take a smaller core and head, a faster "
             "environment, or longer frames."
         )
+    if found.fast_age is not None and found.release_ms is not None:
+        takes = math.floor(found.release_ms["p99"] / frame_ms)
+        if takes > found.fast_age:
+            yield (
+                f"The fast path takes {found.release_ms['p99']:.3g} ms, which is {takes} frames, and says that it "
+                f"reads what is {found.fast_age} old: take a smaller one, or fast_age = {takes}."
+            )
     # Memory.
     if found.memory_gbs is not None and found.memory_gbs > memory_gbs:
         yield (

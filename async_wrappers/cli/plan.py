@@ -24,7 +24,17 @@ MOST_DRAWN = 20_000  # frames in a picture
 
 # Flags about many environments, and those about one.
 _SERVED = ("envs", "playouts", "accelerators", "every", "phases", "most", "price", "share")
-_ONE = ("workers", "learn_ms", "cores", "model_mb", "release_ms", "step_ms", "spike_probability", "spike_factor")
+_ONE = (
+    "workers",
+    "learn_ms",
+    "cores",
+    "model_mb",
+    "release_ms",
+    "fast_age",
+    "step_ms",
+    "spike_probability",
+    "spike_factor",
+)
 
 
 def add(commands: Any) -> None:
@@ -70,6 +80,7 @@ def _add_flags(one: argparse.ArgumentParser) -> None:
     one.add_argument("--memory-gbs", type=float, default=20.0, help="memory bandwidth in gigabytes per second (20)")
     one.add_argument("--workers", type=int, help="a number of workers to forecast beside the rules'")
     one.add_argument("--release-ms", type=float, help="core and head of a policy with memory, in milliseconds")
+    one.add_argument("--fast-age", type=int, help="how old a fast path's observation is at release, in frames")
     one.add_argument("--step-ms", type=float, help="the environment's step, in milliseconds")
     add_json(one)
     one.add_argument(
@@ -129,6 +140,7 @@ def _plan(options: argparse.Namespace) -> None:
         memory_gbs=options.memory_gbs,
         workers=options.workers,
         release=None if options.release_ms is None else options.release_ms / 1000,
+        fast_age=options.fast_age,
         step=None if options.step_ms is None else options.step_ms / 1000,
         seconds=options.seconds,
         seed=options.seed,

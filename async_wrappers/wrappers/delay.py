@@ -137,6 +137,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     Attributes:
         report_effect: As given; it may be changed between two episodes.
         fresh_age: Frames; None at first, for no fresh observations. It may be changed between two episodes.
+        max_features_age: As given.
         held: Decisions so far that went on with the features of the one before.
         chunk: The `Chunk` that the default action is; None if it is another one.
         hears_sent: Whether the environment reports what was sent in the place of an action, in units of its own actions
@@ -383,6 +384,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 reported already.
         """
         self.fresh_age = checked_age(self, name, age)
+
+    @property
+    def max_features_age(self) -> int | None:
+        """See the class."""
+        return self._sights.longest
 
     @property
     def held(self) -> int:

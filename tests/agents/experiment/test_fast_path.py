@@ -71,6 +71,7 @@ LIVE = (
 )
 
 
+CHUNKS = "Chunk.length = 5", "create_actor_critic.action_window = None"
 LOCKSTEP = (
     "VectorRunner.num_envs = 3",
     "VectorRunner.create_vector_fn = @create_gym_vector",
@@ -163,6 +164,41 @@ def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
 @pytest.mark.parametrize(
     ("schedule", "bindings", "words"),
     [
+        (
+            "continuous_train",
+            ("RealtimeDelay.default_action = @Chunk()", *CHUNKS),
+            "fast_age must not be given where actions are chunks, whose later actions land on frames that are not",
+        ),
+        (
+            "realtime",
+            (*LIVE, "AsyncRunner.default_action = @Chunk()", *CHUNKS),
+            "fast must be None with agent 'vtrace' where actions are chunks, whose later actions land on frames that",
+        ),
+        (
+            "continuous_train",
+            ("RealtimeDelay.max_features_age = 3",),
+            "max_features_age must be > 3, the age in frames of features when their action lands, got 3",
+        ),
+        (
+            "realtime",
+            (*LIVE, "AsyncRunner.max_features_age = 0"),
+            "max_features_age must be a whole number >= 1, or None, got 0",
+        ),
+        (
+            "continuous_train",
+            ("RealtimeDelay.max_features_age = 9", "create_actor_critic.fast = None"),
+            "max_features_age must be None with agent 'vtrace' without a fast path, which reads nothing new, got 9",
+        ),
+        (
+            "realtime",
+            (*LIVE, "AsyncRunner.max_features_age = 9", "create_actor_critic.fast = None"),
+            r"max_features_age must be None with a policy without a fast path \(fast_age\), which reads nothing new",
+        ),
+        (
+            "continuous_train",
+            ("create_actor_critic.fast = 'nature'",),
+            r"observation_shape must be \[C, H, W\], got \[1, 4\]",
+        ),
         ("continuous_train", ("RealtimeDelay.delay = 0",), r"fast_age must be <= 0, the frames of the delay, .* got 1"),
         (
             "continuous_train",
@@ -196,13 +232,8 @@ def test_both_halves_learn_in_a_live_run(tmp_path: Path, agent: str) -> None:
         ),
     ],
     ids=[
-        "older than the delay",
-        "no delay",
-        "a vector's delay",
-        "a vector without",
-        "another delay",
-        "wrapped",
-        "live stacks",
+        *("chunks", "live chunks", "young features", "no features", "no fast path", "none live", "another space"),
+        *("older", "no delay", "older, a vector", "no delay, a vector", "another delay", "wrapped", "live stacks"),
     ],
 )
 def test_what_shows_nothing_fresh_is_refused(tmp_path: Path, schedule: str, bindings: Any, words: str) -> None:

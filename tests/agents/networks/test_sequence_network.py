@@ -175,6 +175,13 @@ def test_an_age_that_is_no_number_of_frames_is_refused(age: Any) -> None:
         made(None, fast=small, fast_age=age)
 
 
+def test_a_fresh_observation_of_another_shape_is_refused() -> None:
+    network = made(None, (2, 2), fast=small)
+    slow, fresh, given_ = torch.rand((4, 3, 2, 2)), torch.rand((4, 3, 2, 3)), rows(4, 3)[1:]
+    with pytest.raises(ValueError, match=r"^fresh must have the shape \[B, 1, 2\], got \[12, 1, 3\]; "):
+        network({"start": slow, "effect": fresh}, *given_, network.initial_state(3))
+
+
 # The window of the last actions.
 
 WINDOW_SPACE = Box(-1, 1, (2,), np.float32)

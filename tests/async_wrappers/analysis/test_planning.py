@@ -328,6 +328,27 @@ def test_a_policy_with_memory_is_measured_in_its_two_halves(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("quick")
+def test_each_half_of_a_policy_with_a_fast_path_has_a_delay_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan(0.060, release=0.0005, fast_age=1, seconds=10)
+    line = "fast path reads what is 1 frames (16.67 ms) old when its action lands; the slow half 4.0 frames (66.67 ms)"
+    assert line in str(found) and found.to_dict()["fast_age"] == 1
+    assert found.enough == plan(0.060, seconds=10).enough
+    late = plan(0.060, release=0.040, fast_age=1, seconds=10)
+    assert any(each.startswith("The fast path takes 40 ms, which is 2 frames, and says") for each in late.advice)
+    assert not any("fast path" in each for each in found.advice)
+
+    def fake(infer: Callable[[Any], Any], observation: Any) -> Trace:
+        infer(observation)
+        return Trace([0.120 if observation == 3 else 0.001])
+
+    monkeypatch.setattr(planning, "measure", fake)
+    policy = Halves()
+    assert plan(policy, 3, 30, seconds=10).fast_age is None and policy.seen[-1].fresh is None
+    policy.fast_age = 2  # type: ignore[attr-defined]
+    assert plan(policy, 3, 30, seconds=10).fast_age == 2 and policy.seen[-1].fresh == 3
+
+
+@pytest.mark.usefixtures("quick")
 def test_an_episode_that_ends_before_the_first_action_is_said() -> None:
     assert "No action lands within 1 s: the earliest comes after 2 s." in plan(2.0, seconds=1).advice[0]
     only_slow = plan(LogNormal(1.0, 0.2), seconds=1.2)  # the playout is 1.6 s
@@ -541,6 +562,8 @@ def test_a_plan_of_a_trace_names_it_in_its_lines() -> None:
         (lambda: plan(0.1, memory_gbs=True), r"memory_gbs must be a finite number .* > 0, got True"),
         (lambda: plan(0.1, workers=0), r"workers must be a whole number between 1 .* got 0"),
         (lambda: plan(0.1, release=-1.0), r"release: latency must be .* got -1.0"),
+        (lambda: plan(0.1, release=0.001, fast_age=-1), r"fast_age must be a whole number of frames >= 0, got -1"),
+        (lambda: plan(0.1, fast_age=1), r"release must be given with fast_age=1, .* got None"),
         (lambda: plan(0.1, step="slow"), r"step: latency must be a number of seconds.* got 'slow'"),
         (lambda: plan(0.1, cores=0), r"cores must be a whole number >= 1, got 0"),
         (lambda: plan(0.1, cores=1.5), r"cores must be a whole number >= 1, got 1.5"),  # type: ignore[arg-type]
@@ -617,12 +640,12 @@ def test_the_command_line_prints_a_plan_without_matplotlib() -> None:
 def test_the_command_line_passes_everything_on(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "plan --latency-ms 40 --fps 50 --cv 0.3 --spike-probability 0.02 --spike-factor 3 --learn-ms 100 --cores 3 "
-        "--model-mb 100 --memory-gbs 1 --workers 2 --release-ms 4 --step-ms 2 --seconds 30 --seed 4 --json"
+        "--model-mb 100 --memory-gbs 1 --workers 2 --release-ms 4 --fast-age 1 --step-ms 2 --seconds 30 --seed 4 --json"
     )
     assert run(*words.split()) == 0
     latency = Spikes(LogNormal(0.040, 0.3), 0.02, 3)
     of_machine: Any = {"learn_ms": 100, "cores": 3, "model_mb": 100, "memory_gbs": 1}
-    expected = plan(latency, fps=50, **of_machine, workers=2, release=0.004, step=0.002, seconds=30, seed=4)
+    expected = plan(latency, fps=50, **of_machine, workers=2, release=0.004, fast_age=1, step=0.002, seconds=30, seed=4)
     assert json.loads(capsys.readouterr().out) == expected.to_dict()
 
 
