@@ -491,7 +491,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._over = True
             return
         self._due, read = next(self._schedule_frames)
-        if self._due is None:
+        if self._due is None and self._sights.longest is not None:
             self._due = self._sights.due_again(self._frame)
         if read:
             check, dtype, shape = self._check
@@ -506,11 +506,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _look_back(self, start: int) -> FrameSight:
         """Return the sight of a decision, and forget older ones."""
-        if (again := self._sights.again(start)) is not None:
+        holds = self._sights.longest is not None
+        if holds and (again := self._sights.again(start)) is not None:
             return again
         while (sight := self._seen.popleft())[0] != start:
             pass
-        self._sights.keep(sight)
+        if holds:
+            self._sights.keep(sight)
         return sight
 
     def _now(self) -> FrameSight:

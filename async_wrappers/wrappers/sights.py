@@ -101,7 +101,7 @@ class Sights:
     def due_again(self, frame: int) -> int | None:
         """Return the start of the newest features if they go on acting on a frame without others; else None."""
         if self.longest is None or self._kept is None or frame - self._kept[0] > self.longest:
-            return None
+            return None  # or nothing has landed yet
         self.goes_on = True
         return self._kept[0]
 
@@ -112,10 +112,8 @@ class Sights:
         return start, own_copy(self._kept[1]), own_info(self._kept[2])
 
     def keep(self, sight: FrameSight) -> None:
-        """Note what a decision with features of its own reads."""
-        self.goes_on = False
-        if self.longest is not None:
-            self._kept = sight[0], own_copy(sight[1]), own_info(sight[2])
+        """Note what a decision with features of its own reads, where they may be held."""
+        self.goes_on, self._kept = False, (sight[0], own_copy(sight[1]), own_info(sight[2]))
 
 
 class FreshRows:

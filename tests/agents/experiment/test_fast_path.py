@@ -116,6 +116,18 @@ def test_one_environment_is_the_turn_based_run_which_goes_on_as_if_uninterrupted
         assert {name: line[name] for name in names} == {name: other[name] for name in names}
 
 
+def test_decisions_by_held_features_train_alike_in_turn_and_among_many(tmp_path: Path) -> None:
+    held = "RealtimeDelay.noops = 3", "RealtimeDelay.max_features_age = 5"  # three frames of four
+    turns = make(tmp_path / "turns", "vtrace", "continuous_train_and_eval", *held)
+    turns.run_experiment()
+    one = make(
+        tmp_path / "one", "vtrace", "vector", *held, "VectorRunner.num_envs = 1", "VectorRunner.evaluation_envs = 1"
+    )
+    one.run_experiment()
+    assert turns.agent.updates > 3
+    assert_identical(learnt(one), learnt(turns))
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_run_of_many_environments_goes_on_as_if_uninterrupted(tmp_path: Path, agent: str) -> None:
     def run(directory: str, iterations: int) -> Any:
