@@ -77,7 +77,7 @@ import numpy as np
 from async_wrappers.checks import plain_data, reward_of
 from async_wrappers.live.inference.transport import Transport
 from async_wrappers.live.loop.clocks import Clock, RealClock
-from async_wrappers.live.loop.release import Release
+from async_wrappers.live.loop.release import Release, refuse_to_hold
 from async_wrappers.live.loop.safety import deadman_of, guard_of
 from async_wrappers.live.loop.workers import Action, Features, Inference, Refusal
 from async_wrappers.live.memory.exchange import Controls, Ticket
@@ -185,11 +185,7 @@ class EnvironmentLoop:
         env = as_environment(env, clock.simulated)
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release
-        if config.max_features_age is not None and (release is None or not release.has_fast_path):
-            raise ValueError(
-                "max_features_age must be None with a policy without a fast path (fast_age), which reads nothing new, "
-                f"got {config.max_features_age}"
-            )
+        refuse_to_hold(config.max_features_age, release)
         self._journal, self._controls = journal, controls
         self._asked_to_stop = False
         self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
@@ -508,11 +504,9 @@ class EnvironmentLoop:
         chosen = None if inference is None else self._action_made(inference, episode.transitions.paid, newest)
         if episode.paused is not None:
             return self._safe_action_of(episode, observation, frame)
-        is_held = chosen is None and self._may_go_on(episode, frame)
-        if is_held:
-            inference = episode.features
-            assert inference is not None
-            chosen = self._action_made(inference, episode.transitions.paid, newest)
+        held = None if chosen is not None else self._held(episode, frame)
+        if held is not None:
+            inference, chosen = held, self._action_made(held, episode.transitions.paid, newest)
         action: Any = None
         is_fresh = chosen is not None
         if inference is not None and chosen is not None:
@@ -520,7 +514,7 @@ class EnvironmentLoop:
             lag = -1
             if self._record.lags is not None and self._controls is not None:
                 lag = int(self._controls.updates.sum()) - chosen.updates
-            if is_held:
+            if held is not None:
                 self._record.held = (self._record.held or 0) + 1
             else:
                 self._note_decision(episode, inference, frame, chosen.version, lag)
@@ -542,10 +536,10 @@ class EnvironmentLoop:
         episode.last_action = deepcopy(action)  # an environment may write into its action
         return action
 
-    def _may_go_on(self, episode: _Episode, frame: int) -> bool:
-        """Return whether a fast path decides on a frame without new features, by those of the decision before."""
+    def _held(self, episode: _Episode, frame: int) -> Inference | None:
+        """Return the features by which a fast path decides on a frame without new ones; None if it does not."""
         longest, features = self._config.max_features_age, episode.features
-        return longest is not None and features is not None and frame - features.ticket.start <= longest
+        return None if longest is None or features is None or frame - features.ticket.start > longest else features
 
     def _note_decision(self, episode: _Episode, inference: Inference, frame: int, version: int, lag: int) -> None:
         """Note that the action of an inference takes effect, made with weights that many updates ago."""

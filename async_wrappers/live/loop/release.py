@@ -25,6 +25,19 @@ _FIRST = Memory(None, 0.0, True, None)
 _TRIES = 2  # with other weights each time; a learner cannot publish twice within a release unless the loop was stopped
 
 
+def refuse_to_hold(max_features_age: int | None, release: Release | None) -> None:
+    """Refuse a `max_features_age` with a policy that has no fast path.
+
+    Raises:
+        ValueError: It has none.
+    """
+    if max_features_age is not None and (release is None or not release.has_fast_path):
+        raise ValueError(
+            "max_features_age must be None with a policy without a fast path (fast_age), which reads nothing new, got "
+            f"{max_features_age}"
+        )
+
+
 class Release:
     """Carries the memory of one environment from applied decision to applied decision.
 

@@ -128,7 +128,7 @@ class FrameStatus:
     @property
     def actions(self) -> int:
         """Actions of the policy's that were applied in this phase."""
-        return self._applied + sum(map(len, self._record.effects))
+        return self._applied + sum(map(len, self._record.effects)) + (self._record.held or 0)
 
     @property
     def updates(self) -> int:

@@ -203,13 +203,17 @@ def test_nothing_is_held_over_a_pause() -> None:
         max_features_age=40,
     )
 
+    counted = []
+
     def on_frame(status: Any) -> None:
+        counted.append(status.actions)
         if status.frame in (20, 25):
             (status.pause if status.frame == 20 else status.resume)()
 
     with runner:
         report = runner.run(episodes=1, on_frame=on_frame)
     assert told(world.episodes[-1:]) == [[*((k, k) for k in range(10)), *((9, k) for k in range(10, 20)), *[None] * 20]]
+    assert counted == [*range(21), *[20] * 19]
     assert report.frames["held"] == 10 and report.frames["paused"] == 5
 
 
