@@ -16,6 +16,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import DelayObservation, NormalizeObservation, TransformObservation
+from gymnasium.wrappers.vector import NormalizeObservation as NormalizeRows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -305,6 +306,28 @@ def test_each_of_many_environments_stores_what_it_would_store_alone(
             upto = kept if name in names else kept - 1
             np.testing.assert_array_equal(lane[name][:upto], mine[name][:upto], name)
         np.testing.assert_array_equal(lane["kind"][: kept - 2], mine["kind"][: kept - 2])
+
+
+def test_a_vector_that_shows_a_fast_path_nothing_is_refused() -> None:
+    def of(*layers: Callable[[Any], Any], each: Callable[[], Any] = DriftingEnv) -> Any:
+        vector: Any = SyncVectorEnv([each] * 2)
+        for layer in layers:
+            vector = layer(vector)
+        return vector
+
+    def delay(vector: Any) -> Any:
+        return VectorRealtimeDelay(vector, 2, 0, 0)
+
+    outside = r"^fast must be None where NormalizeObservation changes observations outside the delay, .* inside Vector"
+    with pytest.raises(ValueError, match=outside):
+        ShowFreshRows(of(delay, NormalizeRows), 0)
+    assert ShowFreshRows(of(NormalizeRows, delay), 2).env.fresh_age == 2
+    with pytest.raises(ValueError, match=r"^fast must be None where create_vector_fn delays each of its environments"):
+        ShowFreshRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), 0)
+    with pytest.raises(ValueError, match=r"^fast_age must be 0 where nothing delays actions, got 1: delay with Vector"):
+        ShowFreshRows(of(), 1)
+    shown, _ = ShowFreshRows(of(NormalizeRows), 0).reset(seed=1)
+    np.testing.assert_array_equal(shown["start"], shown["effect"])
 
 
 class Effective(DQN):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import pickle
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
+from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import iterate
 from gymnasium.wrappers import RescaleObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import Chunk, FreshObservation, LogNormal, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.wrappers.copies import row
+from tests.worlds.dict_env import DictEnv, TupleEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.hashing_policy import policy
 from tests.worlds.landing import DEFAULT, ENDS, game
@@ -87,6 +91,32 @@ def test_rows_of_a_vector_in_lockstep_are_single_environments(
         last = max(number for number, each in enumerate(episodes) if each)
         for number, single in enumerate(alone(delay, of_one, age, last)):
             assert episodes[number] == single
+
+
+@pytest.mark.parametrize("kind", [DictEnv, TupleEnv])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_rows_of_several_arrays_are_those_of_single_environments(kind: Any, mode: AutoresetMode) -> None:
+    make = partial(kind, lengths=[8])
+    env = VectorRealtimeDelay(SyncVectorEnv([make] * 2, autoreset_mode=mode), 3, 0, "repeat")
+    env.report_fresh("age", 2)
+    single = FreshObservation(RealtimeDelay(make(), 3, 0, "repeat"), 2)
+    shown, info = env.reset(seed=[4, 4])
+    (alone, _), over = single.reset(seed=4), False
+    while not over or mode is AutoresetMode.NEXT_STEP:
+        fresh = info["realtime"]["fresh_observation"]
+        for name, rows in (("observation", shown), ("fresh", fresh)):
+            for each in iterate(env.observation_space, rows):
+                assert data_equivalence(each, alone[name])
+        if over:
+            return
+        shown, _, *ends, info = env.step(np.array([1, 1]))
+        alone, _, terminated, truncated, _ = single.step(1)
+        over = terminated or truncated
+        assert np.any(ends) == over
+    final, fresh = info["final_obs"], info["final_info"]["realtime"]["fresh_observation"]
+    for name, given_ in (("observation", final), ("fresh", fresh)):
+        of_one = row({"of": given_}, 1, 2)["of"]
+        assert data_equivalence(of_one, alone[name])
 
 
 @settings(max_examples=25, deadline=None)
@@ -201,6 +231,18 @@ def test_what_it_cannot_show_is_refused_in_one_sentence() -> None:
             FreshObservation(delayed, age)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^FreshObservation must be around a RealtimeDelay, got"):
         FreshObservation(DriftingEnv())
+    vector = VectorRealtimeDelay(SyncVectorEnv([DriftingEnv] * 2), 2, 0, 0)
+    with pytest.raises(ValueError, match=r"^FreshObservation must be around a RealtimeDelay, got <VectorRealtimeDelay"):
+        FreshObservation(vector)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^age must be <= 2, the frames of the delay, .* got 3$"):
+        vector.report_fresh("age", 3)
+    with pytest.raises(ValueError, match=r"^fresh_age must be a whole number of frames >= 0, got -1$"):
+        vector.fresh_age = -1
+    vector.report_fresh("age", 1)
+    with pytest.raises(ValueError, match=r"^age must be 1 frames, as it is elsewhere for the same delay, got 0$"):
+        vector.report_fresh("age", 0)
+    with pytest.raises(ValueError, match=r"^age must not be given where actions are chunks"):
+        VectorRealtimeDelay(SyncVectorEnv([DriftingEnv] * 2), 1, 1, Chunk(4, after=0)).report_fresh("age", 0)
     with pytest.raises(ValueError, match=r"^age must not be given where actions are chunks"):
         FreshObservation(RealtimeDelay(DriftingEnv(), 1, 1, default_action=Chunk(4, after=0)))
     scaled = RescaleObservation(RealtimeDelay(gym.make("MountainCar-v0"), 2), np.float32(0), np.float32(1))
