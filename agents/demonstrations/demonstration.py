@@ -76,14 +76,18 @@ def delay_in_words(environment: Any) -> str:
         return "none"
     # Gymnasium's record of the arguments.
     given = getattr(layer, "_saved_kwargs", {})
+    longest = given.get("max_features_age")
+    held = "" if longest is None else f", features up to {longest} frames old"
     if given.get("latency") is not None:
         workers = given.get("workers") or 1
-        return f"latency {given['latency']}, {workers} worker{'s' * (workers != 1)} at {given.get('fps')} frames/s"
+        return (
+            f"latency {given['latency']}, {workers} worker{'s' * (workers != 1)} at {given.get('fps')} frames/s{held}"
+        )
     delay, noops, chunk = given.get("delay", 0), given.get("noops", 0), getattr(layer, "chunk", None)
     frames = f"{delay} frame{'s' * (delay != 1)}"
     if chunk is not None:  # whose actions take the place of no-ops
         return f"{frames}, chunks of {chunk.length}"
-    return f"{frames}, {noops} no-op{'s' * (noops != 1)}" if noops else frames if delay else "none"
+    return f"{frames}, {noops} no-op{'s' * (noops != 1)}{held}" if noops else frames + held if delay else "none"
 
 
 def frames_of(environment: Environment) -> Environment:

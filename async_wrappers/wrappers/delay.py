@@ -89,7 +89,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     With `fresh_age` it also holds, after ``reset`` too, ``fresh_observation``: that of the frame so many frames before
     the one on which the next decision's action will land (frame 0 where there is none). A fast path that runs when the
     action is due can read it (`async_wrappers.FreshObservation`). ``reset`` then runs the frames up to the first action
-    that lands, which else run inside the first ``step``.
+    that lands, which else run inside the first ``step``. With `max_features_age` each frame without new features, as
+    long as those of the decision before are young enough, is a decision too: it starts from the same observation, and
+    after its step ``info["realtime"]["held"]`` is True.
 
     Example:
         >>> import gymnasium as gym

@@ -331,5 +331,16 @@ def test_where_chunks_fill_the_frames_the_delay_in_words_names_no_no_ops(delayed
     assert delay_in_words(delayed(DriftingEnv(), delay=8, noops=8, default_action="repeat")) == "8 frames, 8 no-ops"
 
 
+def test_features_that_a_fast_path_may_hold_are_named_with_the_delay() -> None:
+    terms: dict[str, Any] = {"default_action": "repeat", "max_features_age": 12}
+    assert (
+        delay_in_words(RealtimeDelay(DriftingEnv(), 8, 2, **terms))
+        == "8 frames, 2 no-ops, features up to 12 frames old"
+    )
+    assert delay_in_words(RealtimeDelay(DriftingEnv(), 8, **terms)) == "8 frames, features up to 12 frames old"
+    words = delay_in_words(RealtimeDelay(DriftingEnv(), latency=0.1, fps=60, **terms))
+    assert words == "latency 0.1, 1 worker at 60 frames/s, features up to 12 frames old"
+
+
 def vector_of(env: Any) -> gym.vector.VectorEnv:
     return gym.vector.SyncVectorEnv([lambda: env], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
