@@ -224,7 +224,7 @@ class _Decide(_Sequence):
         reward = torch.where(first, 0.0, reward)
         begin = more[0] if self._before else torch.zeros((len(features), 0))
         rows = (each.unsqueeze(0) for each in (features, action, reward, first))
-        fresh = ()
+        fresh: tuple[Any, ...] = ()
         if self.fast_age is not None:
             read = self.read(more[1:] if self._before else more)
             fresh = (each_array(lambda tensor: tensor.unsqueeze(0), read),)

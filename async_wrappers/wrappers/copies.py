@@ -10,7 +10,6 @@ An environment may reuse its arrays, or write into them, on the next frame.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from numpy.typing import NDArray
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Info = dict[str, Any]
@@ -68,13 +68,13 @@ def batch(single_space: gym.Space[Any], elements: list[Any]) -> Any:
     return concatenate(single_space, elements, empty)
 
 
-def with_rows(env: VectorEnv, observations: Any, which: Iterable[int], some: Any) -> Any:
+def with_rows(env: VectorEnv, observations: Any, which: NDArray[np.int64], some: Any) -> Any:
     """Return `observations`, which may be changed, with those of the sub-environments `which` replaced by `some`."""
     if isinstance(observations, np.ndarray) and isinstance(some, np.ndarray):
         observations[which] = some
         return observations
     elements = rows(env.observation_space, observations)
-    for i, observation in zip(which, some, strict=True):
+    for i, observation in zip(which.tolist(), some, strict=True):
         elements[i] = observation
     return batch(env.single_observation_space, elements)
 

@@ -217,6 +217,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
         self._fresh: FreshRows | None = None
+        self._begun: Report | None = None  # of the first step, where the reset has run frames of it
         self._hears_sent: bool | None = None  # whether info["sent"] is of our actions; None: none was reported yet
         self._running = False
 
@@ -409,7 +410,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._now = np.array(0)  # NumPy is twice as fast with an array as with an int
         self._step: int = 0  # the boundary whose observations the agent has
         self._seen: deque[Sight] = deque()  # from that boundary on
-        self._begun: Report | None = None  # of the first step, where the reset has run frames of it
+        self._begun = None
         self._begin: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of the running episode
         self._first: NDArray[np.int64] = np.zeros(n, np.int64)  # its first boundary
         self._since: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
@@ -603,11 +604,11 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         ages = ((boundary - step) * (starts < frames)).tolist()
         space = self.env.observation_space
 
-        def last() -> Any:
+        def newest() -> Any:
             return self._lockstep.last_observations(frame, which)
 
-        observations = each_at_its_age(space, last, lambda age: self._seen[age].observations, which, ages)
-        fresh = None if self._fresh is None else self._fresh.finals(last, which, frames)
+        observations = each_at_its_age(space, newest, lambda age: self._seen[age].observations, which, ages)
+        fresh = None if self._fresh is None else self._fresh.finals(newest, which, frames)
         infos = None
         if frame.of_the_end or self._infos:
             infos = []
