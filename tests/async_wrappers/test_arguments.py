@@ -147,7 +147,7 @@ RUNNER = {
 }
 CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
-SIMULATED |= {"max_age": None, "max_features_age": None}
+SIMULATED |= {"max_age": None}
 SERVED: dict[str, Any] = {"latency": LinearBatches(0.004, 0.001), "environments": 3, "fps": 60, "playout": 2}
 SERVED |= {"accelerators": 1, "every": 1, "phases": "spread", "most": None, "seed": 0}
 MADE = {
@@ -169,7 +169,9 @@ MADE = {
         | {"committed_prefix": 2, "flat_prefix": False},
         called={"default_action": "default_action|committed_prefix", "make_learner": "learners"},
     ),
-    "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, called={"latency": "latency|needs a"}),
+    "RealtimeDelay, simulated": Made(
+        with_env(RealtimeDelay), {**SIMULATED, "max_features_age": None}, called={"latency": "latency|needs a"}
+    ),
     "VectorRealtimeDelay": Made(of_vector, {"delay": 1, "noops": 1, "default_action": "noop"}),
     "AsyncRunner": Made(runner, RUNNER),
     "AsyncRunner, virtual": Made(
