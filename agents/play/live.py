@@ -255,6 +255,7 @@ class Live:
                 frames_before=counts.frames,
                 phase_state=counts.encounters[phase],
                 on_frame=partial(note_standing, standing_at) if notes_standing else None,
+                **self._shown_in(),
             )
         if report.stopped is not None:
             _note(run, report, phase, run.clock.seconds - began)  # its timing has the details
@@ -274,6 +275,11 @@ class Live:
             print(_standing_line(run.history, standing), flush=True)
         fresh, ages = report.frames["fresh"], _ages(report)
         return Played(episodes, fresh, report.updates, report.phase_state, timing=ages, times=times)
+
+    def _shown_in(self) -> dict[str, Path]:
+        """Return where the runner shows what it plays, if it can: a runner of the user's may not."""
+        shows = "shown_in" in inspect.signature(self.live.run).parameters
+        return {"shown_in": self._run.base_dir / TIMING} if shows else {}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         """See `Play`; the scalars of a phase are those of its timing report, which are written already."""

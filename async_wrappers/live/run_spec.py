@@ -104,6 +104,7 @@ class PhaseSpec:
         max_episode_frames: Frames after which an episode is cut, which is a truncation.
         phase_state: Value of the environment's attribute of that name before the first episode; None to leave it.
         on_frame: Called with a `FrameStatus` as each frame begins; a result that is not None is kept as a note.
+        shown_in: Directory that receives a snapshot now and then of what is played; None for none.
     """
 
     number: int = 0
@@ -116,6 +117,7 @@ class PhaseSpec:
     max_episode_frames: int | None = None
     phase_state: Any = None
     on_frame: Callable[[FrameStatus], Any] | None = None
+    shown_in: Path | None = None
 
     def goes_on(self, frames: int, episodes: int) -> bool:
         """Return whether the phase goes on after this number of frames and episodes."""

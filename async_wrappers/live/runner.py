@@ -140,6 +140,7 @@ class AsyncRunner:
         frames_before: int | None = None,
         phase_state: Any = None,
         on_frame: Callable[[FrameStatus], Any] | None = None,
+        shown_in: str | Path | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -160,6 +161,8 @@ class AsyncRunner:
             on_frame: Called with a `FrameStatus` as each frame begins. It runs in the environment's process and is sent
                 there as `make_env` is, since a message for each frame would delay the loop. A result that is not None
                 must be plain data; the report's `notes` have it with its frame.
+            shown_in: Directory that receives a snapshot of the run four times a second, for ``train.py watch``, where
+                the environment has a process of its own (``backend="process"`` and ``"ray"``). None: nothing is shown.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
@@ -188,6 +191,7 @@ class AsyncRunner:
             max_episode_frames=longest,
             phase_state=plain_data("phase_state", phase_state),
             on_frame=on_frame,
+            shown_in=None if shown_in is None else Path(shown_in).absolute(),
         )
         self._refuse_without_learners()
         if self._runs:

@@ -20,7 +20,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -35,11 +35,13 @@ from async_wrappers.live.recording.files import count_frames
 from async_wrappers.live.recording.rows import RowRing
 from async_wrappers.live.recording.writer import PATIENCE, reported, wait_until_drained
 from async_wrappers.live.report.report import Measurements
+from async_wrappers.live.report.snapshot import Snapshots
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
 from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors
+from async_wrappers.schedule.frames import FrameClock
 
 # Seconds before the next restart, by failures in a row; after these it is given up.
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)
@@ -100,7 +102,7 @@ class ProcessBackend:
             with enough_descriptors(spec.config.workers):
                 self._policy_payload = self._keep(Block.holding(policy))
                 self._learner_payload = self._keep(Block.holding(learner))
-                self._memory = SharedMemory(*(self._keep(Block()) for _ in range(6)))
+                self._memory = SharedMemory(*(self._keep(Block()) for _ in range(7)))
                 self._start()
         except BaseException:
             self.close()
@@ -116,7 +118,7 @@ class ProcessBackend:
         environment = self._environment
         assert environment is not None
         message = pickled("on_frame" if phase.on_frame is not None else "phase_state", phase)
-        with self._interruptible(), self._stoppable():
+        with self._interruptible(), self._stoppable(), self._shown(phase):
             self._controls.learning = not phase.eval_mode
             updates = int(self._controls.updates.sum())
             if phase.eval_mode:
@@ -167,6 +169,14 @@ class ProcessBackend:
             yield
         finally:
             self._asked_to_stop = False
+
+    def _shown(self, phase: PhaseSpec) -> AbstractContextManager[None]:
+        """Let snapshots be written while a phase that is to be shown is played."""
+        if phase.shown_in is None:
+            return nullcontext()
+        ring, glance = self._layout.ring(self._memory), self._layout.glance(self._memory)
+        fps = float(FrameClock(self._spec.config.fps).fps)
+        return Snapshots(phase.shown_in, glance, ring, fps, self._spec.config.workers).beside()
 
     def _let_learners_rest(self) -> None:
         """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""

@@ -81,6 +81,7 @@ from async_wrappers.live.loop.release import Release, refuse_to_hold
 from async_wrappers.live.loop.safety import deadman_of, guard_of
 from async_wrappers.live.loop.workers import Action, Features, Inference, Refusal
 from async_wrappers.live.memory.exchange import Controls, Ticket
+from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.memory.journal import Journal, Transitions
 from async_wrappers.live.recording.rows import NoRecorder, Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
@@ -134,6 +135,13 @@ class _Episode:
     def sent_before(self, known: _SentBefore) -> None:
         self.last_action, self.default_action, self.missed = known
 
+    @property
+    def behind(self) -> tuple[int, int]:
+        """Start and lag of the decision behind the newest frame's action, as `Glance` has them."""
+        if self.paused is not None:
+            return PAUSED, -1
+        return (DEFAULT, -1) if self.missed or self.decision is None else (self.decision[0], self.decision[2])
+
     def cut(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners, for whom another one begins."""
         self.transitions.end(False, following, frame, newest)
@@ -162,6 +170,7 @@ class EnvironmentLoop:
             actions.
         recorder: Records each frame; None for no recording.
         clock: The kind of clock, `RealClock` or `VirtualClock`; the latter's transport is a `VirtualTransport`.
+        glance: Receives each frame and inference of a phase that is shown; None where nobody can look on.
 
     Attributes:
         clock: The clock.
@@ -180,13 +189,14 @@ class EnvironmentLoop:
         release: Release | None = None,
         recorder: Recorder | None = None,
         clock: type[Clock] = RealClock,
+        glance: Glance | None = None,
     ) -> None:
         """See the class."""
         env = as_environment(env, clock.simulated)
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release
         refuse_to_hold(config.max_features_age, release)
-        self._journal, self._controls = journal, controls
+        self._journal, self._controls, self._glance = journal, controls, glance
         self._asked_to_stop = False
         self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
         self._recorder: Recorder | NoRecorder = NoRecorder() if recorder is None else recorder
@@ -236,6 +246,7 @@ class EnvironmentLoop:
         clock, self._record = self.clock, (record := self.clock.begin_phase())
         record.lags = None if self._journal is None else record.numbers()
         record.held = None if self._config.max_features_age is None else 0
+        clock.pool.glance = self._glance if phase.shown_in is not None else None
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
         if phase.phase_state is not None:
@@ -344,6 +355,9 @@ class EnvironmentLoop:
                 episode.transitions.reward(reward)
             episode.rewards += reward
             episode.score = score_of(info, episode.rewards)
+            if (glance := clock.pool.glance) is not None:
+                shows = phase.number, number, frame, clock.deadline(frame), clock.lateness
+                glance.frame(*shows, *episode.behind, float(episode.score))
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
             self._recorder.pay(reward, terminated, truncated)

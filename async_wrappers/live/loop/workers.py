@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from async_wrappers.latency import nanoseconds
 from async_wrappers.live.inference.transport import Ready, Transport
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.glance import Glance
 from async_wrappers.schedule.dispatch import Due
 
 
@@ -122,6 +123,8 @@ class WorkerPool:
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
         """From a ticket to its action, in nanoseconds: the newest ones."""
         self._longest = 0  # of all, those of the warm-up included
+        self.glance: Glance | None = None
+        """Receives each inference that ends; None where nobody looks on."""
 
     @property
     def free(self) -> list[int]:
@@ -208,6 +211,9 @@ class WorkerPool:
             elif event.fate == Fate.DONE and running is not None:
                 self.responses.append(event.ended - running.sent)
                 self._longest = max(self._longest, event.ended - running.sent)
+                if self.glance is not None:
+                    ticket = running.ticket
+                    self.glance.inference(event.worker, ticket.episode, ticket.start, event.began, event.ended)
             elif event.fate == Fate.REFUSED:
                 self._refused(event.action)
             events.append((event, running))

@@ -6,6 +6,7 @@ restarts, learning, pauses and the end of a phase.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -238,6 +239,14 @@ class FrameRing:
             if self._numbers[place] == number:
                 return observation
         raise LookupError(f"frame {number} is not in the ring")
+
+    def newest(self) -> tuple[int, Any]:
+        """Return the newest frame's number and a copy of it; -1 and None where there is none, or it goes meanwhile."""
+        number = int(self._numbers.max())
+        if number > 0:  # a ring that nobody writes has only zeros
+            with suppress(LookupError):
+                return number, self.read(number)
+        return -1, None
 
 
 def _frame(codec: Codec) -> np.dtype[Any]:

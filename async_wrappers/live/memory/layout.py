@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.live.memory.exchange import ActionSlots, Controls, FrameRing
+from async_wrappers.live.memory.glance import Glance
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
 from async_wrappers.processes.block import Block
@@ -25,11 +26,12 @@ class SharedMemory:
     journal: Block
     board: Block
     shared: Block
+    glance: Block
 
     @classmethod
     def private(cls) -> SharedMemory:
         """Return blocks of this process alone, for a run whose parts are all in it."""
-        return cls(*(Block(shared=False) for _ in range(6)))
+        return cls(*(Block(shared=False) for _ in range(7)))
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class SharedLayout:
         memory.ring.resize(FrameRing.size(self.observation_space, _RING_DEPTH))
         memory.slots.resize(ActionSlots.size(*self._slots))
         memory.controls.resize(Controls.size(self.workers, self.learners))
+        memory.glance.resize(Glance.size())
         if self.learners:
             memory.journal.resize(Journal.size(*self._entries))
 
@@ -92,6 +95,10 @@ class SharedLayout:
     def controls(self, memory: SharedMemory) -> Controls:
         """Return the controls."""
         return Controls(memory.controls, self.workers, self.learners)
+
+    def glance(self, memory: SharedMemory) -> Glance:
+        """Return the newest frames and inferences."""
+        return Glance(memory.glance)
 
     def journal(self, memory: SharedMemory) -> Journal | None:
         """Return the journal; None without learners."""

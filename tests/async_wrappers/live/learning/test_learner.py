@@ -114,7 +114,7 @@ class Room:
     ) -> None:
         make = make or (lambda number: Seeing(length))
         self.learners = [make(number) for number in range(learners)]
-        self.memory = SharedMemory(*(Block(shared or learners > 1) for _ in range(6)))
+        self.memory = SharedMemory(*(Block(shared or learners > 1) for _ in range(7)))
         layout = SharedLayout(SPACE, ACTION, WORKERS, learners, CAPACITY)
         layout.resize(self.memory)
         self.layout = layout.with_weights(WeightsLayout.of(self.learners[0].weights()), self.memory)
@@ -684,7 +684,7 @@ def test_controls_of_workers_and_learners_do_not_touch_each_other() -> None:
 
 def test_a_journal_is_made_only_for_learners() -> None:
     shape = SharedLayout(SPACE, ACTION, 1, 0, 10)
-    assert shape.journal(SharedMemory(*(Block(shared=False) for _ in range(6)))) is None
+    assert shape.journal(SharedMemory(*(Block(shared=False) for _ in range(7)))) is None
     assert isinstance(Room().journal, Journal)
 
 
