@@ -128,5 +128,18 @@ def rate_in_short(name: str, value: float) -> str:
 
 def rate_in_a_table(name: str, value: float) -> str:
     """Return a rate of `Meters` as a line of a table."""
-    shown = f"{value:,.{_DIGITS[name]}f}" if name in _DIGITS else _per_second(value)
-    return f"{_IN_WORDS[name]:<38}{shown:>12}"
+    words, shown = rate_in_words(name, value)
+    return f"{words:<38}{shown:>12}"
+
+
+def rate_in_words(name: str, value: float) -> tuple[str, str]:
+    """Return the meaning of a rate of `Meters`, and its value."""
+    return _IN_WORDS.get(name, name), f"{value:,.{_DIGITS[name]}f}" if name in _DIGITS else _per_second(value)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, in a unit that fits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"

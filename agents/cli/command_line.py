@@ -29,6 +29,7 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
   python train.py plot DIR... [--metric NAME | --wins] [--statistic mean|iqm] [--x KEY] [--output DIR]
   python train.py compare A B [--metric NAME] [--statistic mean|iqm]
+  python train.py watch [DIR]... [--text] [--host ADDRESS] [--port N]
   python train.py record --gin_files FILE --dataset NAME_OR_DIR [--player human|random|MODULE:FUNCTION] [--episodes N]
   python train.py record --base_dir DIR --dataset NAME_OR_DIR [--episodes N]
   python train.py import FILE --dataset NAME_OR_DIR
@@ -50,6 +51,7 @@ COMMANDS = {
     "sweep": "async_wrappers.agents.cli.sweep",
     "plot": "async_wrappers.agents.cli.plot",
     "compare": "async_wrappers.agents.cli.compare",
+    "watch": "async_wrappers.agents.cli.watch",
     "record": "async_wrappers.agents.cli.record",
     "import": "async_wrappers.agents.cli.import_dataset",
     "list": "async_wrappers.agents.cli.list",

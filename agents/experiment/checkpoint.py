@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from absl import logging
 
-from async_wrappers.agents.experiment.progress import duration
 from async_wrappers.agents.replay.segments import read_index
+from async_wrappers.agents.timing import duration
 from async_wrappers.agents.trained.agent_file import is_agent_file, read_agent
 from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 

@@ -91,6 +91,15 @@ def is_in_use(directory: Path) -> bool:
     return _is_locked(path) if sys.platform == "win32" else _lives(holder)
 
 
+def holder_in(directory: Path) -> int | None:
+    """Return the process of this machine that holds the directory's lock, as far as is known; None where none does."""
+    try:
+        holder = (directory / LOCK).read_text(errors="replace").split()
+    except OSError:
+        return None
+    return int(holder[0]) if _lives(holder) else None
+
+
 def _is_locked(path: Path) -> bool:
     """Return whether somebody holds a lock, by trying to take it; where a process cannot be asked whether it lives."""
     with suppress(OSError), open(path, "rb") as file:

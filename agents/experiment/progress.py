@@ -26,7 +26,7 @@ from async_wrappers.agents.play.play import (
     frames_of,
 )
 from async_wrappers.agents.play.runner import Runner
-from async_wrappers.agents.timing import PARTS, SUMMED_UP
+from async_wrappers.agents.timing import PARTS, SUMMED_UP, duration
 from async_wrappers.posix import signals_blocked
 
 # Seconds between two lines of a log.
@@ -269,14 +269,6 @@ class WallClock:
     def at(self, when: float) -> float:
         """Return the seconds until a time of this session."""
         return self.before + max(when - self._began, 0.0)
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words, in a unit that fits it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    hours = seconds / 3600
-    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"
 
 
 def share_done(lengths: Mapping[Any, Any], played: Mapping[Any, tuple[int, int]]) -> tuple[float, int]:

@@ -22,9 +22,10 @@ from async_wrappers.agents.experiment.evaluate import (
 )
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
-from async_wrappers.agents.experiment.progress import different_episodes, duration
+from async_wrappers.agents.experiment.progress import different_episodes
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
+from async_wrappers.agents.timing import duration
 from async_wrappers.files import write_atomically, write_text_atomically
 
 

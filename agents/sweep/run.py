@@ -24,7 +24,6 @@ import cloudpickle
 from tqdm import tqdm
 
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.progress import duration
 from async_wrappers.agents.sweep.grid import Grid, points_from_values, points_with
 from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
 from async_wrappers.agents.sweep.results import (
@@ -46,6 +45,7 @@ from async_wrappers.agents.sweep.trial import (
     run_pool,
     trial_status,
 )
+from async_wrappers.agents.timing import duration
 from async_wrappers.extras import extra
 from async_wrappers.files import write_text_atomically
 

@@ -137,15 +137,24 @@ def _runs_below(place: Path, depth: int) -> Iterable[Path]:
 
 
 def _read(directory: Path) -> RecordedRun:
+    return recorded(directory, read_facts(directory), read_bindings(directory), read_iterations(directory))
+
+
+def read_bindings(directory: Path) -> dict[str, str]:
+    """Return the bindings of a run's configuration, in words; empty where it has none yet."""
     config = directory / "config.gin"
     text = config.read_text(encoding="utf-8-sig", errors="replace") if config.is_file() else ""
     joined = text.replace("\\\n", " ")
     pairs = (line.partition(" = ") for line in joined.splitlines() if " = " in line and not line.startswith("#"))
-    bindings = {key.strip(): " ".join(value.split()) for key, _, value in pairs}
+    return {key.strip(): " ".join(value.split()) for key, _, value in pairs}
+
+
+def recorded(
+    directory: Path, facts: Mapping[str, str], bindings: Mapping[str, str], lines: Iterable[Mapping[str, Any]]
+) -> RecordedRun:
+    """Return a run of what was read of it; the bindings are all that it has."""
     compared = {key: value for key, value in bindings.items() if key not in _NOT_COMPARED}
-    return RecordedRun(
-        directory, read_facts(directory), compared, [_with_shares(line) for line in read_iterations(directory)]
-    )
+    return RecordedRun(directory, facts, compared, [_with_shares(line) for line in lines])
 
 
 def _with_shares(line: Mapping[str, Any]) -> dict[str, Any]:

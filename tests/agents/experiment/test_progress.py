@@ -15,7 +15,8 @@ import pytest
 
 from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment import progress as progress_module
-from async_wrappers.agents.experiment.progress import Progress, duration
+from async_wrappers.agents.experiment.progress import Progress
+from async_wrappers.agents.timing import duration
 from tests.worlds.agents import make_dqn
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import experiment

@@ -1,0 +1,211 @@
+"""The browser's face: a page whose parts are made here, and fetched again by the page every two seconds."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import jinja2
+from PIL import Image
+from werkzeug.exceptions import HTTPException, NotFound
+from werkzeug.routing import Map, Rule
+from werkzeug.sansio.utils import host_is_trusted
+from werkzeug.serving import WSGIRequestHandler, make_server, select_address_family
+from werkzeug.utils import send_file
+from werkzeug.wrappers import Request, Response
+
+from async_wrappers.agents.timing import duration
+from async_wrappers.agents.watch import charts
+from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
+from async_wrappers.agents.watch.live import read_picture
+from async_wrappers.agents.watch.run import Run
+from async_wrappers.agents.watch.watcher import Overview, Watcher
+from async_wrappers.printing import in_one_line
+
+_RULES = Map(
+    [
+        Rule("/", endpoint="page", methods=["GET"]),
+        Rule("/run/<key>", endpoint="page", methods=["GET"]),
+        Rule("/run/<key>/picture", endpoint="picture", methods=["GET"]),
+        Rule("/run/<key>/video", endpoint="video", methods=["GET"]),
+    ]
+)
+# Nothing is taken from elsewhere, and nothing is sent there.
+_POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src 'self' data:"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Start = Callable[..., Any]
+
+
+class Page:
+    """Answers a browser; a WSGI application.
+
+    Args:
+        watcher: Reads what is shown.
+        trusted: Names of this machine that a request may be for; others come from another site's page, which could
+            read along. Empty for all.
+    """
+
+    def __init__(self, watcher: Watcher, trusted: Iterable[str] = ()) -> None:
+        """See the class."""
+        self._watcher, self._trusted = watcher, list(trusted)
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(Path(__file__).parent),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.globals.update(charts=charts, duration=duration, key_of=key_of)
+        environment.filters.update(short=charts.short, gigabytes=lambda size: f"{size / 2**30:.1f} GB")
+        self._shell, self._parts = environment.get_template("page.html.jinja"), environment.get_template("parts.html.jinja")
+
+    def __call__(self, environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
+        """Answer a request."""
+        request = Request(environ)
+        try:
+            if self._trusted and not host_is_trusted(request.environ.get("HTTP_HOST", ""), self._trusted):
+                raise NotFound("watch answers this machine alone: open it by the address that it has printed")
+            endpoint, values = _RULES.bind_to_environ(environ).match()
+            response: Any = getattr(self, f"_{endpoint}")(request, **values)
+        except HTTPException as error:
+            response = error
+        except Exception as error:  # a page that shows why is better than none
+            response = Response(in_one_line(error), 500, mimetype="text/plain")
+        else:
+            response.headers["Content-Security-Policy"] = _POLICY
+            response.headers["Cache-Control"] = "no-store"
+        answered: Iterable[bytes] = response(environ, start_response)
+        return answered
+
+    def _page(self, request: Request, key: str = "") -> Response:
+        overview = self._watcher.read()
+        run = self._run(overview, key) if key else _only(overview)
+        if "parts" in request.args:
+            return Response(json.dumps(self.parts(overview, run)), mimetype="application/json")
+        title = "watch" if run is None else run.name
+        return Response(self._shell.render(title=title, parts=self.parts(overview, run)), mimetype="text/html")
+
+    def _picture(self, request: Request, key: str) -> Response:
+        run = self._run(self._watcher.read(), key)
+        if run.picture is None:
+            raise NotFound(f"{run.name} shows no picture")
+        file = io.BytesIO()
+        Image.fromarray(read_picture(run.picture)).save(file, "png", compress_level=1)
+        return Response(file.getvalue(), mimetype="image/png")
+
+    def _video(self, request: Request, key: str) -> Response:
+        run = self._run(self._watcher.read(), key)
+        if not run.videos:
+            raise NotFound(f"{run.name} has no video")
+        return send_file(run.videos[-1], request.environ, mimetype="video/mp4", conditional=True)
+
+    def _run(self, overview: Overview, key: str) -> Run:
+        for run in overview.runs:
+            if key_of(run.directory) == key:
+                return run
+        raise NotFound("this run is not watched any more: go back to the list")
+
+    def parts(self, overview: Overview, run: Run | None) -> dict[str, str]:
+        """Return the parts of a page as HTML, by their names; empty ones are not shown.
+
+        Args:
+            overview: What is known.
+            run: The run that is shown; None for the list of all.
+        """
+        made: Any = self._parts.module
+        shown = {
+            "bar": made.bar(overview, run, _only(overview) is not None),
+            "problems": made.problems([*overview.problems, *_problems(overview, run)]),
+        }
+        if run is None:
+            begun = [each for each in overview.runs if each.recorded.lines]
+            shown["sweeps"] = made.sweeps(overview.sweeps)
+            shown["returns"] = made.panels("Return of an episode", panels_of(begun) if begun else [])
+            shown["runs"] = made.runs(overview)
+        else:
+            shown["head"] = made.head(run, overview.when)
+            shown["game"] = made.game(run)
+            shown["returns"] = made.panels("Return of an episode", panels_of([run]))
+            shown["live"] = "" if run.live is None else made.live(run.live)
+            shown["rates"] = made.panels("Rates", rates_of(run), small=True)
+            shown["times"] = made.times(times_of(run))
+            shown["updates"] = made.panels("Updates", scalars_of(run), small=True)
+            shown["episodes"] = made.episodes(run)
+            shown["hosts"] = made.hosts(run.hosts)
+            shown["results"] = made.results(run)
+            shown["log"] = made.log(run.log)
+        shown["machine"] = made.machine(overview.machine, None if run is None else overview.processes.get(run.directory))
+        return {name: str(html).strip() for name, html in shown.items()}
+
+
+def key_of(directory: Path) -> str:
+    """Return a run's name in addresses, which stays when others come and go."""
+    return f"{crc32(str(directory.resolve()).encode()):08x}"
+
+
+def _only(overview: Overview) -> Run | None:
+    """Return the run that is shown without a list: the only one."""
+    return overview.runs[0] if len(overview.runs) == 1 and not overview.sweeps else None
+
+
+def _problems(overview: Overview, run: Run | None) -> list[str]:
+    shown: list[Any] = [*overview.sweeps, *overview.runs] if run is None else [run]
+    return list(dict.fromkeys(problem for each in shown for problem in each.problems))
+
+
+class _Quiet(WSGIRequestHandler):
+    """Prints no line for each request."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Print nothing; a browser that goes away is no error."""
+
+
+class Server:
+    """Serves the page.
+
+    Args:
+        watcher: Reads what is shown.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+
+    Raises:
+        OSError: It cannot be listened on.
+
+    Attributes:
+        address: Of the page.
+    """
+
+    def __init__(self, watcher: Watcher, host: str, port: int) -> None:
+        """See the class."""
+        self._socket = socket.socket(select_address_family(host, port), socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen()
+        except OSError:
+            self._socket.close()
+            raise
+        port = self._socket.getsockname()[1]
+        page = Page(watcher, _LOOPBACK if host in _LOOPBACK else ())
+        self._server = make_server(
+            host, port, page, threaded=True, request_handler=_Quiet, fd=self._socket.fileno()
+        )
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    def serve(self) -> None:
+        """Answer until the process is interrupted, or `close` is called."""
+        try:
+            self._server.serve_forever()
+        finally:
+            self._server.server_close()
+            self._socket.close()
+
+    def close(self) -> None:
+        """End `serve`, from another thread."""
+        self._server.shutdown()

@@ -1,0 +1,142 @@
+"""What is drawn of runs: curves with intervals against training frames, rates, and the times of parts of a round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, curves_of
+from async_wrappers.agents.sweep.view import summary
+from async_wrappers.agents.timing import PARTS, rate_in_words
+from async_wrappers.agents.watch.run import Run
+from async_wrappers.agents.watch.scalars import Series
+
+_MOST_POINTS, _MOST_DOTS = 80, 300
+_ELSEWHERE = ("Train/", "Eval/", "Time/", "Vector/", "TrainTiming/", "EvalTiming/", "Pretraining/")
+
+
+class Point(NamedTuple):
+    """A point of a curve, with the bounds of its 95 % interval; the value itself where there is one score alone."""
+
+    x: float
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve; its name is empty where its panel has no other."""
+
+    name: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of curves.
+
+    Attributes:
+        title: What is drawn.
+        curves: Against training frames.
+        dots: Frames and return of single episodes.
+        note: What the curves and bands are.
+    """
+
+    title: str
+    curves: Sequence[Curve]
+    dots: Sequence[tuple[float, float]] = ()
+    note: str = ""
+
+
+def panels_of(runs: Sequence[Run]) -> list[Panel]:
+    """Return the panels of returns: of one run with its episodes, of several with a curve for each kind."""
+    panels = [_of_one(runs[0], metric) if len(runs) == 1 else _of_several(runs, metric) for metric in RETURNS]
+    return [panel for panel in panels if panel.curves or panel.dots]
+
+
+def _of_one(run: Run, metric: str) -> Panel:
+    phase = metric.partition("_")[0]
+    lines = [line for line in run.recorded.lines if line.get(f"{phase}_episode_returns")]
+    points = []
+    for line in _thinned(lines, _MOST_POINTS):
+        low, high = _interval(tuple(line[f"{phase}_episode_returns"]))
+        points.append(Point(line["frames"], line[metric], low, high))
+    played = [(float(each.frames), each.score) for each in run.episodes if each.phase == phase]
+    note = "mean of an iteration, band: 95 % interval over its episodes, dots: episodes"
+    return Panel(IN_WORDS[metric], [Curve("", points)] if points else [], _thinned(played, _MOST_DOTS), note)
+
+
+def _of_several(runs: Sequence[Run], metric: str) -> Panel:
+    begun = [run.recorded for run in runs if any(metric in line for line in run.recorded.lines)]
+    curves, most = [], 1
+    for name, group in curves_of(begun).items() if begun else ():
+        found: dict[int, list[tuple[float, float]]] = {}
+        for run in group:
+            for line in run.lines:
+                if metric in line:
+                    found.setdefault(line["iteration"], []).append((line["frames"], line[metric]))
+        most = max(most, len(group))
+        points = []
+        for _, each in _thinned(sorted(found.items()), _MOST_POINTS):
+            values = [value for _, value in each]
+            value, low, high = _summary(tuple(values))
+            points.append(Point(sum(x for x, _ in each) / len(each), value, low, high))
+        curves.append(Curve(name, points))
+    note = f"mean of up to {most} runs, bands: 95 % interval over runs" if most > 1 else "a run for each curve"
+    return Panel(IN_WORDS[metric], curves, note=note)
+
+
+_interval = lru_cache(maxsize=4096)(bootstrap_interval)
+
+
+@lru_cache(maxsize=4096)
+def _summary(values: tuple[float, ...]) -> tuple[float, float, float]:
+    return tuple(summary(values, "mean"))  # type: ignore[return-value]
+
+
+def scalars_of(run: Run) -> list[Panel]:
+    """Return a panel for each scalar of the updates, such as the loss, and for each rate of the iterations."""
+    own = {tag: series for tag, series in run.scalars.items() if not tag.startswith(_ELSEWHERE)}
+    return [Panel(tag, [Curve("", _plain(series))]) for tag, series in sorted(own.items())]
+
+
+def rates_of(run: Run) -> list[Panel]:
+    """Return the frames a second of each phase, and the rates of many environments, a panel each."""
+    found: dict[str, Series] = {}
+    for line in run.recorded.lines:
+        for phase, words in (("train", "training"), ("eval", "evaluation")):
+            if (rate := line.get(f"{phase}_average_steps_per_second")) is not None:
+                found.setdefault(f"frames/s in {words}", []).append((line["frames"], rate))
+        for name, rate in line.get("train_rates", {}).items():
+            found.setdefault(rate_in_words(name, rate)[0], []).append((line["frames"], rate))
+    return [Panel(title, [Curve("", _plain(series))]) for title, series in found.items()]
+
+
+def times_of(run: Run) -> dict[str, float]:
+    """Return the seconds of each part of the newest training phase, in words; the rest of the phase as ``"other"``."""
+    newest = {name: run.scalars[f"Time/{name}"][-1][1] for name in PARTS if f"Time/{name}" in run.scalars}
+    times = {PARTS[name]: seconds for name, seconds in newest.items()}
+    last: Mapping[str, Any] = run.last
+    if times and (rate := last.get("train_average_steps_per_second")):
+        lines = run.recorded.lines
+        whole = (last["frames"] - (lines[-2]["frames"] if len(lines) > 1 else 0)) / rate
+        if whole > sum(times.values()):
+            times["other"] = whole - sum(times.values())
+    return times
+
+
+def _plain(series: Series) -> list[Point]:
+    kept = [each for each in series if math.isfinite(each[1])]
+    return [Point(float(x), value, value, value) for x, value in _thinned(kept, _MOST_POINTS)]
+
+
+def _thinned(values: Sequence[Any], most: int) -> list[Any]:
+    """Return at most so many of the values, evenly spread, with the first and the last one."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
