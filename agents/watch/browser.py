@@ -25,7 +25,6 @@ from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, 
 from async_wrappers.agents.watch.live import read_picture
 from async_wrappers.agents.watch.run import Run
 from async_wrappers.agents.watch.watcher import Overview, Watcher
-from async_wrappers.printing import in_one_line
 
 _RULES = Map(
     [
@@ -63,7 +62,10 @@ class Page:
         )
         environment.globals.update(charts=charts, duration=duration, key_of=key_of)
         environment.filters.update(short=charts.short, gigabytes=lambda size: f"{size / 2**30:.1f} GB")
-        self._shell, self._parts = environment.get_template("page.html.jinja"), environment.get_template("parts.html.jinja")
+        self._shell, self._parts = (
+            environment.get_template("page.html.jinja"),
+            environment.get_template("parts.html.jinja"),
+        )
 
     def __call__(self, environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
         """Answer a request."""
@@ -76,7 +78,7 @@ class Page:
         except HTTPException as error:
             response = error
         except Exception as error:  # a page that shows why is better than none
-            response = Response(in_one_line(error), 500, mimetype="text/plain")
+            response = Response(f"{type(error).__name__}: {error}", 500, mimetype="text/plain")
         else:
             response.headers["Content-Security-Policy"] = _POLICY
             response.headers["Cache-Control"] = "no-store"
@@ -140,7 +142,9 @@ class Page:
             shown["hosts"] = made.hosts(run.hosts)
             shown["results"] = made.results(run)
             shown["log"] = made.log(run.log)
-        shown["machine"] = made.machine(overview.machine, None if run is None else overview.processes.get(run.directory))
+        shown["machine"] = made.machine(
+            overview.machine, None if run is None else overview.processes.get(run.directory)
+        )
         return {name: str(html).strip() for name, html in shown.items()}
 
 
@@ -193,9 +197,7 @@ class Server:
             raise
         port = self._socket.getsockname()[1]
         page = Page(watcher, _LOOPBACK if host in _LOOPBACK else ())
-        self._server = make_server(
-            host, port, page, threaded=True, request_handler=_Quiet, fd=self._socket.fileno()
-        )
+        self._server = make_server(host, port, page, threaded=True, request_handler=_Quiet, fd=self._socket.fileno())
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     def serve(self) -> None:

@@ -145,7 +145,9 @@ def trace(values: Sequence[float | None], title: str, top: float | None = None) 
         elif run:
             parts.append(f'<polyline class="line c0" points="{" ".join(run)}"/>')
             run = []
-    return _svg(height, title, [f'<line class="grid" x1="0" x2="{_WIDTH}" y1="{height - 2}" y2="{height - 2}"/>', *parts])
+    return _svg(
+        height, title, [f'<line class="grid" x1="0" x2="{_WIDTH}" y1="{height - 2}" y2="{height - 2}"/>', *parts]
+    )
 
 
 def _svg(height: float, title: str, parts: Iterable[str], width: int = _WIDTH) -> str:

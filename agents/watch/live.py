@@ -64,7 +64,10 @@ def _parse(path: Path) -> dict[str, Any]:
         return {
             "unix": float(found["unix"]),
             "over": bool(found["over"]),
-            "facts": {**{name: found[name] for name in facts}, **{n: found.get(n) for n in ("phase", "episode", "frame")}},
+            "facts": {
+                **{name: found[name] for name in facts},
+                **{n: found.get(n) for n in ("phase", "episode", "frame")},
+            },
             "recent": dict(found["recent"]),
             "episodes": [list(each) for each in found["episodes"]],
             "history": [list(each) for each in found["history"]],

@@ -114,5 +114,3 @@ class _Cards:
                 name = name.decode() if isinstance(name, bytes) else name
                 cards.append(Card(name, busy, int(memory.used), int(memory.total)))
         return cards
-
-

@@ -104,7 +104,10 @@ def read_sweep(directory: Path) -> SweepNow:
     for trial in plan.trials():
         now = problems.of(_trial, None, directory / "trials" / trial.name, trial.seed_number, runs)
         words = ", ".join(
-            [*filter(None, [trial.arm]), *(f"{shown[key]} {trial.bindings[key]}" for key in shown if key in trial.bindings)]
+            [
+                *filter(None, [trial.arm]),
+                *(f"{shown[key]} {trial.bindings[key]}" for key in shown if key in trial.bindings),
+            ]
         )
         found.setdefault(words, []).append(now or TrialNow(trial.name, trial.seed_number, FAILED, error="damaged"))
     trials = [each for point in found.values() for each in point]
@@ -126,7 +129,9 @@ def _shown_keys(plan: SweepPlan) -> dict[str, str]:
 
 
 def _what(plan: SweepPlan) -> str:
-    files = [value for option, value in zip(plan.arguments[::2], plan.arguments[1::2], strict=False) if "files" in option]
+    files = [
+        value for option, value in zip(plan.arguments[::2], plan.arguments[1::2], strict=False) if "files" in option
+    ]
     return ", ".join(files) or plan.function
 
 

@@ -73,7 +73,9 @@ def _run(run: Run, processes: Processes | None) -> RenderableType:
     words += [f"{duration(now.seconds)} so far"] if now.seconds else []
     words += [f"about {duration(now.left)} left"] if now.left is not None and run.state == RUNNING else []
     if processes is not None:
-        words.append(f"{processes.cores:.1f} cores and {processes.memory / 2**30:.1f} GB in {processes.count} processes")
+        words.append(
+            f"{processes.cores:.1f} cores and {processes.memory / 2**30:.1f} GB in {processes.count} processes"
+        )
     lines.append(Text(", ".join(words)))
     if now.share is not None:
         lines.append(_bar(now.share))
@@ -160,7 +162,9 @@ def _live(now: Live) -> RenderableType:
 def _sweep(sweep: SweepNow) -> RenderableType:
     done = sweep.counts.get("finished", 0)
     words = [f"{done} of {sweep.total} trials finished"]
-    words += [f"{sweep.counts[name]} {name}" for name in ("running", "waiting", "stopped", "failed") if sweep.counts.get(name)]
+    words += [
+        f"{sweep.counts[name]} {name}" for name in ("running", "waiting", "stopped", "failed") if sweep.counts.get(name)
+    ]
     words += [f"about {duration(sweep.left)} left"] if sweep.left is not None else []
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for point in sweep.points[:_MOST_POINTS]:

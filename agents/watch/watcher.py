@@ -60,7 +60,9 @@ class Watcher:
         for place in places:
             if not any(_found([place])):
                 what = "holds no run and no sweep" if place.is_dir() else "is no directory"
-                raise ValueError(f"{place} {what}: name a --base_dir of train.py, several, or a directory that holds them")
+                raise ValueError(
+                    f"{place} {what}: name a --base_dir of train.py, several, or a directory that holds them"
+                )
         self._load = Load()
         self._known: list[Path] = []
         self._searched = self._read = float("-inf")

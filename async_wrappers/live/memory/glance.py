@@ -16,7 +16,10 @@ from async_wrappers.processes.block import Block
 
 _DEPTH = 4096  # rows of each kind, four seconds at 1,000 frames a second
 _FRAME = np.dtype(
-    [*((name, "<i8") for name in ("phase", "episode", "frame", "deadline", "lateness", "start", "lag")), ("score", "<f8")]
+    [
+        *((name, "<i8") for name in ("phase", "episode", "frame", "deadline", "lateness", "start", "lag")),
+        ("score", "<f8"),
+    ]
 )
 _INFERENCE = np.dtype([(name, "<i8") for name in ("worker", "episode", "start", "began", "ended")])
 _COUNTS = 64  # bytes
@@ -47,7 +50,10 @@ class Glance:
         self._inferences = block.array(_INFERENCE, _DEPTH, _COUNTS + _FRAME.itemsize * _DEPTH)
         self._write_frame = struct.Struct("<7qd").pack_into
         self._write_inference = struct.Struct("<5q").pack_into
-        self._frame_bytes, self._inference_bytes = self._frames.view(np.uint8).data, self._inferences.view(np.uint8).data
+        self._frame_bytes, self._inference_bytes = (
+            self._frames.view(np.uint8).data,
+            self._inferences.view(np.uint8).data,
+        )
 
     @staticmethod
     def size() -> int:
