@@ -74,7 +74,8 @@ class Watcher:
             now = self._clock()
             if self._overview is None or now - self._read >= _LEAST:
                 if now - self._searched >= _SEARCH:
-                    self._known, self._searched = list(dict.fromkeys(_found(self._places))), now
+                    # One that has gone stays, to be named.
+                    self._known, self._searched = list(dict.fromkeys([*self._known, *_found(self._places)])), now
                 self._overview, self._read = self._newest(), now
             return self._overview
 

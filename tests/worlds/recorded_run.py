@@ -36,7 +36,9 @@ def write_run(
                 episode = begun + place
                 played = LENGTH * (episode + 1)
                 table.add([EpisodeRow("train", episode, number, score, LENGTH, played, played // 2, played / 50)])
-            table.add([EpisodeRow("eval", 2 * number + k, number, 30.0 + k, 9, frames, 9, frames / 50) for k in range(2)])
+            table.add(
+                [EpisodeRow("eval", 2 * number + k, number, 30.0 + k, 9, frames, 9, frames / 50) for k in range(2)]
+            )
             line = {
                 "iteration": number,
                 "train_episode_lengths": [LENGTH] * EPISODES,

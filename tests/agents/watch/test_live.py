@@ -27,7 +27,9 @@ def test_a_run_that_is_not_live_shows_nothing(tmp_path: Path) -> None:
     assert picture_path(tmp_path) is None
 
 
-@pytest.mark.parametrize(("over", "age", "state"), [(False, 0, "running"), (False, 60, "stopped"), (True, 60, "finished")])
+@pytest.mark.parametrize(
+    ("over", "age", "state"), [(False, 0, "running"), (False, 60, "stopped"), (True, 60, "finished")]
+)
 def test_a_runner_alone_holds_no_lock_so_its_snapshots_say_whether_it_runs(
     tmp_path: Path, over: bool, age: float, state: str
 ) -> None:

@@ -139,7 +139,10 @@ def test_an_evaluation_beside_the_run_and_blocks_of_hosts_are_read(tmp_path: Pat
     (directory / "metrics" / "blocks.jsonl").write_text("".join(json.dumps(each) + "\n" for each in blocks))
     run = read_run(directory)
     assert run.evaluations[0]["mean"] == 3.0
-    assert [(each.name, each.blocks, each.learnt, each.version) for each in run.hosts] == [("0", 3, 2, 2), ("1", 3, 2, 12)]
+    assert [(each.name, each.blocks, each.learnt, each.version) for each in run.hosts] == [
+        ("0", 3, 2, 2),
+        ("1", 3, 2, 12),
+    ]
 
 
 def test_a_curve_of_one_run_has_the_interval_over_the_episodes_of_each_iteration(tmp_path: Path) -> None:
