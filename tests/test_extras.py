@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from configparser import ConfigParser
 from functools import partial
@@ -20,6 +21,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.wrappers import DtypeObservation
 
 from async_wrappers.agents import LIBRARIES
+from async_wrappers.agents.cli import watch
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
 from async_wrappers.agents.demonstrations.players import Keyboard
 from async_wrappers.agents.experiment.video import check_recordable
@@ -40,6 +42,12 @@ from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.sweeps import play
 
 ROOT = Path(__file__).parents[1]
+
+
+def _watch(folder: Path) -> None:
+    watch.run(Namespace(dir=[str(folder)], text=False, host="127.0.0.1", port=0))
+
+
 GRID = {"delay": [1]}
 SPACE = gym.spaces.Box(0, 1)
 # A user's way to each extra, with the module of it that is missing.
@@ -65,6 +73,9 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("ray", "ray", lambda folder: sweep(play, GRID, 1, folder / "s", engine="ray", search="random")),
     ("video", "moviepy", lambda _: check_recordable(RecordingEnv(render_mode="rgb_array"))),
     ("wandb", "wandb", lambda folder: sweep(play, GRID, 1, folder / "s", wandb_project="delays")),
+    ("watch", "psutil", _watch),
+    ("watch", "rich", _watch),
+    ("watch", "werkzeug", _watch),
 ]
 # Gymnasium's own environments that need an extra of ours.
 BY_ID = [
@@ -80,6 +91,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def hide_library(name: str) -> None:
         ours = ("async_wrappers.envs.gameboy.console", "async_wrappers.agents.sweep.ray_engine")
+        ours += tuple(f"async_wrappers.agents.watch.{each}" for each in ("browser", "machine", "text", "watcher"))
         for module in [each for each in sys.modules if f"{each}.".startswith((f"{name}.", *ours))]:
             if module in ours:
                 monkeypatch.delitem(sys.modules, module)
@@ -238,7 +250,7 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     assert tried | {"agents", "all", "dev", "docs", "parquet", "testing"} == extras.keys()
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
-    assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,minatar,play,plot,video]"
+    assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,minatar,play,plot,video,watch]"
     assert "async-wrappers[all,box2d,lz4,mujoco,onnx,openpi,testing]" in extras["dev"].split()
 
 

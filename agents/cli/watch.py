@@ -9,8 +9,6 @@ from pathlib import Path
 from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
 from async_wrappers.extras import extra
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``watch``."""
@@ -31,17 +29,15 @@ def run(options: Namespace) -> None:
     """Show what is read until Ctrl+C; in a terminal's stead, such as a file, once."""
     places = [Path(each) for each in options.dir or ["results"]]
     with extra("watch", "watch"):
+        from async_wrappers.agents.watch.browser import LOOPBACK, Server
+        from async_wrappers.agents.watch.text import show
         from async_wrappers.agents.watch.watcher import Watcher
     with usage_errors():
         watcher = Watcher(places)
     try:
         if options.text:
-            with extra("watch --text", "watch"):
-                from async_wrappers.agents.watch.text import show
             show(watcher)
             return
-        with extra("watch", "watch"):
-            from async_wrappers.agents.watch.browser import Server
         try:
             server = Server(watcher, options.host, options.port)
         except OSError as error:
@@ -49,7 +45,7 @@ def run(options: Namespace) -> None:
                 f"--host {options.host} --port {options.port} cannot be listened on ({error.strerror}): give another "
                 "--port, or 0 for a free one"
             ) from None
-        seen = "" if options.host in _LOOPBACK else "; everybody who reaches this machine can read it"
+        seen = "" if options.host in LOOPBACK else "; everybody who reaches this machine can read it"
         print(f"watching {', '.join(map(str, places))} at {server.address} (Ctrl+C ends it){seen}", flush=True)
         server.serve()
     except KeyboardInterrupt:

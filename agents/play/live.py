@@ -35,7 +35,7 @@ from async_wrappers.agents.settings import factory, must, part, whole, with_gin_
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS, SUMMED_UP
 
-TIMING = "timing"
+TIMING, SHOWN = "timing", "live"
 _SCHEDULE = "create_runner.schedule = 'realtime'"
 _OF_THE_AGENT = "leave it out, since the agent that Runner.create_agent_fn makes has its own"
 _SAID_ELSEWHERE = {  # parameters of the runner that a live run sets itself
@@ -279,7 +279,7 @@ class Live:
     def _shown_in(self) -> dict[str, Path]:
         """Return where the runner shows what it plays, if it can: a runner of the user's may not."""
         shows = "shown_in" in inspect.signature(self.live.run).parameters
-        return {"shown_in": self._run.base_dir / TIMING} if shows else {}
+        return {"shown_in": self._run.base_dir / SHOWN} if shows else {}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         """See `Play`; the scalars of a phase are those of its timing report, which are written already."""

@@ -36,7 +36,7 @@ _RULES = Map(
 )
 # Nothing is taken from elsewhere, and nothing is sent there.
 _POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src 'self' data:"
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Start = Callable[..., Any]
 
@@ -196,7 +196,7 @@ class Server:
             self._socket.close()
             raise
         port = self._socket.getsockname()[1]
-        page = Page(watcher, _LOOPBACK if host in _LOOPBACK else ())
+        page = Page(watcher, LOOPBACK if host in LOOPBACK else ())
         self._server = make_server(host, port, page, threaded=True, request_handler=_Quiet, fd=self._socket.fileno())
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

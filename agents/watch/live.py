@@ -17,7 +17,7 @@ from async_wrappers.agents.watch.reading import Changed
 from async_wrappers.files import refuse_damage
 
 # In the directory of a run of train.py, or of an `AsyncRunner` alone.
-PLACES = (Path("timing", "now.json"), Path("now.json"))
+PLACES = (Path("live", "now.json"), Path("now.json"))
 _COLOURS = ("0072B2", "D55E00", "009E73", "E69F00", "CC79A7", "56B4E9", "F0E442", "FFFFFF", "999999", "882255")
 
 
@@ -33,7 +33,7 @@ class Live:
         recent: The last seconds in numbers: ``fresh_share``, ``late``, ``fps``, ``ages`` (frames by age), and
             distributions of ``lateness_ms``, ``delay_frames`` and ``latency_ms``.
         episodes: Number, frames and score of the newest ones of the phase.
-        history: A row for each of the last seconds: time, fresh share, late frames, mean age, p99 of the lateness in ms.
+        history: Of each of the last seconds: time, fresh share, late frames, mean age, p99 of the lateness in ms.
         seconds: Length of the time line.
         inferences: On the time line: worker, began and ended in ms, and whether the action was applied.
         frames: On the time line: when it began, in ms, and the age of its action in frames; None for a default action.

@@ -1,7 +1,7 @@
 """The scalars that a run has written for TensorBoard, read as they are appended.
 
-A record of an event file is the length of an event in eight bytes, four bytes of checksum, the event, and four more. The
-checksums are not compared: in Python that takes longer than all else.
+A record of an event file is the length of an event in eight bytes, four bytes of checksum, the event, and four more.
+The checksums are not compared: in Python that takes longer than all else.
 """
 
 from __future__ import annotations

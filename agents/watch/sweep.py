@@ -187,7 +187,7 @@ def _score(metrics: Mapping[str, Any]) -> float | None:
 
 
 def _left(trials: Sequence[TrialNow]) -> float | None:
-    """Return the seconds that the rest takes: as long each as those that have finished, as many at a time as run now."""
+    """Return the seconds that the rest takes, if each takes as long as those before, and as many run as now."""
     took = [each.seconds for each in trials if each.state == FINISHED and each.seconds is not None]
     rest = [each for each in trials if each.state in (WAITING, RUNNING, STOPPED)]
     if not took or not rest:

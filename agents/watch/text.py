@@ -135,7 +135,8 @@ def _live(now: Live) -> RenderableType:
     words = [
         f"{state}: {part(recent['fresh_share'], '.1%')} fresh ({part(now.fresh_share, '.1%')} of the phase)",
         f"{part(recent['delay_frames']['mean'], '.1f')} frames old",
-        f"{recent['late']} late in 5 s, {facts['late']} in the phase, p99 {part(recent['lateness_ms']['p99'], '.2f')} ms",
+        f"{recent['late']} late in 5 s, {facts['late']} in the phase",
+        f"p99 {part(recent['lateness_ms']['p99'], '.2f')} ms",
         f"{part(recent['latency_ms']['mean'], '.0f')} ms an inference",
         f"{part(recent['fps'], '.2f')} of {facts['fps']:g} frames/s",
         f"return so far {part(facts['score'], '.4g')}",

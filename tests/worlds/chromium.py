@@ -17,9 +17,10 @@ from typing import Any
 
 BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 _ARGUMENTS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --no-proxy-server"
-).split()
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
+    *("--no-first-run", "--no-proxy-server", "--disable-quic", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
 
 
 class Browser:

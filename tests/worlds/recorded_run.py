@@ -98,7 +98,7 @@ def snapshot(over: bool = False, age: float = 0.0, frames: int = 240, fresh: int
     }
 
 
-def show_live(directory: Path, numbers: dict[str, Any], picture: Any = None, under: str = "timing") -> Path:
+def show_live(directory: Path, numbers: dict[str, Any], picture: Any = None, under: str = "live") -> Path:
     """Write a live run's snapshot, and its newest observation."""
     place = directory / under
     place.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """What a live run is doing, in two small files that are written four times a second beside it.
 
 ``now.json`` has the counts of the phase, the last five seconds in numbers, a second of the time line, and a row for
-each of the last 300 seconds; ``now.npy`` has the newest observation, where that is an image. They are written from
-shared memory (`async_wrappers.live.memory.glance`) by a thread of the supervisor's process, so the environment's process
-neither waits nor computes for them. `python train.py watch` reads them.
+each of the last 300 seconds; ``now.npy`` has the newest observation, where that is an image. A thread of the
+supervisor's process writes them from shared memory (`async_wrappers.live.memory.glance`), so the environment's process
+neither waits nor computes for them. ``python train.py watch`` reads them.
 """
 
 from __future__ import annotations

@@ -28,11 +28,12 @@ FLAGS = {
     "sweep": {*SHARED, "grid", "seeds", "jobs", "retry_failed", "engine", "finished", "only", "address"},
     "plot": {"metric", "statistic", "x", "wins", "output"},
     "compare": {"metric", "statistic"},
+    "watch": {"text", "host", "port"},
     "record": {*SHARED, "seed", "dataset", "player", "agent", "episodes", "fps"},
     "import": {"dataset"},
     "list": set(),
 }
-SWITCHES = {"trust", "allow_unread", "render", "video", "drawn", "follow", "retry_failed", "wins"}
+SWITCHES = {"trust", "allow_unread", "render", "video", "drawn", "follow", "retry_failed", "wins", "text"}
 ALL = set().union(*FLAGS.values())
 
 

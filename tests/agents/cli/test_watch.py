@@ -66,6 +66,6 @@ def test_a_port_that_is_taken_is_one_sentence(call: Any, tmp_path: Path) -> None
         port = taken.getsockname()[1]
         done = call("watch", str(write_run(tmp_path)), "--port", str(port))
     assert refused(done) == (
-        f"--host 127.0.0.1 --port {port} cannot be listened on (Address already in use): give another --port, or 0 for a "
-        "free one"
+        f"--host 127.0.0.1 --port {port} cannot be listened on (Address already in use): give another --port, or 0 for "
+        "a free one"
     )

@@ -87,6 +87,9 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
 
     reports = sorted(path.name for path in (tmp_path / "timing").iterdir())
     assert reports == ["eval.0.json", "eval.1.json", "train.0.json", "train.1.json"]
+    shown = json.loads((tmp_path / "live" / "now.json").read_text())
+    last = json.loads((tmp_path / "timing" / "eval.1.json").read_text())
+    assert (shown["over"], shown["phase"], shown["frames"]) == (True, 1, last["frames"]["total"])
     train, evaluation = (json.loads((tmp_path / "timing" / f"{name}.1.json").read_text()) for name in ("train", "eval"))
     assert train["frames"]["fresh"] > 0
     assert train["updates"] > 0

@@ -74,7 +74,7 @@ def test_an_observation_that_is_an_image_becomes_colours(
 
 
 def test_a_damaged_picture_is_one_sentence(tmp_path: Path) -> None:
-    path = show_live(tmp_path, snapshot(), GREY) / "timing" / "now.npy"
+    path = show_live(tmp_path, snapshot(), GREY) / "live" / "now.npy"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="is damaged"):
         read_picture(path)

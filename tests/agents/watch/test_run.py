@@ -116,8 +116,8 @@ def test_half_a_record_of_scalars_is_left_for_later_and_a_damaged_one_is_a_sente
         ("metrics/evaluations.jsonl", "?\n"),
         ("metrics/blocks.jsonl", '{"number": 3}\n'),
         ("report.json", '[{"agent": "random"}]'),
-        ("timing/now.json", '{"unix": 3}'),
-        ("timing/now.json", ""),
+        ("live/now.json", '{"unix": 3}'),
+        ("live/now.json", ""),
     ],
 )
 def test_a_damaged_file_is_one_sentence_and_the_rest_is_shown(tmp_path: Path, name: str, content: str) -> None:
@@ -177,6 +177,9 @@ def test_rates_scalars_and_the_time_of_each_part_of_the_newest_phase(tmp_path: P
 
 
 def test_reading_imports_no_pytorch() -> None:
-    code = "import sys, async_wrappers.agents.watch.watcher, async_wrappers.agents.cli.watch; print('torch' in sys.modules)"
+    modules = (
+        "async_wrappers.agents.watch.watcher, async_wrappers.agents.watch.browser, async_wrappers.agents.cli.watch"
+    )
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
