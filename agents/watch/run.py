@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from async_wrappers.agents.experiment.lock import LOCK, holder_in, is_in_use
 from async_wrappers.agents.experiment.metrics import EPISODES, read_evaluations, read_facts, read_iterations
@@ -29,8 +29,7 @@ _PACE = 30.0  # seconds that the pace is of
 _SILENT = 5.0  # seconds without a snapshot after which a live run counts as ended
 
 
-@dataclass(frozen=True)
-class EpisodeNow:
+class EpisodeNow(NamedTuple):
     """An episode that is over; see `async_wrappers.agents.play.play.EpisodeRow`."""
 
     phase: str
@@ -119,6 +118,11 @@ class Run:
     def name(self) -> str:
         """The directory's name."""
         return self.directory.name or str(self.directory.resolve())
+
+    @property
+    def trained(self) -> int:
+        """The episodes of training that are over."""
+        return sum(each.phase == "train" for each in self.episodes)
 
     @property
     def last(self) -> Mapping[str, Any]:

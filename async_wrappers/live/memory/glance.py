@@ -7,6 +7,7 @@ the rows, and keeps those that were not overwritten meanwhile.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _FRAME = np.dtype(
     ]
 )
 _INFERENCE = np.dtype([(name, "<i8") for name in ("worker", "episode", "start", "began", "ended")])
+_FRAME_SIZE, _INFERENCE_SIZE = _FRAME.itemsize, _INFERENCE.itemsize
 _COUNTS = 64  # bytes
 PAUSED, DEFAULT = -2, -1
 """The start of a frame of a pause, and of one that received the default action."""
@@ -45,33 +47,30 @@ class Glance:
 
     def __init__(self, block: Block) -> None:
         """See the class."""
-        self._counts = block.array(np.int64, 2)
+        self._counts = block.array(np.int64, 2).data
+        """How many rows of each kind were written."""
         self._frames = block.array(_FRAME, _DEPTH, _COUNTS)
-        self._inferences = block.array(_INFERENCE, _DEPTH, _COUNTS + _FRAME.itemsize * _DEPTH)
-        self._write_frame = struct.Struct("<7qd").pack_into
-        self._write_inference = struct.Struct("<5q").pack_into
-        self._frame_bytes, self._inference_bytes = (
-            self._frames.view(np.uint8).data,
-            self._inferences.view(np.uint8).data,
-        )
+        self._inferences = block.array(_INFERENCE, _DEPTH, _COUNTS + _FRAME_SIZE * _DEPTH)
+        self._put_frame = partial(struct.Struct("<7qd").pack_into, self._frames.view(np.uint8).data)
+        self._put_inference = partial(struct.Struct("<5q").pack_into, self._inferences.view(np.uint8).data)
 
     @staticmethod
     def size() -> int:
         """Return the bytes that it takes."""
-        return _COUNTS + (_FRAME.itemsize + _INFERENCE.itemsize) * _DEPTH
+        return _COUNTS + (_FRAME_SIZE + _INFERENCE_SIZE) * _DEPTH
 
     # The loop's side.
 
     def frame(self, *row: float) -> None:
         """Add a frame's row, its values in the order above."""
-        count = int(self._counts[0])
-        self._write_frame(self._frame_bytes, count % _DEPTH * _FRAME.itemsize, *row)
+        count = self._counts[0]
+        self._put_frame(count % _DEPTH * _FRAME_SIZE, *row)
         self._counts[0] = count + 1
 
     def inference(self, *row: int) -> None:
         """Add an inference's row, its values in the order above."""
-        count = int(self._counts[1])
-        self._write_inference(self._inference_bytes, count % _DEPTH * _INFERENCE.itemsize, *row)
+        count = self._counts[1]
+        self._put_inference(count % _DEPTH * _INFERENCE_SIZE, *row)
         self._counts[1] = count + 1
 
     # The reader's side.
@@ -85,9 +84,9 @@ class Glance:
         return self._newest(1, self._inferences, since)
 
     def _newest(self, kind: int, rows: Rows, since: int) -> tuple[Rows, int]:
-        end = int(self._counts[kind])
+        end = self._counts[kind]
         numbers = np.arange(max(since, end - _DEPTH, 0), end)
         copied = rows[numbers % _DEPTH]
         # What the loop has begun to write since then has taken the places of the oldest ones.
-        whole = numbers > int(self._counts[kind]) - _DEPTH
+        whole = numbers > self._counts[kind] - _DEPTH
         return copied[whole], end
