@@ -116,8 +116,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The directory's name."""
-        return self.directory.name or str(self.directory.resolve())
+        """The directory's name; of a trial, that of its sweep before it."""
+        place = self.directory.resolve()
+        return f"{place.parents[1].name}/{place.name}" if place.parent.name == "trials" else place.name
 
     @property
     def trained(self) -> int:
@@ -273,7 +274,7 @@ def _progress(
     begun = lines[-1]["frames"] if lines else 0
     trained = [each for each in episodes[-1000:] if each.phase == "train"]
     frames = max(begun, trained[-1].frames if trained else 0)
-    if live is not None and live.facts.get("phase") == 0 and not live.over:
+    if live is not None and live.facts.get("phase") == 0 and not (live.over and lines):
         frames = max(frames, begun + int(live.facts["frames"]))
     seconds = episodes[-1].seconds if episodes else 0.0
     within = min((frames - begun) / each, 1.0) if each else 0.0

@@ -77,7 +77,7 @@ class SweepNow:
     @property
     def name(self) -> str:
         """The directory's name."""
-        return self.directory.name or str(self.directory.resolve())
+        return self.directory.resolve().name
 
     @property
     def total(self) -> int:

@@ -69,7 +69,7 @@ def _run(run: Run, processes: Processes | None) -> RenderableType:
     lines: list[RenderableType] = [Text(", ".join(f"{name} {facts[name]}" for name in names if name in facts), "dim")]
     words = [f"iteration {now.done} of {now.iterations}" if now.iterations else f"{now.done} iterations"]
     words += [f"{now.frames:,} training frames", f"{len(run.episodes):,} episodes"]
-    words += [f"{short(now.pace)} frames/s"] if now.pace is not None else []
+    words += [f"{short(now.pace)} frames/s"] if now.pace is not None and run.live is None else []
     words += [f"{duration(now.seconds)} so far"] if now.seconds else []
     words += [f"about {duration(now.left)} left"] if now.left is not None and run.state == RUNNING else []
     if processes is not None:

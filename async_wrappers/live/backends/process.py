@@ -176,7 +176,8 @@ class ProcessBackend:
             return nullcontext()
         ring, glance = self._layout.ring(self._memory), self._layout.glance(self._memory)
         fps = float(FrameClock(self._spec.config.fps).fps)
-        return Snapshots(phase.shown_in, glance, ring, fps, self._spec.config.workers).beside()
+        snapshots = Snapshots(phase.shown_in, glance, ring, fps, self._spec.config.workers)
+        return snapshots.beside(() if self._spec.config.realtime is None else self._cores_beside_loop())
 
     def _let_learners_rest(self) -> None:
         """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ _MOST = 400  # marks of a kind on it
 _HISTORY = 300  # rows, one a second
 _EPISODES = 100
 _LARGEST = 4_000_000  # bytes of a picture
+_NICE = 5  # as of a recording's writer
 
 
 class Snapshots:
@@ -67,13 +69,18 @@ class Snapshots:
         self._shown = -1  # number of the newest observation that was written
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Write snapshots while the block lasts, and one when it ends."""
+    def beside(self, cores: Collection[int] = ()) -> Iterator[None]:
+        """Write snapshots while the block lasts, and one when it ends.
+
+        Args:
+            cores: Where the thread that writes them may run, on Linux; empty for anywhere.
+        """
         over = threading.Event()
         with suppress(OSError):
             self._directory.mkdir(parents=True, exist_ok=True)
 
         def work() -> None:
+            _give_way(cores)
             while not over.wait(_EVERY):
                 self.write(over=False)
 
@@ -174,6 +181,15 @@ class Snapshots:
             return None
         self._shown = number
         return picture
+
+
+def _give_way(cores: Collection[int]) -> None:
+    """Let the loop and the workers go before this thread, and keep it on some cores; on Linux alone."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICE)
+            if cores:
+                os.sched_setaffinity(0, cores)
 
 
 def _rate(rows: Rows) -> float | None:

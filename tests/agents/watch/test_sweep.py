@@ -72,4 +72,4 @@ def test_trials_that_have_begun_are_watched_as_runs(tmp_path: Path) -> None:
     assert is_sweep(tmp_path)
     overview = Watcher([tmp_path]).read()
     assert [sweep.directory for sweep in overview.sweeps] == [tmp_path]
-    assert [run.name for run in overview.runs] == ["0004"]
+    assert [run.name for run in overview.runs] == [f"{tmp_path.name}/0004"]
