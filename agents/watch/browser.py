@@ -8,13 +8,13 @@ import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zlib import crc32
 
 import jinja2
 from PIL import Image
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.routing import Map, Rule
-from werkzeug.sansio.utils import host_is_trusted
 from werkzeug.serving import WSGIRequestHandler, make_server, select_address_family
 from werkzeug.utils import send_file
 from werkzeug.wrappers import Request, Response
@@ -71,7 +71,7 @@ class Page:
         """Answer a request."""
         request = Request(environ)
         try:
-            if self._trusted and not host_is_trusted(request.environ.get("HTTP_HOST", ""), self._trusted):
+            if self._trusted and _name_in(environ.get("HTTP_HOST", "")) not in self._trusted:
                 raise NotFound("watch answers this machine alone: open it by the address that it has printed")
             endpoint, values = _RULES.bind_to_environ(environ).match()
             response: Any = getattr(self, f"_{endpoint}")(request, **values)
@@ -151,6 +151,14 @@ class Page:
 def key_of(directory: Path) -> str:
     """Return a run's name in addresses, which stays when others come and go."""
     return f"{crc32(str(directory.resolve()).encode()):08x}"
+
+
+def _name_in(host: str) -> str | None:
+    """Return the name, or the address, of a request's host, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def _only(overview: Overview) -> Run | None:

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from werkzeug.test import Client
 
-from async_wrappers.agents.watch.browser import Page, Server, key_of
+from async_wrappers.agents.watch.browser import LOOPBACK, Page, Server, key_of
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.agents.watch.test_sweep import sweep_amid
 from tests.worlds.recorded_run import hold, show_live, snapshot, words_in, write_run
@@ -132,13 +132,27 @@ def test_names_of_directories_are_no_html(tmp_path: Path) -> None:
     assert "&lt;b&gt;x" in page
 
 
-def test_it_only_answers_who_asks_for_this_machine_and_only_asks(tmp_path: Path) -> None:
-    asked = client(write_run(tmp_path), trusted=("127.0.0.1", "localhost"))
-    assert asked.get("/", base_url="http://127.0.0.1:8600").status_code == 200
-    assert asked.get("/", base_url="http://localhost:8600").status_code == 200
-    assert asked.get("/", base_url="http://elsewhere.example").status_code == 404
-    assert asked.post("/", base_url="http://localhost").status_code == 405
-    assert asked.get("/run/../../etc/passwd", base_url="http://localhost").status_code == 404
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8600", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8600", 200),
+        ("elsewhere.example:8600", 404),
+        ("127.0.0.1.elsewhere.example", 404),
+        ("[", 404),
+    ],
+)
+def test_it_only_answers_who_asks_for_this_machine(tmp_path: Path, host: str, status: int) -> None:
+    asked = client(write_run(tmp_path), trusted=LOOPBACK)
+    assert asked.get("/", headers={"Host": host}).status_code == status
+
+
+def test_it_is_only_asked_and_serves_no_other_file(tmp_path: Path) -> None:
+    asked = client(write_run(tmp_path))
+    assert asked.post("/").status_code == 405
+    assert asked.get("/run/../../etc/passwd").status_code == 404
+    assert asked.get("/run/00000000/video").status_code == 404
 
 
 @contextmanager
