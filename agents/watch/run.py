@@ -149,6 +149,8 @@ def read_run(directory: Path) -> Run:
     episodes = problems.of(_episodes, None, directory / EPISODES)
     kept = [] if episodes is None else episodes.rows
     report = problems.of(_report, None, directory / "report.json") or []
+    evaluations = problems.of(_evaluations, None, directory / "metrics" / "evaluations.jsonl")
+    log = problems.of(_log, None, directory / "log.txt")
     live = problems.of(read_live, None, directory)
     state = RUNNING if is_in_use(directory) else FINISHED if report else STOPPED
     if state == STOPPED and live is not None and not bindings:  # of an `AsyncRunner` alone, which locks nothing
@@ -160,13 +162,13 @@ def read_run(directory: Path) -> Run:
         _progress(facts, lines, kept, live),
         kept,
         problems.of(read_scalars, {}, directory),
-        problems.of(_evaluations, None, directory / "metrics" / "evaluations.jsonl") or [],
+        evaluations or [],
         report,
         live,
         picture_path(directory),
         problems.of(_videos, [], directory),
         problems.of(_hosts, [], directory),
-        problems.of(_log, None, directory / "log.txt") or [],
+        log or [],
         problems.of(_seconds_since, None, directory),
         holder_in(directory),
         tuple(problems),

@@ -87,8 +87,8 @@ def run_environment(
                 config.realtime.apply()
             at_once = env, transport, config, journal, controls, stops
             recorder = None if rows is None or recording is None else recording.recorder(rows)
-            shows = {"recorder": recorder, "glance": layout.glance(memory)}
-            loop = EnvironmentLoop(*at_once, warns=warns, release=release, clock=clock, **shows)
+            shown = layout.glance(memory)
+            loop = EnvironmentLoop(*at_once, warns=warns, release=release, recorder=recorder, clock=clock, glance=shown)
             while (order := supervisor.recv()) is not None:
                 if order[1] is None:
                     loop.abandon()
