@@ -251,8 +251,7 @@ def _hosts(directory: Path) -> list[Host]:
 
 
 def _videos(directory: Path) -> list[Path]:
-    found = [*(directory / "videos").glob("*.mp4"), *(directory / "films").glob("*.mp4")]
-    return sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
+    return sorted((directory / "videos").glob("*.mp4"), key=lambda path: (path.stat().st_mtime, path.name))
 
 
 def _seconds_since(directory: Path) -> float | None:
