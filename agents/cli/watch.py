@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from argparse import Namespace
 from pathlib import Path
 
 from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
 from async_wrappers.extras import extra
+
+
+_NICE = 15  # as little of a busy machine as can be
 
 
 def add_flags(parser: Parser) -> None:
@@ -25,6 +30,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _give_way() -> None:
+    """Let everything else go first, the run that is watched above all."""
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
+
+
 def run(options: Namespace) -> None:
     """Show what is read until Ctrl+C; in a terminal's stead, such as a file, once."""
     places = [Path(each) for each in options.dir or ["results"]]
@@ -36,6 +47,8 @@ def run(options: Namespace) -> None:
         watcher = Watcher(places)
     try:
         if options.text:
+            if sys.stdout.isatty():
+                _give_way()
             show(watcher)
             return
         try:
@@ -47,6 +60,7 @@ def run(options: Namespace) -> None:
             ) from None
         seen = "" if options.host in LOOPBACK else "; everybody who reaches this machine can read it"
         print(f"watching {', '.join(map(str, places))} at {server.address} (Ctrl+C ends it){seen}", flush=True)
+        _give_way()
         server.serve()
     except KeyboardInterrupt:
         print()

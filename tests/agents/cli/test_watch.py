@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -28,6 +29,7 @@ def test_it_prints_its_address_answers_there_and_ends_by_ctrl_c(tmp_path: Path) 
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(found[1], timeout=60) as answer:
             assert b"Drifting-v0" in answer.read()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 15, 19)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     finally:
