@@ -11,7 +11,6 @@ from pathlib import Path
 from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
 from async_wrappers.extras import extra
 
-
 _NICE = 15  # as little of a busy machine as can be
 
 
