@@ -8,9 +8,9 @@
   0.1 ms at most, medians over the rounds.
 * ``idle``: share of a core that `watch` uses where no page is open, and where one is, with 12 runs of 200 iterations.
 
-    python -m benchmarks.watching [row] [training] [live] [idle] [--rounds 5] [--seconds 60] [--frames 20000] [--fifo 40]
+    python -m benchmarks.watching [row] [training] [live] [idle] [--rounds 5] [--seconds 60] [--frames 20000]
 
-On a busy machine ``--fifo`` lets the runs go before all else; `watch` stays an ordinary process.
+On a busy machine ``--fifo 40`` lets the runs go before all else; `watch` stays an ordinary process.
 """
 
 from __future__ import annotations
