@@ -161,7 +161,7 @@ class AsyncRunner:
             on_frame: Called with a `FrameStatus` as each frame begins. It runs in the environment's process and is sent
                 there as `make_env` is, since a message for each frame would delay the loop. A result that is not None
                 must be plain data; the report's `notes` have it with its frame.
-            shown_in: Directory that receives a snapshot of the run four times a second, for ``train.py watch``, where
+            shown_in: Directory that receives a snapshot of the run every second, for ``train.py watch``, where
                 the environment has a process of its own (``backend="process"`` and ``"ray"``). None: nothing is shown.
 
         Raises:

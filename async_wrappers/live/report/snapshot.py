@@ -1,4 +1,4 @@
-"""What a live run is doing, in two small files that are written four times a second beside it.
+"""What a live run is doing, in two small files that are written beside it, once and four times a second.
 
 ``now.json`` has the counts of the phase, the last five seconds in numbers, a second of the time line, and a row for
 each of the last 300 seconds; ``now.npy`` has the newest observation, where that is an image. A thread of the
@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from async_wrappers.live.memory.glance import DEFAULT, Glance, Rows
 from async_wrappers.live.report.report import as_json, distribution
 
 NUMBERS, PICTURE = "now.json", "now.npy"
-_EVERY = 0.25  # seconds between two snapshots
+_EVERY = 0.25  # seconds between two pictures
+_NUMBERS = 4  # pictures for each writing of the numbers, which takes ten times as long
 _RECENT = 5.0  # seconds that the numbers are of
 _LINE = 1.0  # seconds of the time line
 _MOST = 400  # marks of a kind on it
@@ -60,11 +62,11 @@ class Snapshots:
         """See the class."""
         self._directory, self._glance, self._ring = directory, glance, ring
         self._fps, self._workers, self._unix = fps, workers, unix
-        self._next_frame, self._next_inference = glance.frames()[1], glance.inferences()[1]
-        self._first_frame, self._first_inference = self._next_frame, self._next_inference  # of the phase
+        self._first_frame, self._first_inference = glance.frames()[1], glance.inferences()[1]  # of the phase
+        self._next_frame = self._first_frame
         self._counts = {"frames": 0, "fresh": 0, "late": 0, "paused": 0}
         self._episodes: deque[list[float]] = deque(maxlen=_EPISODES)
-        self._history: deque[list[float]] = deque(maxlen=_HISTORY)
+        self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
         self._last: Any = None  # row of the newest frame
         self._shown = -1  # number of the newest observation that was written
 
@@ -81,8 +83,10 @@ class Snapshots:
 
         def work() -> None:
             _give_way(cores)
-            while not over.wait(_EVERY):
-                self.write(over=False)
+            for tick in count(1):
+                if over.wait(_EVERY):
+                    return
+                self.write(numbers=tick % _NUMBERS == 0)
 
         thread = threading.Thread(target=work, name="snapshots", daemon=True)
         thread.start()
@@ -93,15 +97,17 @@ class Snapshots:
             thread.join()
             self.write(over=True)
 
-    def write(self, over: bool) -> None:
-        """Write both files. Where the disk is full or the directory gone, they stay as they are.
+    def write(self, numbers: bool = True, over: bool = False) -> None:
+        """Write the files. Where the disk is full or the directory gone, they stay as they are.
 
         Args:
+            numbers: Whether the numbers are written too, and not the picture alone.
             over: Whether the phase is.
         """
         with suppress(OSError):
-            text = json.dumps(as_json({**self.numbers(), "over": over}), allow_nan=False)
-            _replace(self._directory / NUMBERS, lambda path: path.write_text(text, encoding="utf-8"))
+            if numbers:
+                text = json.dumps({**self.numbers(), "over": over}, allow_nan=False)
+                _replace(self._directory / NUMBERS, lambda path: path.write_text(text, encoding="utf-8"))
             if (picture := self._picture()) is not None:
                 _replace(self._directory / PICTURE, lambda path: _save(path, picture))
 
@@ -110,7 +116,7 @@ class Snapshots:
         rows, self._next_frame = self._glance.frames(self._next_frame)
         self._count(rows)
         recent, _ = self._glance.frames(max(self._first_frame, self._next_frame - round(_RECENT * self._fps)))
-        inferences, self._next_inference = self._glance.inferences(self._first_inference)
+        inferences, _ = self._glance.inferences(self._first_inference)
         last = self._last
         place = {} if last is None else {name: int(last[name]) for name in ("phase", "episode", "frame")}
         return {
@@ -119,9 +125,9 @@ class Snapshots:
             "workers": self._workers,
             **place,
             **self._counts,
-            "score": None if last is None else float(last["score"]),
+            "score": None if last is None else as_json(float(last["score"])),
             "episodes": list(self._episodes),
-            "recent": self._recent(recent, inferences),
+            "recent": as_json(self._recent(recent, inferences)),
             "line": _line(recent, inferences, self._fps),
             "history": self._noted(recent),
         }
@@ -138,7 +144,7 @@ class Snapshots:
         known = rows if self._last is None else np.concatenate([np.array([self._last], rows.dtype), rows])
         for place in np.nonzero(np.diff(known["episode"]))[0]:
             ended = known[place]
-            self._episodes.append([int(ended["episode"]), int(ended["frame"]) + 1, float(ended["score"])])
+            self._episodes.append([int(ended["episode"]), int(ended["frame"]) + 1, as_json(float(ended["score"]))])
         self._last = rows[-1].copy()
 
     @property
@@ -162,13 +168,13 @@ class Snapshots:
             "latency_ms": distribution(taken / 1e6),
         }
 
-    def _noted(self, rows: Rows) -> list[list[float]]:
+    def _noted(self, rows: Rows) -> list[list[float | None]]:
         """Note the last second once it is over; return all notes: time, fresh share, late frames, age, lateness."""
         now = self._unix()
-        if len(rows) and (not self._history or now - self._history[-1][0] >= 1):
+        if len(rows) and (not self._history or now - self._history[-1][0] > 0.9):
             second = rows[rows["deadline"] > rows["deadline"][-1] - 1_000_000_000]
             fresh = second[second["start"] > DEFAULT]
-            age = float(np.mean(fresh["frame"] - fresh["start"])) if len(fresh) else float("nan")
+            age = float(np.mean(fresh["frame"] - fresh["start"])) if len(fresh) else None
             late = int(np.sum(second["lateness"] > self._half_frame))
             lateness = float(np.percentile(second["lateness"], 99)) / 1e6
             self._history.append([round(now, 2), len(fresh) / len(second), late, age, lateness])
@@ -187,6 +193,7 @@ def _give_way(cores: Collection[int]) -> None:
     """Let the loop and the workers go before this thread, and keep it on some cores; on Linux alone."""
     if sys.platform == "linux":
         with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICE)
             if cores:
                 os.sched_setaffinity(0, cores)

@@ -113,7 +113,7 @@ def test_the_newest_observation_is_written_where_it_is_an_image(tmp_path: Path, 
     played = Played(tmp_path, space)
     for number in range(3):
         played.ring.write(number, space.sample())
-    played.snapshots.write(over=False)
+    played.snapshots.write()
     path = tmp_path / "now.npy"
     assert path.is_file() == (shape is not None)
     assert shape is None or np.load(path).shape == shape
@@ -125,7 +125,7 @@ def test_a_directory_that_is_gone_or_full_is_nobodys_error(tmp_path: Path) -> No
     played = Played(file / "below")
     with played.snapshots.beside():
         played.frame(DEFAULT)
-        played.snapshots.write(over=False)
+        played.snapshots.write()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -144,7 +144,7 @@ def test_a_run_in_processes_shows_what_its_report_says(tmp_path: Path) -> None:
         runner = AsyncRunner(
             Endless, lambda: lambda observation: 1, workers=2, fps=60, calibration_time=0.1, default_action="repeat"
         )
-        report = runner.run(frames=60, shown_in=tmp_path)
+        report = runner.run(frames=150, shown_in=tmp_path)
     finally:
         over.set()
         reader.join()
