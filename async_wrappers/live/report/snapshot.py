@@ -67,6 +67,7 @@ class Snapshots:
         self._counts = {"frames": 0, "fresh": 0, "late": 0, "paused": 0}
         self._episodes: deque[list[float]] = deque(maxlen=_EPISODES)
         self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
+        self._noted_at = float("-inf")  # when the newest of them was noted
         self._last: Any = None  # row of the newest frame
         self._shown = -1  # number of the newest observation that was written
 
@@ -171,7 +172,8 @@ class Snapshots:
     def _noted(self, rows: Rows) -> list[list[float | None]]:
         """Note the last second once it is over; return all notes: time, fresh share, late frames, age, lateness."""
         now = self._unix()
-        if len(rows) and (not self._history or now - self._history[-1][0] > 0.9):
+        if len(rows) and now - self._noted_at > 0.9:
+            self._noted_at = now
             second = rows[rows["deadline"] > rows["deadline"][-1] - 1_000_000_000]
             fresh = second[second["start"] > DEFAULT]
             age = float(np.mean(fresh["frame"] - fresh["start"])) if len(fresh) else None
