@@ -204,7 +204,9 @@ class _Released:
         start = realtime["start"]
         decision = Decision(self._episode, start, start, eval_mode=True)
         features = self._policy.encode(observation, decision)
-        fresh = realtime.get("fresh_observation", observation)
+        fresh = None  # as a policy without a fast path is promised
+        if getattr(self._policy, "fast_age", None) is not None:
+            fresh = realtime.get("fresh_observation", observation)
         answer = self._policy.release(features, self._memory._replace(fresh=fresh), decision)
         self._memory = Memory(deepcopy(answer.action), 0.0, False, answer.state)
         return answer.action
