@@ -299,7 +299,7 @@ def test_a_sweep_that_has_grown_by_arms_takes_the_table_of_before(tmp_path: Path
 def test_the_table_of_our_scores_is_taken_over() -> None:
     table = Path(__file__).parents[3] / "docs" / "results" / "minatar.csv"
     rows = read_csv(table)
-    keys = list(rows[0])[1:-5]
+    keys = list(rows[0])[1 : list(rows[0]).index("seed")]
     points = {(row["arm"], *(row[key] for key in keys)): None for row in rows}
     plan = SweepPlan([Point(each[0], dict(zip(keys, each[1:], strict=True))) for each in points], keys, 5, [], "f")
-    assert len(results_in(table, plan)) == 225
+    assert len(results_in(table, plan)) == len({row["trial"] for row in rows}) >= 225
