@@ -50,7 +50,7 @@ def read_table(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
     if missing := [name for name in wanted if name not in columns]:
         raise ValueError(
             f"{path} must have {'a column' if len(wanted) == 1 else 'columns'} {' and '.join(wanted)}, got "
-            f"{', '.join(columns) or 'none'} and no {' and no '.join(missing)}: name them in its first line"
+            f"{', '.join(columns) or 'none'}, without {' and '.join(missing)}: name them in its first line"
         )
     lines.fieldnames = columns
     rows = [{name: _value(cell) for name, cell in row.items() if name} for row in lines]

@@ -120,7 +120,7 @@ class TestCompare:
         with pytest.raises(ValueError, match="share no point"):
             compare(run, table)  # which has two
         table.write_text("epoch,loss\n1,2\n")
-        with pytest.raises(ValueError, match=r"t\.csv must have a column return, got epoch, loss and no return"):
+        with pytest.raises(ValueError, match=r"t\.csv must have a column return, got epoch, loss, without return"):
             compare(sweep, table)
 
     def test_what_cannot_be_compared_is_refused(self, tmp_path: Path) -> None:

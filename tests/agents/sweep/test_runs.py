@@ -141,11 +141,11 @@ def test_a_run_of_train_py_is_drawn(call: Any, place: Path) -> None:
         (["run", "nowhere"], "nowhere holds no sweep and no run with an iteration"),
         (
             ["run", "bad.csv"],
-            "bad.csv must have columns frames and return, got epoch, loss and no frames and no return",
+            "bad.csv must have columns frames and return, got epoch, loss, without frames and return",
         ),
         (
             ["sweep", "bad.csv"],
-            "bad.csv must have columns delay and return, got epoch, loss and no delay and no return",
+            "bad.csv must have columns delay and return, got epoch, loss, without delay and return",
         ),
         (["run", "nowhere.csv"], "nowhere.csv cannot be read as a table ([Errno 2]"),
         (["words.csv"], "words.csv must have numbers in return, got 'much' in row 2"),
