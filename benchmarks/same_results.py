@@ -392,7 +392,7 @@ def cases() -> dict[str, Case]:
     wrappers = "create_gym_environment.wrappers = [@KeepEntries, @RealtimeDelay]"
     delayed = wrappers, "RealtimeDelay.default_action = 'repeat'", *DELAYED[-2:]
     found = {
-        "default": Case("configs/default.gin", (*SHORT, *long), updates=2_000),
+        "KungFuMaster": Case("configs/dqn/kung_fu_master.gin", (*SHORT, *long), updates=2_000),
         "delayed": Case(dqn, DELAYED),
         "delayed on Atari": Case("configs/dqn/atari.gin", DELAYED_ATARI),
         "random latencies": Case("configs/staggered.gin", CARTPOLE),

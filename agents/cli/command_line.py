@@ -37,10 +37,10 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
 
 python train.py COMMAND --help explains a command's flags (python train.py train --help those of training).
 
-Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
-config.gin. Gin files are code: they may import modules. Those of a --base_dir import this project's modules alone, and
-what the command line names; --trust lets them import anything. Exit codes: 0 done, 1 the run failed, 2 usage,
-130 interrupted, 141 nobody reads the output any more (| head)."""
+Without --gin_files the main job runs, configs/default.gin: a sweep of one seed, and its figures. A --base_dir that
+holds a run is continued with its own config.gin. Gin files are code: they may import modules. Those of a --base_dir
+import this project's modules alone, and what the command line names; --trust lets them import anything. Exit codes:
+0 done, 1 the run failed, 2 usage, 130 interrupted, 141 nobody reads the output any more (| head)."""
 
 # Each module has `add_flags(parser)`, `run(options)` and a docstring that describes the command. A module is imported
 # when its command is given, so that plotting does not wait for PyTorch.

@@ -35,6 +35,8 @@ from async_wrappers.agents.trained.agent_file import (
     shipped_agents,
 )
 
+MAIN_JOB = "configs/default.gin"  # what train.py runs where no file is named
+
 
 def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
     """Add the flags of a run: its directory, its configuration and its seed.
@@ -95,7 +97,7 @@ def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
     Raises:
         ConfigError: A file, binding, name or value is wrong.
     """
-    files = options.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
+    files = options.gin_files or ([] if saved is not None and saved.is_file() else [MAIN_JOB])
     modules = (async_wrappers.agents.configurables, async_wrappers.configurables)
     imports = [f"import {module.__name__}" for module in modules]  # so that config.gin can be read without train.py
     loaded = load_config(

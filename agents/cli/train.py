@@ -1,4 +1,4 @@
-"""Train an agent, or let a run go on: its --base_dir continues with its own configuration."""
+"""Train an agent, or let a run go on; without --gin_files and a run, play the main job: a sweep and its figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from async_wrappers.agents.cli import plot, sweep
 from async_wrappers.agents.cli.configuration import (
+    MAIN_JOB,
     add_run_flags,
     build_runner,
     find_modules,
@@ -41,6 +43,9 @@ def run(options: Namespace) -> None:
     """Run an experiment, or continue one."""
     find_modules(options)
     base_dir = new_or_existing_dir(options)
+    if not options.gin_files and not any((base_dir / name).is_file() for name in (PLAN, CONFIG)):
+        _run_main_job(options, base_dir)
+        return
     if (base_dir / PLAN).is_file():
         raise UsageError(
             f"--base_dir {base_dir} holds a sweep: `{program()} sweep --base_dir {base_dir}` continues it, or name "
@@ -61,6 +66,24 @@ def run(options: Namespace) -> None:
         if interrupt.args:
             raise
         raise KeyboardInterrupt(_how_to_go_on(runner, options, base_dir)) from None
+
+
+def _run_main_job(options: Namespace, base_dir: Path) -> None:
+    """Run the sweep of the main job with one seed, and draw it."""
+    if options.seed is not None:
+        raise UsageError(
+            f"--seed {options.seed} is for one run, and without --gin_files the main job runs, a sweep: name a file, "
+            "such as --gin_files configs/dqn/kung_fu_master.gin"
+        )
+    print(f"main job: three agents learn in about 4 minutes; to watch them: {program()} watch {base_dir}", flush=True)
+    words = ["--base_dir", str(base_dir), "--gin_files", MAIN_JOB, "--seeds", "1"]
+    words += [word for binding in options.gin_bindings for word in ("--gin_bindings", binding)]
+    words += [flag for flag, given in (("--trust", options.trust), ("--allow_unread", options.allow_unread)) if given]
+    for name, command, given in (("sweep", sweep, words), ("plot", plot, [str(base_dir)])):
+        parser = Parser(name, command.__doc__ or "")
+        command.add_flags(parser)
+        command.run(parser.parse(given))
+    print(f"picture: {base_dir / 'figures' / 'learning_curves.png'}\nbase_dir: {base_dir}")
 
 
 _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one

@@ -48,27 +48,39 @@ def draw_scores(view: View) -> Figure:
             errors = [[score.value - score.low for score in curve], [score.high - score.value for score in curve]]
             xs, values = [score.x for score in curve], [score.value for score in curve]
             axes.errorbar(xs, values, errors, label=name, capsize=3, **styles[name])
-        for name, level in panel.levels.items():
-            line = LEVELS[name.partition(",")[0]]
-            axes.axhline(level.value, color="0.25", linestyle=line, linewidth=1.2, label=name)
-            axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
+        _draw_levels(axes, panel.levels)
         _scale(axes, sorted({score.x for curve in panel.curves.values() for score in curve}))
         axes.set_title(panel.title, fontsize="medium")
     _put_legend(figure, places, view.statistic_label)
     return figure
 
 
+def _draw_levels(axes: Axes, levels: Mapping[str, Summary]) -> None:
+    """Draw baselines as lines across, with their intervals."""
+    for name, level in levels.items():
+        line = LEVELS[name.partition(",")[0]]
+        axes.axhline(level.value, color="0.25", linestyle=line, linewidth=1.2, label=name)
+        axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
+
+
 def draw_learning_curves(view: View, metric: str) -> Figure:
-    """Draw a metric of the iterations against training frames, a panel per value along the axis."""
+    """Draw a metric of the iterations against training frames, a panel per value along the axis.
+
+    The curve without delay stands in the panel of each delay, and in one of its own where no delay has been played yet.
+    """
     rows = [row for row in view.rows if row["iteration"] is not None and row["arm"] not in BASELINES]
     frames = {(row["trial"], row["iteration"]): row["value"] for row in rows if row["metric"] == "frames"}
     curves: dict[tuple[str, float], dict[str, _Curve]] = defaultdict(dict)
     for row in rows:
         if row["metric"] == metric:
             at: Any = frames.get((row["trial"], row["iteration"]), row["iteration"])
-            for name in view.names(row):
-                curve = curves[view.title(row), row[view.x]].setdefault(name, defaultdict(list))
-                curve[row["iteration"]].append((at, row["value"]))
+            curve = curves[view.title(row), row[view.x]].setdefault(view.own_name(row), defaultdict(list))
+            curve[row["iteration"]].append((at, row["value"]))
+    for title in {view.title(row) for row in rows if view.is_without_delay(row)} & {title for title, x in curves if x}:
+        without = curves.pop((title, 0))
+        for key in [key for key in curves if key[0] == title]:
+            curves[key] = {**without, **curves[key]}
+    levels = {panel.title: panel.levels for panel in view.panels} if metric.endswith("_return") else {}
     shown = _spread(sorted(curves))
     x_label, y_label = "training frames" if frames else "iteration", replace(view, metric=metric).metric_label
     figure, places = _make_panels(len(shown), x_label, y_label)
@@ -76,6 +88,7 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     for (title, x), axes in zip(shown, places, strict=True):
         for name, iterations in curves[title, x].items():
             _draw_band(axes, iterations, view.statistic, label=name, **{**styles[name], "markersize": 3})
+        _draw_levels(axes, levels.get(title, {}))
         x_in_words = f"delay {x:g} frames" if view.x_label.startswith("delay") else f"{view.x} {x:g}"
         axes.set_title(", ".join(filter(None, [title, x_in_words])), fontsize="medium")
     _same_heights(dict(zip(shown, places, strict=True)))

@@ -34,7 +34,7 @@ METRICS = {
 }
 # The default metric is the first of these that the sweep has.
 SCORES = ("final_return", "training_return", "score")
-ASYNCHRONOUS, SEQUENTIAL = "asynchronous", "sequential"
+ASYNCHRONOUS, SEQUENTIAL, NO_DELAY = "asynchronous", "sequential", "no delay"
 # Metrics of baselines, which each run's closing table measures under the run's own delay.
 LEVELS = {"random_return": "random, over all trials", "noop_return": "no-op, over all trials"}
 
@@ -108,11 +108,34 @@ class Rung(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """All rungs of an agent in a panel, and the score without delay at the top."""
+    """All rungs of an agent in a panel, the score without delay at the top, and that of random play, if it is known."""
 
     title: str
     top: Score
     rungs: list[Rung]
+    random: Summary | None
+
+    def in_words(self) -> list[str]:
+        """Return two sentences for each delay, with what is left of the gain over random play."""
+        subject, random = f"{self.title}: " if self.title else "", self.random
+        play = f", and random play {random.value:.4g}" if random else ""
+        sentences = []
+        for rung in self.rungs:
+            for way, score in ((_SEQUENTIALLY, rung.sequential), (_ASYNCHRONOUSLY, rung.asynchronous)):
+                late = f"{subject}an agent {score.x:g} frames late that plays {way} scores {_of(score)}"
+                sentences.append(f"{late}; without delay it scores {_of(self.top)}{play}{self._left(score.value)}")
+        return sentences
+
+    def _left(self, score: float) -> str:
+        """Return which share of the gain over random play is left, where there is a gain."""
+        if self.random is None or self.top.value <= self.random.value:
+            return ""
+        share = (score - self.random.value) / (self.top.value - self.random.value)
+        return f": {100 * share:.0f} % of the gain is left" if share > 0 else ": nothing of the gain is left"
+
+
+_SEQUENTIALLY = "sequentially (it observes again only when its action has landed)"
+_ASYNCHRONOUSLY = "asynchronously (an action on every frame)"
 
 
 # The view.
@@ -171,11 +194,22 @@ class View:
 
     def names(self, row: Row) -> list[str]:
         """Return the curves of a row; a point without delay and noops is drawn in the curve of every interaction."""
+        return self._names(row, self._all_interactions)
+
+    def own_name(self, row: Row) -> str:
+        """Return the one curve of a row that nothing is compared with: ``no delay`` without delay and noops."""
+        return self._names(row, [NO_DELAY])[0]
+
+    def is_without_delay(self, row: Row) -> bool:
+        """Return whether a row has neither delay nor noops, in a sweep over both along the delay."""
+        keys = self._interaction_keys
+        return keys is not None and keys[0] == self.x and all(row[key] == 0 for key in keys)
+
+    def _names(self, row: Row, without_delay: Sequence[str]) -> list[str]:
         words = [[row["arm"]]] if row["arm"] else []
-        delay, noops = _key("delay", self.plan), _key("noops", self.plan)
-        if delay and noops and noops in self.plan.axes:
-            without = row[delay] == row[noops] == 0
-            words.append(self._all_interactions if without else [_interaction(row[delay], row[noops])])
+        if self._interaction_keys:
+            delay, noops = (row[key] for key in self._interaction_keys)
+            words.append([*without_delay] if delay == noops == 0 else [_interaction(delay, noops)])
         words += [[f"{key.rpartition('.')[2]} {row[key]}"] for key in self.by]
         return [", ".join(name) for name in product(*words)] if words else [self.metric_label]
 
@@ -222,8 +256,15 @@ class View:
                 pairs = [(score, with_noops[score.x]) for score in curve if score.x > 0 and score.x in with_noops]
                 if last == ASYNCHRONOUS and tops and pairs:
                     rungs = [_rung(tops[0], *pair, statistic=self.statistic) for pair in pairs]
-                    ladders.append(Ladder(", ".join(filter(None, [panel.title, agent])), tops[0], rungs))
+                    random = next((found for name, found in panel.levels.items() if name.startswith("random")), None)
+                    ladders.append(Ladder(", ".join(filter(None, [panel.title, agent])), tops[0], rungs, random))
         return ladders
+
+    @cached_property
+    def _interaction_keys(self) -> tuple[str, str] | None:
+        """The keys of delay and noops, where the noops vary."""
+        delay, noops = _key("delay", self.plan), _key("noops", self.plan)
+        return (delay, noops) if delay and noops and noops in self.plan.axes else None
 
     @cached_property
     def _all_interactions(self) -> list[str]:
@@ -315,6 +356,11 @@ def why_no_ladder(view: View) -> str:
     """Return the line that is printed for a sweep without ladders."""
     needs = f"a score without delay ({view.x} = 0, noops = 0) and, at another delay, both interactions"
     return f"no regret ladder: it needs {needs} (noops = 0 and noops = delay)"
+
+
+def _of(score: Score) -> str:
+    """Return a score, with its interval where there are several seeds."""
+    return f"{score.value:.4g}" + (f" [{score.low:.4g}, {score.high:.4g}]" if len(score.scores) > 1 else "")
 
 
 def _rung(top: Score, asynchronous: Score, sequential: Score, statistic: str) -> Rung:

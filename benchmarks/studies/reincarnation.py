@@ -1,6 +1,6 @@
 """What a teacher is worth: the methods of reincarnation side by side, and the two labels under delay.
 
-    python -m benchmarks.studies.reincarnation --base_dir DIR [--only methods delay_5 delays main_job] [--seeds 5]
+    python -m benchmarks.studies.reincarnation --base_dir DIR [--only methods delay_5 delays kung_fu_master] [--seeds 5]
         [--methods pretrained rehearsal] [--draw]
 
 Each run is train.py's, with a shipped file and the bindings that its table names, in a directory of its own below DIR;
@@ -10,7 +10,7 @@ slower machine gives the same numbers. Scores: final weights, 100 greedy episode
     methods   seven ways to learn from seed 0 of DQN's file in a fifth of its frames, and DQN: CartPole, Acrobot
     delay_5   CartPole with a delay of 5 frames: the label at the effect, at the start, and no teacher
     delays    the same under delays of 0 to 8 frames: configs/sweeps/reincarnation_cartpole.gin
-    main_job  the game of configs/default.gin: a student with another network than its teacher's, seconds of play
+    kung_fu_master  configs/reincarnation/kung_fu_master.gin: another network than its teacher's, seconds of play
 
 Prints the tables; `--draw` draws docs/results_reincarnation.png and docs/results_label_at.png besides. `--show` plays
 nothing and prints what is finished.
@@ -333,13 +333,13 @@ def _teacher(runs: Runs) -> list[str]:
 # The main job's game.
 
 
-def play_main_job(runs: Runs, seeds: int) -> None:
+def play_kung_fu_master(runs: Runs, seeds: int) -> None:
     """Train the main job, and students of it with another network; print the scores and the seconds."""
-    name = "main_job/teacher"
-    teacher = runs.play(name, "configs/default.gin", [], 0)
+    name = "kung_fu_master/teacher"
+    teacher = runs.play(name, "configs/dqn/kung_fu_master.gin", [], 0)
     for seed in range(seeds):
-        file = "configs/reincarnation/main_job.gin"
-        run = runs.play("main_job/student", file, [_checkpoint(runs, name)], seed)
+        file = "configs/reincarnation/kung_fu_master.gin"
+        run = runs.play("kung_fu_master/student", file, [_checkpoint(runs, name)], seed)
         if run is not None and teacher is not None:
             share = run.trained / teacher.trained
             print(f"main job, seed {seed}: {run.trained:.1f}, {share:.2f} of the teacher's {teacher.trained:.1f}")
@@ -359,7 +359,7 @@ def _cell(scores: Sequence[float]) -> str:
     return f"{statistics.fmean(scores):.0f} [{low:.0f}, {high:.0f}]"
 
 
-PARTS = ("methods", "delay_5", "delays", "main_job")
+PARTS = ("methods", "delay_5", "delays", "kung_fu_master")
 
 
 def main() -> None:
@@ -386,8 +386,8 @@ def main() -> None:
             print_methods(environment, found)
         if options.draw:
             draw_methods({name: each for name, each in methods.items() if each.teacher is not None and each.methods})
-    if "main_job" in options.only:
-        play_main_job(runs, options.seeds)
+    if "kung_fu_master" in options.only:
+        play_kung_fu_master(runs, options.seeds)
     if "delays" in options.only:
         scores = sweep_delays(runs, options.sweep_seeds, options.jobs)
         for arm, of in of_5.items():

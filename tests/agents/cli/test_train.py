@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,25 @@ class TestARun:
         [base_dir] = (place / "results").iterdir()
         assert base_dir.name.startswith("mine_")
         assert f"base_dir: results/{base_dir.name}" in done.out
+
+    def test_without_a_file_it_is_the_main_job_a_sweep_of_one_seed_and_its_figures(
+        self, call: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        called: list[tuple[str, Any]] = []
+        for name in ("sweep", "plot"):
+            module = import_module(f"async_wrappers.agents.cli.{name}")
+            monkeypatch.setattr(module, "run", lambda options, name=name: called.append((name, options)))
+        done = call("--base_dir", "new", "--gin_bindings", "Runner.num_iterations = 1", "--trust")
+        assert done.code == 0, done.err
+        (first, swept), (second, drawn) = called
+        assert (first, second) == ("sweep", "plot")
+        assert (swept.gin_files, swept.seeds, swept.base_dir) == (["configs/default.gin"], 1, "new")
+        assert swept.gin_bindings == ["Runner.num_iterations = 1"] and swept.trust and not swept.allow_unread
+        assert drawn.dir == ["new"]
+        assert done.out.splitlines()[-2:] == ["picture: new/figures/learning_curves.png", "base_dir: new"]
+        assert refused(call("--seed", "3")).startswith(
+            "--seed 3 is for one run, and without --gin_files the main job runs"
+        )
 
     def test_without_a_closing_table_there_is_still_a_learning_curve(self, call: Any, place: Path) -> None:
         short = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")

@@ -230,6 +230,7 @@ def play(runner: Experiment, seed: int, most: int) -> int:
 def test_there_are_files() -> None:
     assert {
         "configs/default.gin",
+        "configs/dqn/kung_fu_master.gin",
         "configs/dqn/atari.gin",
         "configs/dqn/cartpole.gin",
         "configs/paper/atari.gin",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -47,6 +48,31 @@ class TestFigures:
         expected = [a_score({D: 1, N: 0}, seed)["train_average_return"][9] for seed in range(3)]
         assert line.get_ydata()[9] == pytest.approx(sum(expected) / 3)
         assert len({axes.get_ylim() for axes in figure.axes}) == 1
+
+    def test_the_curve_without_delay_and_the_baselines_stand_beside_those_of_each_delay(self, tmp_path: Path) -> None:
+        swept = view(made_up_sweep(tmp_path, [f"{D}, {N} = (0, 0), (2, 2), (2, 0), (8, 0)"]))
+        figure = draw_learning_curves(swept, "train_average_return")
+        assert [axes.get_title() for axes in figure.axes] == ["delay 2 frames", "delay 8 frames"]
+        names = [[line.get_label() for line in axes.get_lines()] for axes in figure.axes]
+        assert names == [
+            ["no delay", "sequential", "asynchronous", *ALL_TRIALS],
+            ["no delay", "asynchronous", *ALL_TRIALS],
+        ]
+        expected = [a_score({D: 0, N: 0}, seed)["train_average_return"][9] for seed in range(3)]
+        for axes in figure.axes:
+            assert axes.get_lines()[0].get_ydata()[9] == pytest.approx(sum(expected) / 3)
+
+    def test_the_curve_without_delay_has_a_panel_of_its_own_until_a_delay_was_played(self, tmp_path: Path) -> None:
+        game = "create_atari_environment.game_name"
+        swept = made_up_sweep(tmp_path, [f"{game} = 'Boxing', 'Krull'", f"{D}, {N} = (0, 0), (2, 0)"], seeds=1)
+        found = view(swept)
+        rows = [row for row in found.rows if row[game] == "Boxing" or row[D] == 0]
+        figure = draw_learning_curves(replace(found, rows=rows), "train_average_return")
+        titles = {axes.get_title(): [line.get_label() for line in axes.get_lines()] for axes in figure.axes}
+        assert titles == {
+            "Boxing, delay 2 frames": ["no delay", "asynchronous", *ALL_TRIALS],
+            "Krull, delay 0 frames": ["no delay", *ALL_TRIALS],
+        }
 
     def test_a_figure_is_written_as_png_and_svg_and_the_same_again(self, tmp_path: Path) -> None:
         found = view(made_up_sweep(tmp_path / "s"))

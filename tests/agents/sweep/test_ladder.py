@@ -45,6 +45,26 @@ def test_the_costs_are_those_worked_out_by_hand(tmp_path: Path) -> None:
         assert each.delay.value + each.inaction.value == pytest.approx(ladder.top.value - each.sequential.value)
 
 
+def test_two_sentences_a_delay_say_the_scores_and_what_is_left_of_the_gain_over_random_play(tmp_path: Path) -> None:
+    def with_random(point: Mapping[str, Any], seed: int) -> dict[str, float]:
+        return {**by_hand(point, seed), "random_return": 2.0}
+
+    made_up_sweep(tmp_path, [f"{D} = 0, 8", BOTH[1]], seeds=2, score=with_random)
+    ladder = make_view(read_plan(tmp_path), read_rows(tmp_path)).ladders[0]
+    ways = (
+        "sequentially (it observes again only when its action has landed)",
+        "asynchronously (an action on every frame)",
+    )
+    rest = "; without delay it scores 12 [10, 14], and random play 2"
+    assert ladder.in_words() == [
+        f"an agent 8 frames late that plays {ways[0]} scores 1 [1, 1]{rest}: nothing of the gain is left",
+        f"an agent 8 frames late that plays {ways[1]} scores 5 [4, 6]{rest}: 30 % of the gain is left",
+    ]
+    assert ladder._replace(title="Pong", random=None).in_words()[1] == (
+        f"Pong: an agent 8 frames late that plays {ways[1]} scores 5 [4, 6]; without delay it scores 12 [10, 14]"
+    )
+
+
 def test_interactions_may_be_arms_and_a_panel_and_an_agent_have_a_ladder_each(tmp_path: Path) -> None:
     arms = {f"{a}, {i}": [f"{N} = {n}"] for a in ("DQN", "C51") for i, n in (("asynchronous", 0), ("sequential", D))}
     found = view(tmp_path, [f"{GAME} = 'Boxing', 'Krull'", BOTH[0]], arms).ladders

@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("games_loaded_once")
 ALL = sorted(path.stem for path in (ROOT / "configs" / "reincarnation").glob("*.gin"))
 FILES = [name for name in ALL if "minatar" not in name]  # whose teacher ships
-GAMES = {"cartpole": "dqn/cartpole", "main_job": "default", "atari": "dqn/atari"}  # and the file of their teacher
+# And the file of their teacher.
+GAMES = {"cartpole": "dqn/cartpole", "kung_fu_master": "dqn/kung_fu_master", "atari": "dqn/atari"}
 QUICK = (
     *(f"import {module.__name__}" for module in MODULES),
     "Runner.num_iterations = 1",
