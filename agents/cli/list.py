@@ -49,7 +49,8 @@ def run(options: Namespace) -> None:
 
 def _trained(name: str, path: Path) -> str:
     about = read_about(path)
-    return f"{name}: {score_in_words(about)}; {about['frames']:,} frames of training; {about['licence']}"
+    late = "" if about["delay"] == "none" else f", {about['delay']} late"
+    return f"{name}: {score_in_words(about)}{late}; {about['frames']:,} frames of training; {about['licence']}"
 
 
 def _games() -> tuple[list[str], dict[str, list[str]]]:

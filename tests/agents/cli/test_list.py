@@ -41,9 +41,9 @@ def test_the_agents_that_ship_are_listed_with_their_scores(call: Any) -> None:
     lines = sections(call("list").out)["trained agents"]
     assert [line.partition(":")[0] for line in lines] == [*shipped_agents()]
     for line in lines:
-        assert re.fullmatch(
-            r"\S+: mean return \S+ \(95 % interval .*\), random play \S+; \S+ frames of training; MIT", line
-        )
+        score = r"(\S+): mean return \S+ \(95 % interval .*\), random play \S+?"
+        found = re.fullmatch(score + r"(, (\d+) frames late)?; \S+ frames of training; MIT", line)
+        assert found is not None and found[3] == (found[1].partition("@")[2] or None)  # the delay of the name
 
 
 def test_every_environment_of_the_list_can_be_made_and_the_others_say_what_they_miss(call: Any) -> None:

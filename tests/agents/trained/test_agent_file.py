@@ -425,9 +425,10 @@ def test_what_ships_is_small_tells_what_it_is_and_imports_this_project_alone() -
     for name, path in shipped_agents().items():
         about = read_about(path)
         assert path.stat().st_size < 1_000_000, name
-        assert about["licence"] == "MIT" and about["frames"] > 0 and about["delay"] == "none"
+        assert about["licence"] == "MIT" and about["frames"] > 0
+        assert about["delay"] == (f"{delay} frames" if (delay := name.partition("@")[2]) else "none")
         assert about["command"].startswith("train.py ") and not re.search(r"(^|[\s'\"=])/", about["command"])
-        assert about["score"]["delay"] == "none"
+        assert about["score"]["delay"] == about["delay"]
         assert about["score"]["episodes"] >= 20 and about["score"]["mean"] > about["score"]["random"]["mean"]
         modules, includes = code_in(read_config(path))
         assert (strangers(modules, ()), includes) == ([], [])
