@@ -64,7 +64,7 @@ class Actor:
 
     def __getattr__(self, name: str) -> Any:
         def remote(*arguments: Any) -> Any:
-            self._gate.wait(10)
+            self._gate.wait(60)
             if self.silent:
                 return SimpleNamespace(future=Future)
 

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -16,18 +16,21 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers import AsyncRunner
 from async_wrappers.live.backends.process import ProcessBackend
 from async_wrappers.live.backends.thread import ThreadBackend
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.remote.address import Address
-from async_wrappers.live.remote.handshake import ClientHandshake, Hello
+from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.server import PolicyServer
 from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.remote.wire import Answers, Tickets
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
-__all__ = ["Echo", "Guest", "Line", "Proxy", "ServedBackend", "served"]
+__all__ = ["PATIENCE", "Echo", "Guest", "Line", "Proxy", "ServedBackend", "answered", "play_until", "served"]
+
+PATIENCE = 120  # seconds in which what must happen has happened, on however busy a machine
 
 
 class Line(gym.Env[Any, Any]):
@@ -63,12 +66,16 @@ def served(make_policy: Any = Echo, workers: int = 2, **arguments: Any) -> Itera
 
 
 class Guest:
-    """A loop's end of one connection, by hand."""
+    """A loop's end of one connection, by hand.
+
+    Attributes:
+        answer: The newest.
+    """
 
     def __init__(
         self, address: str, worker: int = 0, workers: int = 1, session: str = "one", token: bytes | None = None
     ) -> None:
-        self.end = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10)
+        self.end = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=PATIENCE)
         hello = Hello(Line.observation_space, Line.action_space, None, False, 0, worker, workers, session)
         handshake = ClientHandshake(hello, token)
         self.end.sendall(handshake.begin())
@@ -89,7 +96,30 @@ class Guest:
         record = self.answers.record()
         count = self.end.recv_into(record.data, self.answers.answer_bytes, socket.MSG_WAITALL)
         assert count == self.answers.answer_bytes, "the server has closed the connection"
-        return int(record.read()[0])
+        self.answer = int(record.read()[0])
+        return self.answer
+
+
+def answered(address: str, frame: int, session: str | None = None) -> Guest:
+    """Return a guest whom a worker has answered, as soon as one is free: it may still be with a run that has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(Refused, AssertionError, OSError):  # a start may hold the desk up for longer than a guest waits
+            guest = Guest(address, session=session or f"{time.monotonic()}")
+            guest.ask(frame)
+            return guest
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+def play_until(runner: AsyncRunner, is_done: Callable[[Any], bool]) -> Any:
+    """Play until a frame's status says so, however long the machine takes, but for 6,000 frames at most."""
+
+    def on_frame(status: Any) -> None:
+        if is_done(status):
+            runner.stop()
+
+    return runner.run(frames=6_000, on_frame=on_frame)
 
 
 class ServedBackend:

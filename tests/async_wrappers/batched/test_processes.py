@@ -88,7 +88,7 @@ def test_a_process_that_dies_between_episodes_is_replaced_and_nothing_is_lost() 
     envs.begin([5])
     expected = step(envs, [1]).observation, envs.cut().observation
     os.kill(envs.pids[0], signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(envs.pids[0])], timeout=10)
+    psutil.wait_procs([psutil.Process(envs.pids[0])], timeout=60)
     envs.begin([5])
     np.testing.assert_array_equal((step(envs, [1]).observation, envs.cut().observation), expected)
     assert (envs.restarts, envs.lost_episodes) == (1, 0)
@@ -231,14 +231,14 @@ def test_processes_end_with_a_parent_that_is_killed() -> None:
     script = (
         "import time\nfrom async_wrappers.batched.processes import ProcessEnvs\nfrom tests.worlds.seeded_env import *\n"
         "if __name__ == '__main__':\n    envs = ProcessEnvs(SeededEnv, 2, processes=2)\n"
-        "    print(*[p.child.process.pid for p in envs._processes._all], flush=True)\n    time.sleep(60)\n"
+        "    print(*[p.child.process.pid for p in envs._processes._all], flush=True)\n    time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         assert len(children) == 2
         parent.kill()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
 
 
@@ -249,7 +249,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
         "ProcessEnvs(SeededEnv, 1, processes=1)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
     assert "ProcessEnvs starts processes, which import the main script again" in done.stderr
 
 

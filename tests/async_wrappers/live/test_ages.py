@@ -115,7 +115,7 @@ def updates_so_far(status: Any) -> int:
 def test_in_processes_the_age_of_weights_is_that_of_the_updates_in_them() -> None:
     terms: dict[str, Any] = {"latency": 0.01, "make_learner": Rating, "learners": 2, "updates_per_transition": 3}
     terms |= {"default_action": NONE, "start_timeout": 60}
-    runner = AsyncRunner(lambda: Remembering(40, action_space=PAIR), Telling, 2, 100, **terms)
+    runner = AsyncRunner(lambda: Remembering(40, action_space=PAIR), Telling, 2, 20, **terms)
     report = runner.run(episodes=1, on_frame=updates_so_far)
     made = [updates for _, updates in report.notes]
     (actions,) = report.phase_state

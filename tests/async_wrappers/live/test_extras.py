@@ -69,19 +69,20 @@ def test_the_extras_of_a_decision_reach_the_learner_with_its_transition(backend:
     terms: dict[str, Any] = {"learner_latency": 0.01} if backend == "virtual" else {}
     given: dict[str, Any] = {"backend": backend, "latency": 0.02, "make_learner": lambda: Checking(tmp_path / "seen")}
     given |= {"extras": EXTRAS}
-    runner = AsyncRunner(lambda: RecordingEnv(20), Leaving, 2, 60, **given, **terms)
-    with runner:
-        report = runner.run(episodes=1)
-        runner.save(tmp_path)
+    for fps in (60, 6, 2):  # at which a busy machine gives few actions, a slower clock gives more
+        (tmp_path / "seen").unlink(missing_ok=True)
+        with AsyncRunner(lambda: RecordingEnv(20), Leaving, 2, fps, **given, **terms) as runner:
+            report = runner.run(episodes=1)
+            runner.save(tmp_path)
+        if report.frames["fresh"] > 5:
+            break
     frames = [int(line) for line in (tmp_path / "seen").read_text().split()]
     assert len(frames) == report.frames["fresh"] > 5
     assert frames == sorted(set(frames))
 
 
 def test_a_thread_hands_on_the_action_alone() -> None:
-    runner = AsyncRunner(
-        lambda: RecordingEnv(10), Leaving, 1, 100, backend="thread", latency=0.001, extras=EXTRAS, start_timeout=30
-    )
+    runner = AsyncRunner(lambda: RecordingEnv(10), Leaving, 1, 10, backend="thread", latency=0.001, extras=EXTRAS)
     assert runner.run(episodes=1).frames["fresh"] > 0
 
 

@@ -257,13 +257,18 @@ def test_another_thread_pauses_a_run_and_lets_it_go_on(backend: str, tmp_path: P
         def operate() -> None:
             time.sleep(0.1)
             runner.resume()
-            while path.stat().st_size < 25:
-                time.sleep(0.01)
+            await_frames(50)
             runner.pause()
+            await_frames(path.stat().st_size + 30)
+            runner.stop()
+
+        def await_frames(count: int) -> None:
+            while path.stat().st_size < count:
+                time.sleep(0.01)
 
         operator = threading.Thread(target=operate)
         operator.start()
-        report = runner.run(frames=75, on_frame=resumes_after(10))
+        report = runner.run(frames=10_000, on_frame=resumes_after(10))
         operator.join()
     (actions,) = report.phase_state
     assert report.frames["paused"] == actions.count(SAFE) >= 10

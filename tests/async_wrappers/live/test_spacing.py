@@ -407,17 +407,20 @@ def test_limits_hold_where_the_kernel_stops_the_loop_and_where_a_reading_is_slow
             finally:
                 os.kill(pid, signal.SIGCONT)
             stopped.append(lines)
+        while len(path.read_text().splitlines()) < 90:
+            time.sleep(0.01)
+        runner.stop()
 
     operator = threading.Thread(target=operate, daemon=True)
     with runner:
         runner.start()
         operator.start()
-        report = runner.run(frames=90)
+        report = runner.run(frames=10_000)
     operator.join(60)
     assert stopped == [40, 60]
     sends = [(int(when), float(action)) for when, action in map(str.split, path.read_text().splitlines())]
-    assert len(sends) == 91
-    assert sum(seconds(*pair) > 0.35 for pair in pairwise(sends)) == 3
+    assert len(sends) == report.frames["total"] + 1
+    assert sum(seconds(*pair) > 0.35 for pair in pairwise(sends)) >= 3  # more where the machine is busy
     for before, after in pairwise(sends):
         assert abs(after[1] - before[1]) <= 1.0 * min(seconds(before, after), 1 / FPS)
     assert report.frames["skipped"] >= (0.4 + 0.6 + 0.6) * FPS - 6

@@ -185,7 +185,7 @@ def run_worker(setting: Setting, policy: Any, tickets: list[Ticket], incarnation
         return done
     finally:
         setting.loop_ends[0].close()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()  # the other end's closing ends it
 
 

@@ -148,7 +148,11 @@ class Played:
 def test_learners_learn_beside_it(backend: str) -> None:
     terms: dict[str, Any] = {"learner_latency": 0.002} if backend == "virtual" else {}
     terms |= {"make_learner": Checking, "extras": EXTRAS, "backend": backend, "updates_per_transition": 1.0}
-    report = AsyncRunner(lambda: RecordingEnv(40), Played, 0, 400, **terms).run(frames=200)
+    with AsyncRunner(lambda: RecordingEnv(40), Played, 0, 400, **terms) as runner:
+        for _ in range(100):  # a learner on a busy machine may have no turn in half a second
+            report = runner.run(frames=200)
+            if report.updates > 3:
+                break
     assert report.updates > 3 and report.frames["fresh"] >= 190  # but for answers whose weights were written meanwhile
     assert report.lag_updates is not None and report.delay_frames["max"] == 0
 

@@ -61,7 +61,7 @@ class World:
     def until(self, wanted: Callable[[list[Any]], bool]) -> list[Any]:
         """Return the events until some are there."""
         events: list[Any] = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not wanted(events):
             assert time.monotonic() < deadline, events
             events += self.transport.collect(time.monotonic_ns() + SECOND // 100)

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from async_wrappers.live.loop.workers import NoWorkers
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.server import PolicyServer
 from async_wrappers.live.remote.wire import HEADER, MAGIC, Answers, Kind, Tickets, encoded
-from tests.worlds.served import Echo, Guest, Line, Proxy, served
+from tests.worlds.served import PATIENCE, Echo, Guest, Line, Proxy, answered, play_until, served
 
 ROOT = Path(__file__).parents[4]
 TOKEN = "a token of a test"
@@ -55,7 +56,7 @@ def test_a_loop_that_vanishes_within_a_record_frees_its_worker() -> None:
         assert first.ask(7) == 7
         first.end.sendall(first.ticket(8)[:70])
         first.end.close()
-        assert Guest(server.address, session="another").ask(9) == 9
+        assert answered(server.address, 9).answer == 9
 
 
 def test_a_loop_is_told_that_all_workers_are_busy_and_may_try_again() -> None:
@@ -70,14 +71,14 @@ def test_a_loop_is_told_that_all_workers_are_busy_and_may_try_again() -> None:
 def test_the_same_worker_of_the_same_run_takes_the_place_of_its_lost_connection() -> None:
     with served(workers=1) as server:
         first = Guest(server.address)  # half open: nobody has closed it
-        assert Guest(server.address).ask(4) == 4
+        assert answered(server.address, 4, "one").answer == 4
         assert first.end.recv(1) == b""
 
 
 def test_whoever_speaks_something_else_gets_a_sentence_and_the_server_goes_on() -> None:
     sent = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(64)
     with served(workers=1) as server:
-        with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), timeout=10) as end:
+        with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), timeout=PATIENCE) as end:
             end.sendall(sent)
             end.shutdown(socket.SHUT_WR)
             said = b"".join(iter(lambda: end.recv(4096), b""))
@@ -91,7 +92,7 @@ def test_a_ticket_of_another_size_ends_its_connection_alone() -> None:
         guest.end.sendall(encoded(Kind.TICKET, bytes(2_000)))
         with suppress(ConnectionResetError):
             assert guest.end.recv(1) == b""
-        assert Guest(server.address).ask(6) == 6
+        assert answered(server.address, 6).answer == 6
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def impostor(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator[
             except OSError:
                 return
             with end, suppress(ConnectionError):
-                end.settimeout(10)
+                end.settimeout(PATIENCE)
                 serve(end)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -134,7 +135,7 @@ def impostor(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator[
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 def test_an_end_that_is_no_server_of_this_version_is_a_sentence() -> None:
@@ -166,20 +167,24 @@ def greeting(space: gym.Space[Any], answer_to: Callable[[Any], tuple[Any, int]])
 
 def test_a_server_that_answers_beyond_the_action_space_is_refused_frame_by_frame() -> None:
     space = gym.spaces.Discrete(2_000_000)
-    serve = greeting(space, lambda ticket: (ticket, 1_500_000 if ticket.start < 10 else 5))
+    asked = count()
+    serve = greeting(space, lambda ticket: (ticket, 1_500_000 if next(asked) < 6 else 5))
     with impostor(serve) as address, pytest.warns(RuntimeWarning, match="worker 0 answered .*1500000.* no action of"):
-        report = play(address, 20, workers=1)
+        report = play_until(runner_of(address, workers=1), lambda status: status.actions > 4)
     assert report.lost["refused"] > 3
-    assert 0 < report.frames["fresh"] < 12
+    assert report.frames["fresh"] > 4
 
 
 def test_a_server_that_answers_another_ticket_loses_its_connection() -> None:
+    asked: list[int] = []
+
     def other(ticket: Any) -> tuple[Any, int]:
-        return (ticket._replace(number=4) if ticket.number == 5 else ticket), 1
+        asked.append(ticket.number)
+        return (ticket._replace(number=ticket.number + 9) if len(asked) == 5 else ticket), 1
 
     serve = greeting(Line.action_space, other)
-    with impostor(serve) as address, pytest.warns(RuntimeWarning, match="answered ticket 4, and was asked ticket 5"):
-        report = play(address, 30, workers=1)
+    with impostor(serve) as address, pytest.warns(RuntimeWarning, match="answered ticket .*, and was asked ticket"):
+        report = play_until(runner_of(address, workers=1), lambda status: len(asked) > 5 and status.actions > 15)
     assert report.lost == {"lost": 1}
     assert report.workers["restarts"] == 1
     assert report.frames["fresh"] > 15
@@ -198,18 +203,23 @@ def test_a_stranger_who_takes_the_servers_port_costs_a_running_robot_its_actions
         def serve(end: socket.socket) -> None:
             end.recv(1 << 12)
             end.sendall(says)
-            end.recv(1 << 12)
+            with suppress(ConnectionError):
+                end.recv(1 << 12)  # until the other end has read it, and gone
+            heard.append(len(env.received))
 
-        def take_port(status: Any) -> None:
-            if status.frame == 20:
+        taken, heard = list[int](), list[int]()  # frames at which the port was taken, and the stranger was heard
+
+        def take_port(status: Any) -> bool:
+            if status.actions > 5 and not taken:
                 server.close()
                 stranger.enter_context(impostor(serve, port))
+                taken.append(status.frame)
+            return bool(heard) and status.frame > heard[0] + 40
 
         with pytest.warns(RuntimeWarning, match="worker 0 connects again, and frames go on without it"):
-            report = play(server.address, 80, env, on_frame=take_port, workers=1, token=TOKEN)
-    assert report.frames["total"] == 80
-    assert report.frames["fresh"] > 5
-    assert set(env.received[60:]) == {DEFAULT}
+            report = play_until(runner_of(server.address, env, workers=1, token=TOKEN), take_port)
+    assert report.frames["total"] > heard[0] + 40
+    assert set(env.received[taken[0] + 20 :]) == {DEFAULT}
 
 
 def test_nobody_at_the_address_is_a_sentence_after_the_start_timeout() -> None:
@@ -226,10 +236,12 @@ def test_a_network_that_stalls_for_a_second_costs_frames_and_no_connection() -> 
     env = Line()
     with served() as server, Proxy(int(server.address.rpartition(":")[2])) as proxy:
 
-        def stall(status: Any) -> None:
+        def stall(status: Any) -> bool:
             proxy.stalled = 40 <= status.frame < 80
+            return status.frame > 90 and sum(action != DEFAULT for action in env.received[90:]) > 25
 
-        report = play(f"tcp://127.0.0.1:{proxy.port}", 130, env, on_frame=stall, overdue_seconds=5.0)
+        runner = runner_of(f"tcp://127.0.0.1:{proxy.port}", env, overdue_seconds=60.0)
+        report = play_until(runner, stall)
     assert report.lost == {}
     assert report.workers["restarts"] == 0
     assert set(env.received[50:80]) == {DEFAULT}
@@ -238,18 +250,31 @@ def test_a_network_that_stalls_for_a_second_costs_frames_and_no_connection() -> 
 
 
 def test_connections_that_are_cut_are_made_again_and_told_once() -> None:
-    env = Line()
-    with served() as server, Proxy(int(server.address.rpartition(":")[2])) as proxy:
+    answers: dict[int, int] = {}  # of each of the server's workers
 
-        def cut(status: Any) -> None:
-            if status.frame in (30, 60):
-                proxy.cut()
+    class Counted(Echo):
+        def act(self, observation: Any, decision: Any) -> int:
+            answers[id(self)] = answers.get(id(self), 0) + 1
+            return super().act(observation, decision)
+
+    with served(Counted) as server, Proxy(int(server.address.rpartition(":")[2])) as proxy:
+        cuts: list[int] = []
+
+        def cut(status: Any) -> bool:
+            if len(answers) < 2 or min(answers.values()) < 10:  # so both have been asked since the last cut
+                return False
+            if len(cuts) == 2:
+                return True
+            proxy.cut()
+            answers.clear()
+            cuts.append(status.frame)
+            return False
 
         with pytest.warns(RuntimeWarning, match="connects again, and frames go on without it") as told:
-            report = play(f"tcp://127.0.0.1:{proxy.port}", 110, env, on_frame=cut)
+            report = play_until(runner_of(f"tcp://127.0.0.1:{proxy.port}"), cut)
     assert len({str(each.message) for each in told if "connects again" in str(each.message)}) <= 2
     assert report.workers["restarts"] == 4
-    assert sum(action != DEFAULT for action in env.received[90:]) > 10
+    assert report.frames["fresh"] > 20
 
 
 def test_a_server_that_is_stopped_and_one_that_is_killed_and_starts_again_are_played_with_again(
@@ -258,7 +283,7 @@ def test_a_server_that_is_stopped_and_one_that_is_killed_and_starts_again_are_pl
     (tmp_path / "echoing.py").write_text(
         "import time\nclass Echo:\n    def act(self, o, d):\n        time.sleep(0.015)\n        return int(o[0])\n"
     )
-    listening: list[tuple[float, str]] = []
+    listening: list[str] = []
 
     def start(bind: str) -> subprocess.Popen[str]:
         words = ["serve", "echoing:Echo", "--bind", bind, "--workers", "2", "--threads"]
@@ -274,50 +299,56 @@ def test_a_server_that_is_stopped_and_one_that_is_killed_and_starts_again_are_pl
         assert process.stdout is not None
 
         def hear(line: str) -> None:
-            listening.append((time.monotonic(), line))
+            listening.append(line)
 
         threading.Thread(target=lambda: hear(process.stdout.readline()), daemon=True).start()
         return process
 
     servers = [start("tcp://127.0.0.1:0")]
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not listening and time.monotonic() < deadline:
             time.sleep(0.05)
-        address = listening[0][1].partition(" at ")[2].partition(" ")[0]
-        fresh: list[float] = []
-        seen = [0]
+        address = listening[0].partition(" at ")[2].partition(" ")[0]
 
-        def on_frame(status: Any) -> None:
-            if status.actions > seen[0]:
-                seen[0] = status.actions
-                fresh.append(time.monotonic())
-            if status.frame == 40:
-                servers[0].send_signal(signal.SIGSTOP)
-            if status.frame == 105:  # after overdue_seconds, 1.0
-                servers[0].send_signal(signal.SIGCONT)
-                marks.append(time.monotonic())
-            if status.frame == 170:
-                servers[0].kill()
-                servers.append(start(address))
-            if len(listening) == 2 and fresh[-1] > listening[1][0]:
-                runner.stop()
+        def befall() -> Iterator[bool]:
+            """Yield on each frame whether the next misfortune is due; each waits for actions since the one before."""
+            yield from acted(5)
+            servers[0].send_signal(signal.SIGSTOP)
+            stopped = time.monotonic()
+            while time.monotonic() < stopped + 1.3:  # longer than overdue_seconds, 1.0
+                yield False
+            servers[0].send_signal(signal.SIGCONT)
+            yield from acted(5)
+            servers[0].kill()
+            servers.append(start(address))
+            while len(listening) < 2:
+                yield False
+            yield from acted(5)
+            yield True
 
-        marks: list[float] = []
-        runner = runner_of(address)
+        def acted(more: int) -> Iterator[bool]:
+            before = actions[0]
+            while actions[0] < before + more:
+                yield False
+
+        actions, over, misfortunes = [0], [False], befall()
+
+        def is_over(status: Any) -> bool:
+            actions[0] = status.actions
+            over[0] = next(misfortunes)
+            return over[0]
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            report = runner.run(frames=1500, on_frame=on_frame)
-        assert 170 < report.frames["total"] < 1500
-        assert report.frames["missed_deadlines"] < 100
-        assert any(marks[0] < when < marks[0] + 2 for when in fresh)
-        assert any(listening[1][0] < when < listening[1][0] + 3 for when in fresh)
+            play_until(runner_of(address), is_over)
+        assert over[0]
         servers[1].terminate()
-        assert servers[1].wait(20) == 0
+        assert servers[1].wait(PATIENCE) == 0
     finally:
         for server in servers:
             server.kill()
-            server.wait(20)
+            server.communicate(timeout=PATIENCE)
 
 
 class Both:
@@ -357,28 +388,28 @@ def test_a_fast_path_goes_on_while_the_server_is_killed_for_ten_seconds(tmp_path
     try:
         assert servers[0].stdout is not None
         address = servers[0].stdout.readline().partition(" at ")[2].partition(" ")[0]
-        killed, back, away = 50, 50 + 10 * FPS, 10 * FPS
-        env, taken = Line(), dict[int, int]()
+        away = 10 * FPS
+        env, taken, kills = Line(), dict[int, int](), list[int]()
 
-        def on_frame(status: Any) -> None:
-            if status.frame == killed:
+        def is_back(status: Any) -> bool:
+            if not kills and len(taken) > 20:
+                kills.append(status.frame)
                 servers[0].kill()
-            if status.frame == back:
+            if kills and status.frame == kills[0] + away:
                 servers.append(start(address))
-            if status.frame > back and taken[status.frame - 1] > back:
-                runner.stop()
+            return len(servers) == 2 and taken[status.frame - 1] > kills[0] + away
 
         terms = {"features": env.observation_space, "make_release": lambda: Both(taken), "max_features_age": 10_000}
-        runner = runner_of(address, env, **terms)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            report = runner.run(frames=back + 120 * FPS, on_frame=on_frame)
+            report = play_until(runner_of(address, env, **terms), is_back)
     finally:
         for server in servers:
             server.kill()
-            server.wait(20)
+            server.communicate(timeout=PATIENCE)
     first = next(frame for frame, action in enumerate(env.received) if action != DEFAULT)
-    assert first < 25 and env.received == [*[DEFAULT] * first, *range(first, len(env.received))]
+    assert env.received == [*[DEFAULT] * first, *range(first, len(env.received))]
+    killed, back = kills[0], kills[0] + away
     assert all(taken[frame] <= killed for frame in range(killed, back)) and taken[len(env.received) - 1] > back
     assert report.frames["held"] >= away - 3 and report.frames["default"] == first
 

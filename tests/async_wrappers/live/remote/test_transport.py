@@ -27,6 +27,7 @@ from async_wrappers.live.remote.wire import Answers, Kind, Tickets, encoded
 from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
+from tests.worlds.served import PATIENCE
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "150"))
 LARGE = gym.spaces.Box(0, 255, (1 << 20,), np.uint8)  # more than the network takes at once
@@ -49,7 +50,7 @@ class Served:
         with suppress(OSError):
             while True:
                 end, _ = self.listener.accept()
-                end.settimeout(10)
+                end.settimeout(PATIENCE)
                 handshake = ServerHandshake(Declared(), Welcome("by hand", self._workers))
                 while (wants := handshake.wants()) and (data := end.recv(wants)):
                     if said := handshake.receive(data):
@@ -90,7 +91,7 @@ def pair(space: gym.Space[Any], workers: int, warns: Any = print) -> Iterator[tu
 def events(transport: RemoteTransport, count: int) -> list[Ready | Finished]:
     """Return the next events, as many as that."""
     found: list[Ready | Finished] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while len(found) < count and time.monotonic() < deadline:
         found += transport.collect(time.monotonic_ns() + 10_000_000)
     return found
@@ -123,7 +124,7 @@ def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
             reader.start()
         finished = events(transport, 3)
         for reader in readers:
-            reader.join(10)
+            reader.join(PATIENCE)
         assert {(each.worker, each.number, each.action) for each in finished if isinstance(each, Finished)} == {
             *{(0, 1, 0), (1, 1, 1), (2, 2, 2)}
         }

@@ -43,7 +43,7 @@ def make_policy() -> Any:
 
 def ended(pids: dict[str, int]) -> bool:
     """Return whether all processes have ended, and been reaped."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         active_children()
         if not any(os.path.exists(f"/proc/{pid}") for pid in pids.values()):
@@ -170,38 +170,40 @@ class TestProcessesThatHang:
     def test_an_accelerator_that_hangs_is_ended_started_again_and_counted(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(processes, "_HANGS", (1.0, 5.0))
-        runner = ServedRunner(make_env, hangs_once(tmp_path / "hung", 30), 3, 50, 3, processes=1, log=True)
-        with pytest.warns(RuntimeWarning) as told:
-            report = runner.run(seconds=15)
-        assert told_of(told) == ["accelerator 0 has inferred a batch for more than 1 s: it is started again"]
-        assert report.restarts == 1
-        assert report.frames["total"] == 3 * 750
+        monkeypatch.setattr(processes, "_HANGS", (3.0, 5.0))
+        terms: dict[str, Any] = {"processes": 1, "log": True}
+        runner = ServedRunner(make_env, hangs_once(tmp_path / "hung", 30), 3, 50, 3, **terms)
+        with runner, pytest.warns(RuntimeWarning) as told:
+            report = runner.run(seconds=12)
+            again = runner.run(frames=50)  # the new one is up
+        assert told_of(told) == ["accelerator 0 has inferred a batch for more than 3 s: it is started again"]
+        assert (report.restarts, again.restarts) == (1, 0)
+        assert report.frames["total"] == 3 * 600
         assert "restarts   1 processes hung or were stopped" in str(report)
-        for stream in report.streams:  # it plays on after the new one is up
-            assert max(effect for _, effect in stream) > 700
+        assert all(again.streams)
 
     def test_environments_that_hang_in_a_step_begin_anew_in_another_process_and_the_others_go_on(
         self, tmp_path: Path
     ) -> None:
         once = tmp_path / "hung"
-        runner = ServedRunner(lambda: Stuck(once, length=30), make_policy, 4, 50, 3, processes=2, timeout=1.5, log=True)
-        with pytest.warns(RuntimeWarning) as told:
-            report = runner.run(seconds=15)
+        terms: dict[str, Any] = {"processes": 2, "timeout": 3.0, "log": True}
+        runner = ServedRunner(lambda: Stuck(once, length=30), make_policy, 4, 50, 3, **terms)
+        with runner, pytest.warns(RuntimeWarning) as told:
+            report = runner.run(seconds=12)
+            again = runner.run(frames=50)  # the new one is up
         (sentence,) = told_of(told)
         assert sentence.startswith("the process of environments ")
         assert sentence.endswith(
-            "has not come back from a step or a reset for 1.5 s: it is started again, and its episodes are lost"
+            "has not come back from a step or a reset for 3 s: it is started again, and its episodes are lost"
         )
-        assert report.restarts == 1
+        assert (report.restarts, again.restarts) == (1, 0)
         totals = sorted(each.frames["total"] for each in report.environments)
-        assert totals[2:] == [750, 750]
-        assert 0 < totals[0] == totals[1] < 720
-        for stream in report.streams:
+        assert totals[2:] == [600, 600]
+        assert 0 < totals[0] == totals[1] < 570
+        for stream in (*report.streams, *again.streams):
             starts, effects = np.array(stream).T
             assert (np.diff(starts) > 0).all() and (np.diff(effects) > 0).all()
             assert (effects - starts >= 3).all()
-            assert effects[-1] > 700
 
     @pytest.mark.parametrize("name", ["accelerator 0", "the process of environments 0 to 1"])
     def test_a_process_that_is_stopped_is_ended_and_another_one_takes_its_place(
@@ -219,7 +221,6 @@ class TestProcessesThatHang:
             stopper.join()
             assert told_of(told)[0].startswith(f"{name} has been stopped (SIGSTOP) for 1 s: it is started again")
             assert report.restarts == 1
-            assert min(each.frames["total"] for each in report.environments) > 50
             assert runner.pids[name] != pids[name]
             assert runner.run(frames=5).frames["total"] == 10
             pids |= {f"{each} again": pid for each, pid in runner.pids.items()}
@@ -236,7 +237,7 @@ class TestProcessesThatHang:
         with ServedRunner(make, policy, 2, 50, 3, processes=2) as runner:
 
             def stop() -> None:
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + 120
                 while not once.exists() and time.monotonic() < deadline:
                     time.sleep(0.05)
                 runner.stop()
