@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +22,17 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "allow_abbrev": False})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse words, but refuse a flag that there is not before one that is missing."""
+        args = sys.argv[1:] if args is None else args
+        if self._subparsers is None:  # whose flags these may be
+            for flag in (word.partition("=")[0] for word in args if re.match("--[a-z]", word)):
+                if flag not in self._option_string_actions:
+                    close = get_close_matches(flag, self._option_string_actions, n=1)
+                    hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help lists them"
+                    self.error(f"there is no flag {flag}; {hint}")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with code 2."""

@@ -21,6 +21,7 @@ from async_wrappers.schedule.simulated import SimulatedSchedule
 
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 MOST_DRAWN = 20_000  # frames in a picture
+MOST_CV = 3.0  # of a log-normal latency
 
 # Flags about many environments, and those about one.
 _SERVED = ("envs", "playouts", "accelerators", "every", "phases", "most", "price", "share")
@@ -99,6 +100,11 @@ def _add_flags(one: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     networks, latencies = options.networks is not None, options.latencies_ms is not None
+    if options.cv is not None and not 0 <= options.cv <= MOST_CV:
+        raise ValueError(
+            f"--cv must be from 0 to {MOST_CV:g}, got {options.cv:g}, whose log-normal is almost always near 0: give "
+            "the measured standard deviation over the mean, or the measured times with --trace"
+        )
     if options.fps is None:
         options.fps = scaling.GAME_BOY_FPS if networks else 60.0
     if options.seconds is None:

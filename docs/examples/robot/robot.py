@@ -6,7 +6,6 @@ both ages over time, and ``arm.gif``, the arm. docs/live/robots.md walks through
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import socket
@@ -29,6 +28,7 @@ from arm import FPS, HZ, MODEL, Arm
 from policy import CV, LATENCY, make_policy
 
 from async_wrappers import AsyncRunner, RampDown
+from async_wrappers.cli.flags import Parser
 
 HERE = Path(__file__).parent
 WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due, as `arm.gin` has them
@@ -52,8 +52,11 @@ class Server:
 
     def comes_back(self, after: float, ended: threading.Event) -> None:
         """Wait for its death, and start it again some seconds later, unless the run has ended."""
-        self.process.wait()
-        print("the server was killed", flush=True)
+        code = self.process.wait()
+        if ended.is_set():
+            return
+        how = "was killed" if code == -signal.SIGKILL else f"ended by itself, with exit code {code}"
+        print(f"the server {how}", flush=True)
         killed = time.monotonic()
         if not ended.wait(after):
             self.start()
@@ -64,7 +67,7 @@ class Server:
         self.process.wait(10)
 
 
-def kill(status: Any, pid: int, frame: int) -> None:
+def kill(status: Any, pid: int, frame: int | None) -> None:
     """Kill the server on a frame; called in the arm's process as each frame begins."""
     if status.frame == frame:
         os.kill(pid, signal.SIGKILL)
@@ -72,7 +75,7 @@ def kill(status: Any, pid: int, frame: int) -> None:
 
 def play(
     seconds: float,
-    kill_at: float,
+    kill_at: float | None,
     away: float,
     log: Path,
     factory: str = "policy:make_policy",
@@ -100,7 +103,8 @@ def play(
             calibration_time=1.0,
             seed=1,
         )
-        return runner.run(seconds=seconds, on_frame=partial(kill, pid=server.process.pid, frame=round(kill_at * fps)))
+        on_frame = partial(kill, pid=server.process.pid, frame=None if kill_at is None else round(kill_at * fps))
+        return runner.run(seconds=seconds, on_frame=on_frame)
     finally:
         ended.set()
         if back.is_alive() and server.process.poll() is None:
@@ -110,42 +114,67 @@ def play(
             server.end()
 
 
-def ages(report: Any, fps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the frames in seconds, the age of the observation behind the last action on each, in ms, and of each
-    inference when it began, in seconds, and the age of its reading then, in ms.
+def times_of(report: Any, fps: int) -> np.ndarray:
+    """Return when each frame began, and when the one after the last would, in seconds; a late machine skips frames."""
+    (episode,) = report.episodes
+    times = np.arange(episode.frames + 1) / fps
+    for frame, moved in episode.moved:  # by so many nanoseconds in all, from this frame on
+        times[frame:] = np.arange(frame, len(times)) / fps + moved / 1e9
+    return times
+
+
+def ages(report: Any, fps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the age of the observation behind the last action on each frame, in frames of the clock, which a machine
+    skips or plays; and of each inference when it began, in seconds, and the age of its reading then, in ms.
     """
-    total = report.frames["total"]
-    behind = np.full(total, np.nan)
+    times, (episode,) = times_of(report, fps), report.episodes
+    behind = np.full(episode.frames, np.nan)
     applied = sorted((span.effect, span.start) for span in report.spans if span.effect is not None)
-    for (effect, start), (end, _) in zip(applied, [*applied[1:], (total, 0)], strict=True):
-        behind[effect:end] = (np.arange(effect, end) - start) * 1000 / fps
-    read = np.array([(span.began / 1e9, span.began / 1e6 - span.start * 1000 / fps) for span in report.spans])
-    return np.arange(total) / fps, behind, read[:, 0], read[:, 1]
+    for (effect, start), (end, _) in zip(applied, [*applied[1:], (episode.frames, 0)], strict=True):
+        behind[effect:end] = np.round((times[effect:end] - times[start]) * fps)
+    began = np.array([(span.began - episode.began) / 1e9 for span in report.spans])
+    return behind, began, (began - times[[span.start for span in report.spans]]) * 1000
 
 
-def draw_ages(report: Any, log: Path, kill_at: float, path: Path, fps: int = FPS) -> None:
+def draw_ages(report: Any, log: Path, kill_at: float | None, path: Path, fps: int = FPS) -> None:
     """Draw both ages and the arm's speeds over time."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    time, behind, began, fresh = ages(report, fps)
-    rows = np.load(log)
+    (behind, began, fresh), times, rows = ages(report, fps), times_of(report, fps), np.load(log)
     figure, (above, middle, below) = plt.subplots(3, 1, figsize=(9, 7), sharex=True, layout="constrained")
-    above.step(time, behind, where="post", color="tab:blue")
+    above.step(times[:-1], behind * 1000 / fps, where="post", color="tab:blue")
     above.set(yscale="log", ylabel="ms", title="Age of the observation behind the arm's last action")
+    above.set_ylim(1000 / fps, max(1000, 1.2 * above.get_ylim()[1]))
+    above.yaxis.set_major_formatter("{x:g}")
+    above.tick_params(which="minor", labelleft=False)
     middle.plot(began, fresh, ".", color="tab:green", markersize=3)
     middle.set(ylabel="ms", title="Age of the reading when its inference begins")
-    when = rows["time"] - rows["time"][0]
+    middle.set_ylim(bottom=0)
+    when = rows["time"] - rows["time"][0] + times[1]  # the first row is read as frame 1 begins
     below.plot(when, rows["speeds"], label=("shoulder", "elbow"))
     below.set(xlabel="seconds", ylabel="radians per second", title="Speeds of the joints")
     below.legend(loc="upper right")
     for axes in (above, middle, below):
-        axes.axvline(kill_at, color="tab:red", linestyle="--")
+        if kill_at is not None and round(kill_at * fps) < len(behind):
+            axes.axvline(times[round(kill_at * fps)], color="tab:red", linestyle="--")
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def too_slow(frames: dict[str, int], fps: int) -> str | None:
+    """Return a sentence if more than a fiftieth of the frames began late or were skipped."""
+    late, skipped = frames["missed_deadlines"], frames["skipped"]
+    if late + skipped <= 0.02 * (frames["total"] + skipped):
+        return None
+    slower = next((each for each in range(fps // 2, 0, -1) if HZ % each == 0), 1)
+    return (
+        f"this machine is too slow or too busy for {fps} frames a second: {late} of {frames['total']} began late and "
+        f"{skipped} were skipped; end other programs, or take --fps {slower}"
+    )
 
 
 def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, fps: int = FPS, size: int = 220) -> None:
@@ -155,13 +184,13 @@ def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, fps: in
 
     model = mujoco.MjModel.from_xml_string(MODEL)
     data, renderer = mujoco.MjData(model), mujoco.Renderer(model, size, size)
-    rows, (_, behind, _, _) = np.load(log), ages(report, fps)
+    rows, (behind, _, _) = np.load(log), ages(report, fps)
     pictures, every = [], max(1, fps // 10)
     for k in range(0, min(len(behind), len(rows["angles"])), every):
         data.qpos[:], data.mocap_pos[0, :2] = rows["angles"][k], rows["target"][k]
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera="above")
-        is_alone = not behind[k] <= 2 * playout * 1000 / fps
+        is_alone = not behind[k] <= 2 * playout
         picture = ImageOps.expand(Image.fromarray(renderer.render()), 6, "#d62728" if is_alone else "#dddddd")
         pictures.append(picture.quantize(32, dither=Image.Dither.NONE))
     renderer.close()
@@ -169,9 +198,10 @@ def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, fps: in
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=12.0, help="of real time (12)")
     parser.add_argument("--kill-at", type=float, default=4.0, help="seconds until the server is killed (4)")
+    parser.add_argument("--no-kill", dest="kill_at", action="store_const", const=None, help="let the server live")
     parser.add_argument("--away", type=float, default=2.0, help="seconds until it is started again (2)")
     parser.add_argument("--latency-ms", type=float, default=LATENCY, help=f"of one inference ({LATENCY:g})")
     parser.add_argument("--cv", type=float, default=CV, help=f"its coefficient of variation, log-normal ({CV:g})")
@@ -194,9 +224,10 @@ def main(arguments: list[str] | None = None) -> Any:
         )
     if options.fps < 1 or HZ % options.fps:
         parser.error(f"--fps must be a divisor of {HZ}, steps of the simulation per second, got {options.fps}")
-    if not 0 <= options.cv < 10 or options.hold < 0 or options.ramp < 1:
-        wrong = f"{options.cv:g}, {options.hold} and {options.ramp}"
-        parser.error(f"--cv must be from 0 to 10, --hold >= 0 and --ramp >= 1 frame, got {wrong}")
+    if not 0 <= options.cv <= 3:
+        parser.error(f"--cv must be from 0 to 3, standard deviation over mean, got {options.cv:g}: try --cv 0.3")
+    if options.hold < 0 or options.ramp < 1:
+        parser.error(f"--hold must be >= 0 and --ramp >= 1 frame, got {options.hold} and {options.ramp}")
     os.environ["ARM_LATENCY_MS"] = str(options.latency_ms)  # for the policy in the server's process
     os.environ["ARM_CV"] = str(options.cv)
     if options.playout != (trained := make_policy().delay):
@@ -210,9 +241,14 @@ def main(arguments: list[str] | None = None) -> Any:
         chosen = {name: getattr(options, name) for name in ("workers", "playout", "fps", "hold", "ramp")}
         report = play(options.seconds, options.kill_at, options.away, log, **chosen)
         print(report)
-        draw_ages(report, log, options.kill_at, options.output / "arm_ages.png", options.fps)
+        if (sentence := too_slow(report.frames, options.fps)) is not None:
+            print(sentence)
+        picture, film = (options.output.resolve() / name for name in ("arm_ages.png", "arm.gif"))
+        draw_ages(report, log, options.kill_at, picture, options.fps)
+        print(f"ages and speeds: {picture}")
         try:
-            draw_arm(report, log, options.output / "arm.gif", options.playout, options.fps)
+            draw_arm(report, log, film, options.playout, options.fps)
+            print(f"the arm: {film}")
         except Exception as error:  # MuJoCo's own kinds: no EGL here
             print(f"no moving picture, as nothing can be rendered here ({error}): try MUJOCO_GL=osmesa")
     return report
