@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from argparse import Namespace
@@ -53,12 +54,19 @@ def run(options: Namespace) -> None:
         try:
             server = Server(watcher, options.host, options.port)
         except OSError as error:
+            of_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+            remedy = "give another --port, or 0 for a free one" if of_port else "give --host an address of this machine"
             raise UsageError(
-                f"--host {options.host} --port {options.port} cannot be listened on ({error.strerror}): give another "
-                "--port, or 0 for a free one"
+                f"--host {options.host} --port {options.port} cannot be listened on ({error.strerror}): {remedy}"
             ) from None
-        seen = "" if options.host in LOOPBACK else "; everybody who reaches this machine can read it"
-        print(f"watching {', '.join(map(str, places))} at {server.address} (Ctrl+C ends it){seen}", flush=True)
+        print(f"watching {', '.join(map(str, places))} at {server.address} (Ctrl+C ends it)", flush=True)
+        if options.host not in LOOPBACK:
+            port = server.address.rpartition(":")[2].rstrip("/")
+            print(
+                f"--host {options.host} lets everybody who reaches this machine read it: for yourself alone leave it "
+                f"out, and open the page through `ssh -L {port}:127.0.0.1:{port} SERVER`",
+                flush=True,
+            )
         _give_way()
         server.serve()
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
-from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, curves_of
+from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, RecordedRun, by_environment
 from async_wrappers.agents.sweep.view import summary
 from async_wrappers.agents.timing import PARTS, rate_in_words
 from async_wrappers.agents.watch.run import Run
@@ -54,8 +54,14 @@ class Panel:
 
 
 def panels_of(runs: Sequence[Run]) -> list[Panel]:
-    """Return the panels of returns: of one run with its episodes, of several with a curve for each kind."""
-    panels = [_of_one(runs[0], metric) if len(runs) == 1 else _of_several(runs, metric) for metric in RETURNS]
+    """Return the panels of returns: of one run with its episodes, of several with a curve for each kind.
+
+    Each environment has panels of its own, whose titles name it where there are several.
+    """
+    if len(runs) == 1:
+        panels = [_of_one(runs[0], metric) for metric in RETURNS]
+    else:
+        panels = [panel for metric in RETURNS for panel in _of_several(runs, metric)]
     return [panel for panel in panels if panel.curves or panel.dots]
 
 
@@ -71,10 +77,18 @@ def _of_one(run: Run, metric: str) -> Panel:
     return Panel(IN_WORDS[metric], [Curve("", points)] if points else [], _thinned(played, _MOST_DOTS), note)
 
 
-def _of_several(runs: Sequence[Run], metric: str) -> Panel:
+def _of_several(runs: Sequence[Run], metric: str) -> list[Panel]:
     begun = [run.recorded for run in runs if any(metric in line for line in run.recorded.lines)]
+    environments = by_environment(begun) if begun else {}
+    return [
+        _of_kinds(f"{IN_WORDS[metric]}, {environment}" if len(environments) > 1 else IN_WORDS[metric], kinds, metric)
+        for environment, kinds in environments.items()
+    ]
+
+
+def _of_kinds(title: str, kinds: Mapping[str, Sequence[RecordedRun]], metric: str) -> Panel:
     curves, most = [], 1
-    for name, group in curves_of(begun).items() if begun else ():
+    for name, group in kinds.items():
         found: dict[int, list[tuple[float, float]]] = {}
         for run in group:
             for line in run.lines:
@@ -88,7 +102,7 @@ def _of_several(runs: Sequence[Run], metric: str) -> Panel:
             points.append(Point(sum(x for x, _ in each) / len(each), value, low, high))
         curves.append(Curve(name, points))
     note = f"mean of up to {most} runs, bands: 95 % interval over runs" if most > 1 else "a run for each curve"
-    return Panel(IN_WORDS[metric], curves, note=note)
+    return Panel(title, curves, note=note)
 
 
 _interval = lru_cache(maxsize=4096)(bootstrap_interval)

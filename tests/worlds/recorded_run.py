@@ -21,13 +21,19 @@ EPISODES, LENGTH = 5, 20  # of an iteration's training, and frames of an episode
 
 
 def write_run(
-    directory: Path, iterations: int = 2, of: int = 4, seed: int = 0, gamma: float = 0.99, report: bool = False
+    directory: Path,
+    iterations: int = 2,
+    of: int = 4,
+    seed: int = 0,
+    gamma: float = 0.99,
+    report: bool = False,
+    **facts: str,
 ) -> Path:
     """Write a run that has done some of its iterations, each with five episodes of 20 frames, and two evaluations."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.gin").write_text(f"DQNAgent.gamma = {gamma}\nRunner.seed = {seed}\n")
     each = f"{of}, each of {EPISODES * LENGTH} training frames and 2 evaluation episodes"
-    write_facts(directory, {**FACTS, "seed": str(seed), "iterations": each})
+    write_facts(directory, {**FACTS, "seed": str(seed), "iterations": each, **facts})
     with closing(Metrics(directory)) as metrics, closing(EpisodeTable(directory, {})) as table:
         for number in range(iterations):
             returns = [float(10 * number + seed + episode) for episode in range(EPISODES)]

@@ -34,8 +34,30 @@ def test_it_prints_its_address_answers_there_and_ends_by_ctrl_c(tmp_path: Path) 
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-        process.wait()
+        process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
+
+
+def test_another_host_than_this_machine_is_told_with_the_flag_and_the_remedy(tmp_path: Path) -> None:
+    process = start(tmp_path, "watch", str(write_run(tmp_path / "mine")), "--port", "0", "--host", "0.0.0.0")
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().partition("http://0.0.0.0:")[2].partition("/")[0]
+        assert process.stdout.readline() == (
+            "--host 0.0.0.0 lets everybody who reaches this machine read it: for yourself alone leave it out, and open "
+            f"the page through `ssh -L {port}:127.0.0.1:{port} SERVER`\n"
+        )
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def test_a_host_that_is_not_this_machines_is_one_sentence(call: Any, tmp_path: Path) -> None:
+    done = call("watch", str(write_run(tmp_path)), "--host", "192.0.2.1", "--port", "0")
+    assert refused(done) == (
+        "--host 192.0.2.1 --port 0 cannot be listened on (Cannot assign requested address): give --host an address of "
+        "this machine"
+    )
 
 
 def test_text_is_printed_once_into_a_pipe(call: Any, tmp_path: Path) -> None:

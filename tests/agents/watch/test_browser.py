@@ -109,6 +109,17 @@ def test_several_runs_and_a_sweep_are_a_list_with_a_page_for_each(tmp_path: Path
     assert "1 / 4" in parts(asked, f"/run/{trial}")["head"]
 
 
+def test_runs_of_several_environments_have_panels_of_their_own(tmp_path: Path) -> None:
+    for number, environment in enumerate(("Drifting-v0", "Drifting-v0", "CartPole-v1")):
+        write_run(tmp_path / f"{number}", seed=number, environment=environment)
+    returns = parts(client(tmp_path))["returns"]
+    titles = re.findall(r'<h3 title="([^"]*)"', returns)
+    assert len(titles) == 4
+    for environment in ("Drifting-v0", "CartPole-v1"):
+        assert sum(title.endswith(f", {environment}") for title in titles) == 2
+    assert "mean of up to 2 runs" in returns and "a run for each curve" in returns
+
+
 def test_a_run_that_is_damaged_or_goes_while_it_is_watched_is_a_sentence(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "mine")
     asked = client(tmp_path)
