@@ -138,4 +138,8 @@ def _how_to_go_on(runner: Experiment | None, options: Namespace, base_dir: Path)
         return f"nothing had begun in {base_dir}; the same command begins again"
     words = f"--base_dir {shlex.quote(str(base_dir))}{trusting(options, base_dir)}"
     done = f"{runner.saved.iterations_done} of {runner.num_iterations} iterations are done in {base_dir}"
-    return f"{', and '.join(filter(None, (done, runner.saved.unsaved)))}; to go on: {program()} {words}"
+    left = runner.saved.unsaved
+    in_table = runner.start_iteration >= runner.num_iterations and runner.settings.report_episodes
+    if in_table and not (base_dir / "report.json").is_file():
+        left = "the closing table is not and begins anew"
+    return f"{', and '.join(filter(None, (done, left)))}; to go on: {program()} {words}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +45,8 @@ class Row(NamedTuple):
 def compare_with_baselines(runner: Experiment) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
-    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so.
+    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. A line on standard error tells
+    of each agent when it has played.
     """
     agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.settings.seed)}
     if not why_no_noop(runner.environment):
@@ -60,8 +62,11 @@ def compare_with_baselines(runner: Experiment) -> list[Row]:
             runner.settings.seed,
             runner.settings.max_steps_per_episode,
         )
-        rate = sum(episode.frames for episode in played) / (time.perf_counter() - begin)
-        rows.append(Row(name, [episode.score for episode in played], rate, different_episodes(played)))
+        seconds, scores = time.perf_counter() - begin, [episode.score for episode in played]
+        rate = sum(episode.frames for episode in played) / seconds
+        rows.append(Row(name, scores, rate, different_episodes(played)))
+        told = f"mean return {statistics.fmean(scores):.1f}, after {duration(seconds)}"
+        print(f"closing table, {len(rows)} of {len(agents)}: {name}, {told}", file=sys.stderr, flush=True)
     write_report(runner, rows)
     return rows
 

@@ -202,6 +202,30 @@ class TestARun:
         assert (place / "run" / "report.json").is_file()
         assert len(iterations(place / "run")) == 2
 
+    def test_a_closing_table_says_how_far_it_is_and_is_played_by_the_next_call_if_it_is_cut(
+        self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt(runner: Experiment) -> None:
+            raise KeyboardInterrupt
+
+        words = ("--base_dir", "run", "--gin_files", "mine.gin", *bound("Runner.num_iterations = 1"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Experiment, "trained_agent", interrupt)
+            done = call(*words)
+        told = "1 of 1 iterations are done in run, and the closing table is not and begins anew; to go on: "
+        assert done.code == 130
+        assert f"\ninterrupted: {told}python train.py --base_dir run" in done.err
+        assert not (place / "run" / "report.json").exists()
+        again = call(*words)
+        assert again.code == 0 and "iteration 0:" not in again.out
+        rows = json.loads((place / "run" / "report.json").read_text())
+        heads, *lines = [line for line in again.err.splitlines() if line.startswith("closing table")]
+        assert heads == "closing table: each agent plays 3 episodes"
+        assert [line.rpartition(", after ")[0] for line in lines] == [
+            f"closing table, {k} of 2: {row['agent']}, mean return {row['mean']:.1f}" for k, row in enumerate(rows, 1)
+        ]
+        assert "finished: all 1 iterations are done" in call(*words).out
+
 
 class TestExitCodes:
     def test_one_with_a_traceback_where_the_run_fails(self, place: Path, call: Any) -> None:
