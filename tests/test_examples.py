@@ -86,17 +86,18 @@ def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path
     from async_wrappers.agents.sweep.results import read_rows
     from async_wrappers.agents.sweep.view import make_view
 
-    grid = [{"delay": 2, "noops": 0}, {"delay": 2, "noops": 2}]
-    example("sb3_sweep.py")["main"](str(tmp_path), total_timesteps=200, episodes=2, grid=grid, seeds=1)
+    words = f"{tmp_path} --delays 2 0 --seeds 1 --steps 200 --episodes 2"
+    example("sb3_sweep.py")["main"](words.split())
     (panel,) = make_view(read_plan(tmp_path), read_rows(tmp_path)).panels
-    scores = {name: curve[0] for name, curve in panel.curves.items()}
-    assert set(scores) == {"asynchronous", "sequential"}
-    assert all(score.x == 2 and 5 <= score.value <= 500 for score in scores.values())
+    scores = {name: [score.x for score in curve] for name, curve in panel.curves.items()}
+    assert scores == {"asynchronous": [0, 2], "sequential": [0, 2]}
+    assert all(5 <= score.value <= 500 for curve in panel.curves.values() for score in curve)
     assert (tmp_path / "trials" / "0000" / "model.zip").is_file()
     from async_wrappers.agents.sweep.runs import find_runs
 
     lines = [run.lines for run in find_runs([tmp_path])]
-    assert [[line["frames"] for line in each] for each in lines] == [[40, 80, 120, 160, 200], [120, 240, 360, 480, 600]]
+    played = [[line["frames"] for line in each] for each in lines]
+    assert played == [[40, 80, 120, 160, 200], [120, 240, 360, 480, 600], [40, 80, 120, 160, 200]]
 
 
 @pytest.mark.usefixtures("fork_trials")
@@ -114,8 +115,8 @@ def test_the_sweep_of_another_trainer_takes_a_dict_and_a_module_of_ones_own(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    terms: dict[str, Any] = {"total_timesteps": 50, "episodes": 1, "grid": [{"delay": 2, "noops": 0}], "seeds": 1}
-    example("sb3_sweep.py")["main"]("sb3", "carts:DictCart-v0", **terms)
+    words = "sb3 --env carts:DictCart-v0 --delays 2 --seeds 1 --steps 50 --episodes 1"
+    example("sb3_sweep.py")["main"](words.split())
     assert (tmp_path / "sb3" / "trials" / "0000" / "result.json").is_file()
 
 

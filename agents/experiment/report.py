@@ -45,8 +45,8 @@ class Row(NamedTuple):
 def compare_with_baselines(runner: Experiment) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
-    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. A line on standard error tells
-    of each agent when it has played.
+    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. A line on standard error
+    tells of each agent when it has played.
     """
     agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.settings.seed)}
     if not why_no_noop(runner.environment):

@@ -1,6 +1,6 @@
 """Stable-Baselines3's DQN under delays, asynchronous and sequential, over seeds: curves and scores with intervals.
 
-python docs/examples/sb3_sweep.py results/sb3 --env CartPole-v1
+python docs/examples/sb3_sweep.py results/sb3 --env CartPole-v1 --delays 1 4 --seeds 2
 
 `--env my_environments:MyEnvironment-v0` trains on an environment that the module my_environments registers. Interrupted
 or failed, the same command goes on; finished trials are kept. Then: python train.py plot results/sb3
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from stable_baselines3.common.monitor import Monitor
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.sweep.run import sweep
 
-GRID = [{"delay": delay, "noops": noops} for delay in (1, 2, 4) for noops in (0, delay)]
 EVALUATIONS = 5  # points of a learning curve
 
 
@@ -36,9 +36,10 @@ def make_env(env_id: str, delay: int, noops: int) -> gym.Env:
     ``known=False`` all of them are shown, which a real policy knows if its actions take their time to arrive.
     `FlattenObservation` makes one vector of a Dict, which Stable-Baselines3 would not take inside another Dict.
     """
-    env = AppliedActions(FlattenObservation(gym.make(env_id)), length=delay, flat=True)
+    shown = max(delay, 1)
+    env = AppliedActions(FlattenObservation(gym.make(env_id)), length=shown, flat=True)
     env = RealtimeDelay(env, delay=delay, noops=noops, default_action="repeat")
-    return Monitor(CommittedActions(env, length=delay, flat=True, known=False))
+    return Monitor(CommittedActions(env, length=shown, flat=True, known=False))
 
 
 def trial(
@@ -58,25 +59,22 @@ def trial(
     return {"score": returns[-1], "frames": frames, "return": returns}
 
 
-def main(
-    base_dir: str,
-    env_id: str = "CartPole-v1",
-    total_timesteps: int = 30_000,
-    episodes: int = 20,
-    grid: list[dict[str, int]] = GRID,
-    seeds: int = 3,
-) -> Path:
-    """Sweep, and return the path of the table."""
-    sys.path.append(os.getcwd())  # where your module is, as a rule
-    make_env(env_id, **grid[0])  # an environment that cannot be made is refused here, not in each trial
-    run = partial(trial, env_id=env_id, total_timesteps=total_timesteps, episodes=episodes)
-    return sweep(run, grid, seeds, base_dir, jobs=os.cpu_count(), retry_failed=True)
-
-
-if __name__ == "__main__":
+def main(words: Sequence[str] | None = None) -> Path:
+    """Sweep as the words of a command line say, and return the path of the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("base_dir", help="directory of the sweep")
     parser.add_argument("--env", default="CartPole-v1", help="such as my_environments:MyEnvironment-v0 (CartPole-v1)")
-    parser.add_argument("--steps", type=int, default=30_000, help="decisions of each training (30,000)")
-    options = parser.parse_args()
-    main(options.base_dir, options.env, options.steps)
+    parser.add_argument("--delays", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="in frames (1 2 4)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each delay and noops (3)")
+    parser.add_argument("--steps", type=int, default=30_000, metavar="N", help="decisions of each training (30,000)")
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="of each evaluation (20)")
+    options = parser.parse_args(words)
+    grid = [{"delay": delay, "noops": noops} for delay in options.delays for noops in sorted({0, delay})]
+    sys.path.append(os.getcwd())  # where your module is, as a rule
+    make_env(options.env, **grid[0])  # an environment that cannot be made is refused here, not in each trial
+    run = partial(trial, env_id=options.env, total_timesteps=options.steps, episodes=options.episodes)
+    return sweep(run, grid, options.seeds, options.base_dir, jobs=os.cpu_count(), retry_failed=True)
+
+
+if __name__ == "__main__":
+    main()
