@@ -17,7 +17,7 @@ from typing import NamedTuple
 from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.results import MANIFEST, read_rows
-from async_wrappers.agents.sweep.tables import RETURN, is_sweep, is_table, read_table
+from async_wrappers.agents.sweep.tables import column_of, is_sweep, is_table, read_table, refuse_missing
 from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
 from async_wrappers.agents.sweep.view import BASELINES, View, difference, make_view, summary
 from async_wrappers.files import refuse_damage, write_text_atomically
@@ -138,10 +138,11 @@ def _side(scores: Sequence[float], statistic: str) -> str:
 def _scores(place: Path, metric: str | None, statistic: str) -> Mapping[str, Sequence[float]]:
     if is_table(place):
         points: dict[str, list[float]] = {}
-        for row in read_table(place, (metric or RETURN,)):
+        column = column_of(place, metric)
+        for row in read_table(place, (column,)):
             words = [str(row[name]) for name in ("environment", "agent") if row.get(name, "") != ""]
             words += [f"{name} {row[name]}" for name in ("delay", "noops") if row.get(name, "") != ""]
-            points.setdefault(", ".join(words) or place.stem, []).append(row[metric or RETURN])
+            points.setdefault(", ".join(words) or place.stem, []).append(row[column])
         return points
     if (place / PLAN).is_file():
         view = make_view(read_plan(place), read_rows(place), metric=metric, statistic=statistic)
@@ -151,6 +152,7 @@ def _scores(place: Path, metric: str | None, statistic: str) -> Mapping[str, Seq
             for name, curve in panel.curves.items()
             for score in curve
         }
+    refuse_missing(place)
     report = place / "report.json"
     if report.is_file():
         with refuse_damage(report, "remove it, and let the run go on: it writes another one"):

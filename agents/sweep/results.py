@@ -288,8 +288,11 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
     table = list(_rows(Path(base_dir), plan))
     if not table:
         failed = sum(trial_status(Path(base_dir) / "trials" / each.name) == "failed" for each in plan.trials())
-        retry = f", and {failed} have failed: mend the cause, and run it again with --retry-failed" if failed else ""
-        raise ValueError(f"{base_dir}: no trial of this sweep has finished yet{retry}")
+        if failed:
+            remedy = f", and {failed} have failed: mend the cause, and run it again with --retry-failed"
+        else:
+            remedy = ": let it run until one has; the command that began it continues it"
+        raise ValueError(f"{base_dir}: no trial of this sweep has finished yet{remedy}")
     return table
 
 

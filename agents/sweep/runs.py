@@ -16,7 +16,15 @@ from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import read_plan
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.tables import FRAMES, RETURN, delay_fact, is_sweep, is_table, runs_in
+from async_wrappers.agents.sweep.tables import (
+    FRAMES,
+    RETURN,
+    delay_fact,
+    is_sweep,
+    is_table,
+    refuse_missing,
+    runs_in,
+)
 from async_wrappers.agents.sweep.view import METRICS, Summary, summary
 
 RETURNS = ("train_average_return", "eval_average_return")
@@ -54,15 +62,15 @@ def find_runs(places: Iterable[Path], metric: str | None = None) -> list[Recorde
     """Return the runs in places: each is a run's directory, a sweep's, or a table, or holds runs three levels below.
 
     A table's returns, and those of a sweep of another trainer, are drawn beside the evaluations of the other runs, or
-    beside their training where they have none.
+    beside their training where they have none, or where `metric` is the return in training.
 
     Args:
         places: Directories, and CSVs (`async_wrappers.agents.sweep.tables`).
         metric: The metric to draw, a column of a table; None for returns.
 
     Raises:
-        ValueError: A directory holds no run that has finished an iteration, a table lacks a column, or a file is
-            damaged.
+        ValueError: A place is not there, a directory holds no run that has finished an iteration, a table lacks a
+            column, or a file is damaged.
     """
     found: dict[Path, RecordedRun] = {}
     for place in places:
@@ -70,6 +78,7 @@ def find_runs(places: Iterable[Path], metric: str | None = None) -> list[Recorde
             others = _of_table(place, metric) if is_table(place) else _of_sweep(place)
             found |= {run.directory.resolve(): run for run in others}
             continue
+        refuse_missing(place)
         directories = [place] if _holds_run(place) else sorted(_runs_below(place, _DEPTH))
         if not directories:
             raise ValueError(
@@ -84,7 +93,7 @@ def find_runs(places: Iterable[Path], metric: str | None = None) -> list[Recorde
     runs = list(found.values())
     # The returns of others are evaluations; they are drawn beside training where these runs have no evaluation.
     known = {name for run in runs for line in run.lines for name in line}
-    name = next((each for each in reversed(RETURNS) if each in known), RETURNS[1])
+    name = metric if metric in RETURNS else next((each for each in reversed(RETURNS) if each in known), RETURNS[1])
     return [_returning(run, name) for run in runs]
 
 
@@ -210,12 +219,10 @@ def curves_of(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
 
 def _name(run: RecordedRun, all_of: Sequence[RecordedRun]) -> str:
     """Return a run's difference from the others: words of its facts, else its bindings."""
-    words = [
-        f"delay {run.facts[name]}" if name == "delay" else run.facts[name].partition(",")[0]
-        for name in ("environment", "agent", "delay")
-        if name in run.facts and len({other.facts.get(name) for other in all_of}) > 1
-    ]
-    alike = [other for other in all_of if all(other.facts.get(name) == run.facts.get(name) for name in _TOLD)]
+    told = _told(run)
+    others = [_told(other) for other in all_of]
+    words = [told[name] for name in told if len({other.get(name) for other in others}) > 1]
+    alike = [other for other, its in zip(all_of, others, strict=True) if its == told]
     if len(alike) > 1:
         keys = {key for other in alike for key in other.bindings}
         differing = sorted(key for key in keys if len({other.bindings.get(key) for other in alike}) > 1)
@@ -225,7 +232,10 @@ def _name(run: RecordedRun, all_of: Sequence[RecordedRun]) -> str:
     return ", ".join(words)
 
 
-_TOLD = ("environment", "agent", "delay")
+def _told(run: RecordedRun) -> dict[str, str]:
+    """Return a run's facts in the words of a name, without the numbers of environments and weights."""
+    facts = {name: run.facts[name].partition(",")[0] for name in ("environment", "agent") if name in run.facts}
+    return facts | ({"delay": f"delay {run.facts['delay']}"} if "delay" in run.facts else {})
 
 
 def by_environment(runs: Sequence[RecordedRun]) -> dict[str, dict[str, list[RecordedRun]]]:

@@ -2,7 +2,7 @@
 
 A row of a table is a measurement. Its columns are
 
-* ``return``, or the metric that is asked for;
+* ``return``, or the metric that is asked for; a return of ours (`METRICS`) may also stand in ``return``;
 * ``frames``, how many were played in training until then, for a learning curve; or the key along the axis, ``delay``
   (frames) as a rule, for a score;
 * if there are several: ``seed``, ``environment``, ``agent``, ``delay``, ``noops``.
@@ -20,7 +20,7 @@ from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, read_plan
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.view import BASELINES, SCORES
+from async_wrappers.agents.sweep.view import BASELINES, METRICS, SCORES
 
 RETURN, FRAMES = "return", "frames"
 _OF_AN_ENVIRONMENT = ("environment", "environment_id", "env_id", "game")  # keys whose value is its name
@@ -29,6 +29,16 @@ _OF_AN_ENVIRONMENT = ("environment", "environment_id", "env_id", "game")  # keys
 def is_table(place: Path) -> bool:
     """Return whether a place is a table, by its name."""
     return place.suffix.lower() == ".csv" and not place.is_dir()
+
+
+def refuse_missing(place: Path) -> None:
+    """Refuse a place that is not there.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if not place.exists():
+        raise ValueError(f"there is no directory {place}: name a --base_dir of train.py, or a CSV")
 
 
 def read_table(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
@@ -71,6 +81,15 @@ def columns_of(path: Path) -> set[str]:
     return set(read_table(path, ())[0])
 
 
+def column_of(path: Path, metric: str | None) -> str:
+    """Return the column of a table that holds a metric.
+
+    Raises:
+        ValueError: As `read_table`.
+    """
+    return RETURN if metric is None or (metric in METRICS and metric not in columns_of(path)) else metric
+
+
 def _value(cell: str | None) -> Any:
     for kind in (int, float):
         try:
@@ -85,12 +104,12 @@ def runs_in(path: Path, metric: str | None) -> list[tuple[dict[str, str], list[d
 
     Args:
         path: The CSV.
-        metric: The column of the values; None for `RETURN`.
+        metric: The metric of the values; None for `RETURN`.
 
     Raises:
         ValueError: As `read_table`.
     """
-    value = metric or RETURN
+    value = column_of(path, metric)
     runs: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(read_table(path, (FRAMES, value)), key=lambda row: row[FRAMES]):
         facts = {name: str(row[name]) for name in ("environment", "agent", "seed") if row.get(name, "") != ""}
@@ -156,7 +175,7 @@ def gather(places: Sequence[Path], x: str, metric: str | None) -> tuple[SweepPla
 
 def _of_table(path: Path, x: str, metric: str | None) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a table's rows as those of a sweep, and its keys."""
-    value = metric or RETURN
+    value = column_of(path, metric)
     table = read_table(path, (x, value))
     keys = [key for key in (x, "delay", "noops") if key in table[0]]
     found = []

@@ -113,6 +113,7 @@ class TestCompare:
         named.write_text(f"return,agent,delay\n4,{name},1\n6,{name},1\n")
         (shared,) = compare(sweep, named)
         assert (shared.point, shared.others) == (f"{name}, delay 1", [4, 6])
+        assert compare(sweep, named, metric="final_return") == [shared]
         run.mkdir()
         (run / "report.json").write_text('[{"agent": "random", "scores": [0]}, {"agent": "trained", "scores": [9, 9]}]')
         (shared,) = compare(run, named)
@@ -129,3 +130,5 @@ class TestCompare:
             compare(first, second)
         with pytest.raises(ValueError, match="holds no result"):
             compare(first, tmp_path)
+        with pytest.raises(ValueError, match=r"there is no directory .*/nowhere: name a --base_dir"):
+            compare(first, tmp_path / "nowhere")

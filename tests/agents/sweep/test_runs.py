@@ -97,6 +97,35 @@ def test_a_directory_that_holds_runs_is_drawn_with_a_curve_for_each_kind(call: A
     assert (place / "here" / "learning_curve.svg").is_file()
 
 
+def test_runs_are_told_apart_by_a_binding_though_their_networks_differ_in_size_too(place: Path) -> None:
+    for window, weights in ((0, 8), (4, 9), (9, 9)):
+        run = made_up_run(place / "runs" / f"{window}")
+        facts = run / "metrics" / "run.json"
+        facts.write_text(facts.read_text().replace("9 weights", f"{weights} weights"))
+        with (run / "config.gin").open("a") as file:
+            file.write(f"create_actor_critic.action_window = {window}\n")
+    ((_, curves),) = by_environment(find_runs([place / "runs"])).items()
+    assert {*curves} == {"action_window 0", "action_window 4", "action_window 9"}
+
+
+def test_returns_of_others_are_drawn_in_one_panel_beside_a_metric_of_ours(call: Any, place: Path) -> None:
+    lines = made_up_run(place / "mine") / "metrics" / "iterations.jsonl"
+    evaluated = [json.loads(line) for line in lines.read_text().splitlines()]
+    lines.write_text("".join(json.dumps(line | {"eval_average_return": 5.0}) + "\n" for line in evaluated))
+    (place / "theirs.csv").write_text("frames,return\n100,3\n200,4\n")
+    made_up_sweep(place / "sb3", [f"{D} = 1"], score=lambda point, seed: {"frames": [100, 200], "return": [1, 2]})
+    places = ["mine", "theirs.csv", "sb3"]
+    for metric, last in (("eval_average_return", "5.00"), ("train_average_return", "21.00")):
+        done = call("plot", *places, "--metric", metric, "--output", "one.png")
+        assert done.code == 0, done.err
+        said = dict(line.split(": return of an episode in ") for line in done.out.splitlines()[:-1])
+        newest = [words.partition("newest: ")[2].split()[0] for words in said.values()]
+        assert newest == [last, "4.00", "2.00"]
+        runs = find_runs([place / each for each in places], metric)
+        [axes] = draw_runs(by_environment(runs), metrics_of(runs, metric, False), "mean").axes
+        assert len({line.get_label() for line in axes.lines} - {"_"}) == 3
+
+
 def test_an_output_that_names_a_picture_is_that_file(call: Any, place: Path) -> None:
     made_up_run(place / "run")
     assert call("plot", "run", "--output", "there/both.png").out.splitlines()[-1] == "there/both.png"
@@ -137,8 +166,9 @@ def test_a_run_of_train_py_is_drawn(call: Any, place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nowhere"], "nowhere holds no sweep and no run with an iteration"),
-        (["run", "nowhere"], "nowhere holds no sweep and no run with an iteration"),
+        (["nowhere"], "there is no directory nowhere: name a --base_dir of train.py, or a CSV"),
+        (["run", "nowhere"], "there is no directory nowhere: name a --base_dir of train.py, or a CSV"),
+        (["run/checkpoints"], "run/checkpoints holds no sweep and no run with an iteration"),
         (
             ["run", "bad.csv"],
             "bad.csv must have columns frames and return, got epoch, loss, without frames and return",
@@ -168,6 +198,7 @@ def test_a_run_of_train_py_is_drawn(call: Any, place: Path) -> None:
 def test_what_cannot_be_drawn_is_refused_in_one_line(call: Any, place: Path, words: list[str], said: str) -> None:
     made_up_run(place / "run")
     made_up_run(place / "new", iterations=0)
+    (place / "run" / "checkpoints").mkdir()
     (made_up_run(place / "broken") / "metrics" / "iterations.jsonl").write_text("[")
     for name in ("sweep", "other"):
         made_up_sweep(place / name)

@@ -150,11 +150,11 @@ class TestCommands:
         ("words", "said"),
         [
             (["plot"], "plot needs results: python train.py plot DIR"),
-            (["plot", "nowhere"], "nowhere holds no sweep"),
+            (["plot", "nowhere"], "there is no directory nowhere: name a --base_dir"),
             (["plot", "s", "--metric", "mood"], "metric must be one of"),
             (["plot", "s", "--statistic", "median"], "statistic"),
             (["compare", "s"], "compare needs results: python train.py compare A B"),
-            (["compare", "s", "nowhere"], "nowhere holds no result"),
+            (["compare", "s", "nowhere"], "there is no directory nowhere: name a --base_dir"),
         ],
     )
     def test_what_they_cannot_use_is_refused_in_one_line(
@@ -188,4 +188,5 @@ class TestCommands:
         base_dir = made_up_sweep(place / "s")
         for path in base_dir.glob("trials/*/result.json"):
             path.unlink()
-        assert "no trial of this sweep has finished yet" in refused(call("plot", "s"))
+        message = refused(call("plot", "s"))
+        assert message.startswith("s: no trial of this sweep has finished yet: let it run until one has; the command")
