@@ -115,13 +115,13 @@ def test_a_missing_library_is_one_sentence_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["metadata.json"]
 
 
-def test_a_sweep_without_parquet_says_so_and_goes_on_but_leaves_no_old_table_behind(
+def test_a_sweep_without_parquet_is_run_without_a_word_but_leaves_no_old_table_behind(
     hide: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hide("pyarrow")
     remedy = r"needs the extra 'parquet' \([^\n]*pyarrow[^\n]*\): pip install 'async-wrappers\[parquet\]'"
     table = sweep(play, GRID, 1, tmp_path)
-    assert re.match(rf"results\.parquet {remedy}\n", capsys.readouterr().out)
+    assert "parquet" not in "".join(capsys.readouterr())
     written, parquet = table.read_bytes(), tmp_path / "results.parquet"
     assert not parquet.exists()
 

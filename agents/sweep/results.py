@@ -26,8 +26,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gymnasium.error import DependencyNotInstalled
-
 from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
@@ -246,19 +244,14 @@ def _is_number(text: str) -> bool:
 
 
 def check_parquet(base_dir: Path) -> None:
-    """Print a sentence where ``results.parquet`` will not be written, as the extra `parquet` is not installed.
+    """Refuse to go on without the extra `parquet` where there is a ``results.parquet``, which would miss later trials.
 
     Raises:
-        DependencyNotInstalled: `base_dir` holds one already, which would not get the numbers of the trials to come.
+        DependencyNotInstalled: As said.
     """
-    path = base_dir / PARQUET
-    try:
-        with extra(f"going on with {path}" if path.is_file() else PARQUET, "parquet"):
+    if (path := base_dir / PARQUET).is_file():
+        with extra(f"going on with {path}", "parquet"):
             import pyarrow.parquet  # noqa: F401
-    except DependencyNotInstalled as missing:
-        if path.is_file():
-            raise
-        print(missing)
 
 
 def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) -> None:
