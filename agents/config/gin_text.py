@@ -40,9 +40,9 @@ NETWORKS = {"55k": 1, "70k-deep": 3, "1m": 5, "10m": 8, "1m-deep": 29, "10m-deep
 NETWORKS |= {"1b": 599, "1b-deep": 750}
 DELAYS = tuple(NETWORKS.values())
 _INTERACTIONS = ("asynchronous", "sequential")
-SIMULATIONS = tuple(f"configs/paper/{interaction}_{delay}.gin" for interaction in _INTERACTIONS for delay in DELAYS)
-_INCLUDABLE = {f"configs/paper/{interaction}_{network}.gin" for interaction in _INTERACTIONS for network in NETWORKS}
-_INCLUDABLE |= {*SIMULATIONS}
+SIMULATIONS = tuple(
+    f"configs/paper/{interaction}_{each}.gin" for interaction in _INTERACTIONS for each in (*DELAYS, *NETWORKS)
+)
 _NAME = re.compile(r"(?:configs/paper/)?(asynchronous|sequential)_(\d+)([kmb](?:-deep)?)?(?:\.gin)?")
 
 OURS = frozenset({"async_wrappers"})
@@ -226,7 +226,7 @@ def find_included(name: str, search_paths: Iterable[Path], beside: Path | None =
     places = (*([] if beside is None else [beside]), Path(), *search_paths, PACKAGE, *map(Path, sys.path))
     path = next((place / name for place in places if (place / name).is_file()), None)
     # A simulation of the paper adds bindings to this file, and no code.
-    return find_included(ATARI, search_paths) if path is None and name in _INCLUDABLE else path
+    return find_included(ATARI, search_paths) if path is None and name in SIMULATIONS else path
 
 
 def files_in_all(paths: Iterable[Path], search_paths: Sequence[Path]) -> list[Path]:
@@ -255,7 +255,7 @@ def read_text(path: Path) -> str:
             if not isinstance(statement, config_parser.IncludeStatement):
                 continue
             there = find_included(statement.filename, (), path.parent)
-            if there is not None and not (statement.filename in _INCLUDABLE and there.name == Path(ATARI).name):
+            if there is not None and not (statement.filename in SIMULATIONS and there.name == Path(ATARI).name):
                 number, named = statement.location.line_num - 1, repr(_INCLUDED + str(there.resolve()))
                 # What stands before the name is kept, and the name goes in as it is, backslashes and all.
                 found = re.match(r"""(\s*include\s+)(["']).*?\2""", lines[number])
@@ -315,5 +315,5 @@ def _read_included(name: str) -> io.StringIO:
 
 
 # Gin asks its readers, one after the other, for a file that another file includes.
-gin.config.register_file_reader(_read_simulation, _INCLUDABLE.__contains__)
+gin.config.register_file_reader(_read_simulation, SIMULATIONS.__contains__)
 gin.config.register_file_reader(_read_included, lambda name: name.startswith(_INCLUDED))

@@ -22,7 +22,7 @@ def test_the_list_names_agents_games_environments_and_configurations(call: Any, 
     assert done.code == 0
     words = set(done.out.split())
     assert {"dqn", "noop", "random", "Boxing", "Pong", "CartPole-v1", "configs/dqn/cartpole.gin"} <= words
-    assert "configs/paper/asynchronous_8.gin" in words
+    assert {"configs/paper/asynchronous_8.gin", "configs/paper/asynchronous_10m.gin"} <= words
 
 
 def sections(out: str) -> dict[str, list[str]]:

@@ -347,7 +347,16 @@ def test_another_name_is_no_such_file(name: str) -> None:
         schedule(name)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("asynchronus_10m", "asynchronous_10m"), ("sequental_1m-deep.gin", "sequential_1m-deep")]
+)
+def test_a_misspelled_network_is_told_the_nearest_one(wrong: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{wrong}: no such file; did you mean configs/paper/{meant}\.gin"):
+        schedule(wrong)
+    assert schedule(f"configs/paper/{meant}.gin") == schedule(meant)
+
+
 def test_names_are_listed_where_the_simulations_are() -> None:
     assert {*SIMULATIONS} <= {*find_gin_files([ROOT])}
-    assert len(SIMULATIONS) == 20
+    assert len(SIMULATIONS) == 40 and "configs/paper/sequential_1m-deep.gin" in SIMULATIONS
     assert find_gin_files([Path()]) == []
