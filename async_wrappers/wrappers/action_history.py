@@ -322,7 +322,8 @@ def one_of(space: gym.Space[Any], longest: int = 1) -> Any:
     if not isinstance(space, Box) or len(space.shape) != 1:
         raise ValueError(
             f"flat=True needs a vector observation, got {space}: wrap the environment in "
-            "gymnasium.wrappers.FlattenObservation first, or use flat=False"
+            "gymnasium.wrappers.FlattenObservation first (in gin @FlattenObservation begins the list of wrappers), or "
+            "use flat=False"
         )
     number: Any = space.dtype.type
     if not np.issubdtype(number, np.integer):
