@@ -409,7 +409,12 @@ class Experiment:
                 ):
                     self.agent.set_report(self.metrics.scalar)
                     self.shown = PhasesShown(
-                        Progress(self.start_iteration, self.num_iterations, learnt=self._has_learnt)
+                        Progress(
+                            self.start_iteration,
+                            self.num_iterations,
+                            learnt=self._has_learnt,
+                            closing=self.settings.report_episodes > 0,
+                        )
                     )
                     try:
                         for iteration in range(self.start_iteration, self.num_iterations):

@@ -41,11 +41,13 @@ class Expectation:
     Args:
         iterations: Of the run, in all.
         learnt: Returns whether an update was made.
+        closing: Whether a closing table follows, of which nobody knows how long it takes.
     """
 
-    def __init__(self, iterations: int, learnt: Callable[[], bool]) -> None:
+    def __init__(self, iterations: int, learnt: Callable[[], bool], closing: bool) -> None:
         """See the class."""
         self._iterations, self._learnt = iterations, learnt
+        self._but = ", without the closing table" if closing else ""
         self._learns: bool | None = None  # in what is measured now
         self._said, self._since = False, (0.0, 0.0, 0)
 
@@ -67,7 +69,8 @@ class Expectation:
         self._said = True
         left = duration((now - began) / (work - done) * (self._iterations - work))
         rate = f", at {(frames - played) / (now - began):,.0f} frames/s so far" if frames > played else ""
-        return f"expected: about {left}{rate}{'' if learns else ', before the first update; updates take longer'}"
+        slower = "" if learns else ", before the first update; updates take longer"
+        return f"expected: about {left}{self._but}{rate}{slower}"
 
 
 class Progress:
@@ -79,6 +82,7 @@ class Progress:
         first: Number of the first iteration that is still to do.
         iterations: Iterations in all.
         learnt: Returns whether an update was made.
+        closing: Whether a closing table follows the iterations.
         clock: Gives the time in seconds.
         every: Seconds between two lines.
     """
@@ -89,6 +93,7 @@ class Progress:
         iterations: int,
         *,
         learnt: Callable[[], bool] = lambda: True,
+        closing: bool = False,
         clock: Callable[[], float] = time.monotonic,
         every: float = EVERY,
     ) -> None:
@@ -100,7 +105,7 @@ class Progress:
         self._before = 0  # frames of earlier iterations
         self._seconds: float | None = None
         self._last = ""
-        self._expectation = Expectation(iterations, learnt)
+        self._expectation = Expectation(iterations, learnt, closing)
         self._bar: tqdm[None] | None = None
         self._lock = threading.Lock()  # `while_waiting` reports from another thread
 

@@ -174,8 +174,17 @@ def test_a_run_says_what_it_expects_before_its_first_episode_ends(
             return super().step(action)
 
     each = {"num_iterations": 2, "training_steps": 400, "evaluation_steps": 0, "max_steps_per_episode": 400}
-    experiment(tmp_path, partial(Slow, lengths=[400]), make_dqn, **each).run_experiment()
-    assert re.match(r"expected: about .+, at .+ frames/s so far", told[0])
+    experiment(tmp_path, partial(Slow, lengths=[400]), make_dqn, **each, report_episodes=1).run_experiment()
+    assert re.match(r"expected: about [^,]+, without the closing table, at .+ frames/s so far", told[0])
+
+
+def test_a_run_that_is_counted_in_episodes_says_what_it_expects_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_module, "AFTER", 0.0)
+    each = {"num_iterations": 2, "training_episodes": 9, "evaluation_steps": 0, "report_episodes": 0}
+    experiment(tmp_path, partial(DriftingEnv, lengths=[40]), make_dqn, **each).run_experiment()
+    assert re.search(r"^expected: about \d+ s, at .+ frames/s so far", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
