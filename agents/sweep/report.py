@@ -112,7 +112,8 @@ def compare(first: Path, second: Path, *, metric: str | None = None, statistic: 
     if not shared and is_of_a_run and len(one) == len(other) == 1:  # a run names its point by its agent alone
         shared = [Difference(f"{one[0]} and {other[0]}", a[one[0]], b[other[0]])]
     if not shared:
-        raise ValueError(f"{first} and {second} share no point: {_few(a)} there, {_few(b)} here")
+        remedy = ": a run is compared with what has one point beside the baselines" if is_of_a_run else ""
+        raise ValueError(f"{first} and {second} share no point: {_few(a)} there, {_few(b)} here{remedy}")
     return shared
 
 

@@ -255,7 +255,10 @@ class TestExitCodes:
         (path,) = (place / "run").glob("diverged_batch_*.pt")
         assert str(path) in done.err
 
-    def test_130_when_interrupted_and_the_same_base_dir_goes_on(self, place: Path, call: Any) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_130_when_interrupted_and_the_same_base_dir_goes_on(
+        self, place: Path, call: Any, number: signal.Signals
+    ) -> None:
         many = ("--gin_bindings", "Runner.num_iterations = 100000")
         with running(place, "--base_dir", "run", "--gin_files", "mine.gin", *many) as run:
             sentinel = place / "run" / "checkpoints" / "sentinel_checkpoint_complete.0"
@@ -263,7 +266,7 @@ class TestExitCodes:
             while not sentinel.exists() and run.alive and time.monotonic() < deadline:
                 time.sleep(0.02)
             assert sentinel.exists(), "no checkpoint was written"
-            os.kill(run.pid, signal.SIGINT)
+            os.kill(run.pid, number)
             code, _, err = run.end()
         assert code == 130
         assert "Traceback" not in err
