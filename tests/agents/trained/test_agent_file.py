@@ -62,6 +62,7 @@ AGENTS: dict[str, tuple[str, list[str]]] = {
     "lstm": ("configs/vtrace/cartpole_delay_lstm.gin", ["RealtimeDelay.delay = 2"]),
     "sac": ("configs/sac/pendulum.gin", []),
     "ppo": ("configs/ppo/pendulum.gin", []),
+    "impact": ("configs/impact/cartpole.gin", ["ImpactAgent.drawn_evaluation = True"]),
 }
 
 
