@@ -332,7 +332,7 @@ def commands() -> list[str]:
             blocks = "".join(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
             text = re.sub(r"\\\n\s*", " ", blocks)
         found |= set(re.findall(r"^\s*(?:\$ )?(?:\S*python) train\.py (.*?)(?:\s+#.*)?$", text, re.MULTILINE))
-    placeholders = re.compile(r"[\[$]|\.\.\.|FILE|my_experiment|my_environments")
+    placeholders = re.compile(r"[\[$]|\.\.\.|FILE|my_experiment|my_dqn|my_environments")
     return sorted(line for line in found if "--gin" in line and not placeholders.search(line.replace("[@", "")))
 
 
