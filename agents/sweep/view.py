@@ -197,7 +197,7 @@ class View:
         return self._names(row, self._all_interactions)
 
     def own_name(self, row: Row) -> str:
-        """Return the one curve of a row that nothing is compared with: ``no delay`` without delay and noops."""
+        """Return the name of a row's own curve; without delay and noops it is ``no delay``."""
         return self._names(row, [NO_DELAY])[0]
 
     def is_without_delay(self, row: Row) -> bool:

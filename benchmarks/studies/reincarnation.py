@@ -330,11 +330,11 @@ def _teacher(runs: Runs) -> list[str]:
     return [_checkpoint(runs, "teachers/cartpole"), file]
 
 
-# The main job's game.
+# KungFuMaster.
 
 
 def play_kung_fu_master(runs: Runs, seeds: int) -> None:
-    """Train the main job, and students of it with another network; print the scores and the seconds."""
+    """Train the teacher, and students of it with another network; print the scores and the seconds."""
     name = "kung_fu_master/teacher"
     teacher = runs.play(name, "configs/dqn/kung_fu_master.gin", [], 0)
     for seed in range(seeds):
@@ -342,7 +342,7 @@ def play_kung_fu_master(runs: Runs, seeds: int) -> None:
         run = runs.play("kung_fu_master/student", file, [_checkpoint(runs, name)], seed)
         if run is not None and teacher is not None:
             share = run.trained / teacher.trained
-            print(f"main job, seed {seed}: {run.trained:.1f}, {share:.2f} of the teacher's {teacher.trained:.1f}")
+            print(f"KungFuMaster, seed {seed}: {run.trained:.1f}, {share:.2f} of the teacher's {teacher.trained:.1f}")
 
 
 def _looks() -> list[dict[str, Any]]:
