@@ -157,6 +157,11 @@ class DecisionRandom:
         ):
             if values.size and (values.min() < 0 or values.max() >= 1 << bits):
                 raise ValueError(f"{name} must lie in [0, 2**{bits}), got {values.min()} to {values.max()}")
+        if len(starts) <= _FEW:
+            modes = np.broadcast_to(eval_mode, len(starts)).tolist()
+            decisions = zip(episodes.tolist(), starts.tolist(), modes, env_ids.tolist(), strict=True)
+            drawn = [self.uniform_and_action(num_actions, *decision) for decision in decisions]
+            return np.array([each for each, _ in drawn], np.float64), np.array([each for _, each in drawn], np.int64)
         # NumPy's generator steps its counter before it draws: its first block belongs to the counter 1.
         counters = np.empty((4, len(starts)), np.uint64)
         counters[0], counters[1], counters[2] = 1, starts, episodes
@@ -220,6 +225,7 @@ class DecisionRandom:
 
 _ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
 _COUNTER_END, _ENV_ID_END = 1 << 64, 1 << _ENV_ID_BITS
+_FEW = 16  # decisions that NumPy's generator draws for faster one by one, 20 times so for one decision
 _LOW = np.uint64(2**32 - 1)
 # Multipliers of Philox 4x64 and what is added to its key from round to round (Salmon et al. 2011, random123).
 _MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)

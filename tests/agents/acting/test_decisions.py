@@ -14,6 +14,7 @@ from async_wrappers.agents.acting.decisions import DecisionRandom
 
 KEYS = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.booleans())
 Key = tuple[int, int, bool]
+DECISION = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.booleans(), st.integers(0, 2**32 - 1))
 
 
 class TestDecisionRandom:
@@ -57,10 +58,8 @@ class TestDecisionRandom:
     @given(
         st.integers(0, 2**70),
         st.one_of(st.integers(1, 40), st.integers(2**31, 2**33), st.integers(1, 2**63 - 1)),
-        st.lists(
-            st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.booleans(), st.integers(0, 2**32 - 1)),
-            max_size=8,
-        ),
+        # Few decisions are drawn for one by one, more of them at once.
+        st.one_of(st.lists(DECISION, max_size=3), st.lists(DECISION, min_size=17, max_size=20)),
     )
     def test_many_decisions_at_once_draw_as_one_by_one(
         self, seed: int, num_actions: int, keys: list[tuple[int, int, bool, int]]
