@@ -165,5 +165,5 @@ def _plot_sweep(options: Namespace, base_dir: Path) -> None:
     if aggregate is not None:
         print(write_aggregate(aggregate, base_dir / "aggregate.csv"))
     print(write_report(base_dir, view, {name: svg for name, (_, svg) in paths.items()}, aggregate))
-    for sentence in (words for ladder in view.ladders for words in ladder.in_words()):
-        print(sentence)
+    if len(view.ladders) == 1:  # those of many games are a table of the report
+        print("\n".join(view.ladders[0].in_words()))

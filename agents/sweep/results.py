@@ -292,11 +292,12 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
 def read_subject(base_dir: Path) -> str:
     """Return a sweep's subject, such as ``CartPole-v1, DQNAgent``; empty where its trials have written none.
 
-    Environments, or agents, are left out if there are too many for a title.
+    Environments, or agents, are left out if there are too many for a title, and environments where a trial was taken
+    from another sweep's table, which does not say what it played.
     """
     runs = [read_facts(directory) for _, directory in _finished(base_dir, read_plan(base_dir))]
     found = []
-    for name in ("environment", "agent"):
+    for name in ("environment", "agent") if all(runs) else ("agent",):
         words = dict.fromkeys(run[name].partition(",")[0] for run in runs if run)
         # Players that do not learn are lines across the figure, with names of their own.
         learning = [word for word in words if word not in ("RandomAgent", "NoopAgent")]

@@ -54,6 +54,10 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
     assert "3 trials (3 points x 1 seeds), 0 to run" in again.out
     assert read_rows(place / "s") == rows
 
+    # A trial that was taken from a table does not say which environment it played.
+    (place / "s" / "trials" / "0002" / "metrics" / "run.json").unlink()
+    assert read_subject(place / "s") == "DQNAgent"
+
 
 @pytest.mark.usefixtures("fork_trials")
 def test_a_part_of_the_grid_runs_first_and_the_rest_with_the_next_call(call: Any, place: Path, short: str) -> None:
