@@ -16,9 +16,9 @@
 * ``core_learning``: the same with a learner that works all the time: the loop reads new weights now and then.
 * ``fast``: a fast path of 50,000 weights in the loop, beside a slow half of 130 ms in 10 workers, at 60 and 500 frames
   a second, and the same without the fast path. At 500 Hz the slow half reads every eighth frame, and the fast path
-  decides on all others by the features before (``max_features_age``). `other` counts the frames whose action is not
-  that of the virtual clock with the times that were measured. Hold: p99 lateness at 60 Hz at most 1 ms. Half as long
-  as the others.
+  decides on all others by the features before (``max_features_age``); the same with ``Realtime()`` where this process
+  may have it. `other` counts the frames whose action is not that of the virtual clock with the times that were
+  measured. Hold: p99 lateness at 60 Hz at most 1 ms. Half as long as the others.
 * ``release``: microseconds of one release of a core in one process, beside encoding and the whole network, for cores of
   several sizes: what the loop computes between its choice and the environment's step.
 
@@ -366,30 +366,35 @@ def fast(args: Namespace) -> None:
     names = ("p50 ms", "p99 ms", "missed", "fresh", "held", "late", "other")
     print(f"\na slow half of {FAST_LATENCY * 1e3:g} ms in {TEAM} workers, {args.seconds / 2:g} s each")
     print(f"{'':<48}" + "".join(f"{name:>9}" for name in names))
-    for fps, (slot, playout) in RATES.items():
-        for name, units in ((f"{fps} Hz, a fast path of {weights:,} weights", FAST_UNITS), (f"{fps} Hz, none", None)):
-            spec = two_speeds(units)
-            terms: dict[str, Any] = {"default_action": 0, "features": spec.features, "extras": spec.extras}
-            terms |= {"slot": slot, "playout": playout}
-            terms |= {} if units is None else {"max_features_age": 4 * playout}
-            slow = partial(Slow, spec, FAST_LATENCY), partial(Slow, spec, 0.0)
-            with tempfile.TemporaryDirectory() as directory:
-                files = [Path(directory) / f"{clock}.npy" for clock in ("real", "virtual")]
-                with quietly():
-                    worlds = [partial(Waves, file) for file in files]
-                    with AsyncRunner(worlds[0], slow[0], TEAM, fps, latency=FAST_LATENCY, **terms) as runner:
-                        report = runner.run(seconds=args.seconds / 2)
-                    virtual: dict[str, Any] = {"backend": "virtual"}
-                    virtual["latency"] = InOrder(report.latency_trace().latencies)
-                    with AsyncRunner(worlds[1], slow[1], TEAM, fps, **virtual, **terms) as runner:
-                        runner.run(frames=report.frames["total"])
-                actions = [np.load(file) for file in files]
-            frames, late = report.frames, report.lateness_ms
-            counts = frames["missed_deadlines"], frames["fresh"] / frames["total"], frames.get("held", 0)
-            told = f"{late['p50']:>9.3f}{late['p99']:>9.3f}{counts[0]:>9}{counts[1]:>9.1%}{counts[2]:>9}"
-            print(f"{name:<48}{told}{frames['late_actions']:>9}{int((actions[0] != actions[1]).sum()):>9}", flush=True)
-            if fps == 60 and units is not None:
-                print_hold("p99 lateness, ms", late["p99"], most=1.0)
+    rows: list[tuple[int, Any, Realtime | None]] = [(fps, units, None) for fps in RATES for units in (FAST_UNITS, None)]
+    if may_schedule(50):
+        rows += [(fps, FAST_UNITS, Realtime(lock=may_lock())) for fps in RATES]
+    for fps, units, realtime in rows:
+        slot, playout = RATES[fps]
+        name = f"{fps} Hz, {'none' if units is None else f'a fast path of {weights:,} weights'}"
+        name += ", Realtime()" * (realtime is not None)
+        spec = two_speeds(units)
+        terms: dict[str, Any] = {"default_action": 0, "features": spec.features, "extras": spec.extras}
+        terms |= {"slot": slot, "playout": playout}
+        terms |= {} if units is None else {"max_features_age": 4 * playout}
+        slow = partial(Slow, spec, FAST_LATENCY), partial(Slow, spec, 0.0)
+        with tempfile.TemporaryDirectory() as directory:
+            files = [Path(directory) / f"{clock}.npy" for clock in ("real", "virtual")]
+            with quietly():
+                worlds, real = [partial(Waves, file) for file in files], {"latency": FAST_LATENCY, "realtime": realtime}
+                with AsyncRunner(worlds[0], slow[0], TEAM, fps, **real, **terms) as runner:
+                    report = runner.run(seconds=args.seconds / 2)
+                virtual: dict[str, Any] = {"backend": "virtual"}
+                virtual["latency"] = InOrder(report.latency_trace().latencies)
+                with AsyncRunner(worlds[1], slow[1], TEAM, fps, **virtual, **terms) as runner:
+                    runner.run(frames=report.frames["total"])
+            actions = [np.load(file) for file in files]
+        frames, late = report.frames, report.lateness_ms
+        counts = frames["missed_deadlines"], frames["fresh"] / frames["total"], frames.get("held", 0)
+        told = f"{late['p50']:>9.3f}{late['p99']:>9.3f}{counts[0]:>9}{counts[1]:>9.1%}{counts[2]:>9}"
+        print(f"{name:<48}{told}{frames['late_actions']:>9}{int((actions[0] != actions[1]).sum()):>9}", flush=True)
+        if fps == 60 and units is not None:
+            print_hold("p99 lateness, ms", late["p99"], most=1.0)
 
 
 def release(args: Namespace, times: int = 2_000) -> None:
