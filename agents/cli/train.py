@@ -26,6 +26,7 @@ from async_wrappers.agents.experiment.report import (
     compare_with_baselines,
     draw_learning_curve,
     in_words,
+    reported_rows,
     table,
     training_facts,
     why_no_noop,
@@ -101,6 +102,8 @@ def _run(runner: Experiment, options: Namespace, base_dir: Path, log: RunLog) ->
     """Run the iterations that are still to do, and the closing table."""
     reported = (base_dir / "report.json").is_file() or not runner.settings.report_episodes or not runner.num_iterations
     if runner.start_iteration >= runner.num_iterations and reported:
+        if (base_dir / "report.json").is_file() and not (base_dir / "learning_curve.png").is_file():
+            draw_learning_curve(base_dir, reported_rows(base_dir))  # the run was ended between the two
         here = f"--base_dir {base_dir}"
         more = f"--gin_bindings '{runner.teaching.one_more}'"
         trust = trusting(options, base_dir)

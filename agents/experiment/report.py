@@ -71,6 +71,12 @@ def compare_with_baselines(runner: Experiment) -> list[Row]:
     return rows
 
 
+def reported_rows(base_dir: Path) -> list[Row]:
+    """Return the closing table's rows of ``report.json``; none where it has another report."""
+    facts = json.loads((Path(base_dir) / "report.json").read_text(encoding="utf-8"))
+    return [Row(*(fact[name] for name in Row._fields)) for fact in facts if "frames_per_second" in fact]
+
+
 def write_report(runner: Experiment, rows: Sequence[Row]) -> None:
     """Write ``report.json``: a closing table's rows, and the facts of training in the last one.
 
