@@ -53,6 +53,7 @@ from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, keeps_playout
+from async_wrappers.wrappers.sights import refuse_old_features
 
 _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
 _OVERSLEPT = 200_000  # nanoseconds by which a sleep may be too long
@@ -108,7 +109,7 @@ class Clock:
         self.pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
-            refuse_old_playout(config.max_age, self._stagger.playout)
+            self._refuse_old_playout()
         self._ended: list[tuple[Span, int, int | None, int, int]] = []  # inferences, as `Measurements` notes them
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
@@ -320,6 +321,11 @@ class Clock:
         if self._controls is not None:
             self._controls.patience = conditions.quantile(0.99)
 
+    def _refuse_old_playout(self) -> None:
+        """Refuse a playout under which every action, or all features, would be older than they may be."""
+        refuse_old_playout(self._config.max_age, self._stagger.playout)
+        refuse_old_features(self._config.max_features_age, self._stagger.playout)
+
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""
         raise NotImplementedError
@@ -489,10 +495,10 @@ class RealClock(Clock):
         return Conditions(self._config.workers, self._frames, sum(known) // len(known), quantile)
 
     def _warn_of_old_playout(self) -> None:
-        """Warn once that every action would be older than `max_age` under the measured playout."""
+        """Warn once that the measured playout would be refused if it had been known."""
         if not self._warned_of_age:
             try:
-                refuse_old_playout(self._config.max_age, self._stagger.playout)
+                self._refuse_old_playout()
             except ValueError as error:
                 self._warned_of_age = True
                 self._warns(str(error))

@@ -6,6 +6,7 @@ An action of these policies says what it was made of: the frame of the features,
 from __future__ import annotations
 
 import runpy
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -253,3 +254,22 @@ def test_what_cannot_be_held_is_refused_in_one_sentence() -> None:
         runner(features=None)
     with pytest.raises(ValueError, match=r"^max_features_age must be None with a policy without a fast path"):
         AsyncRunner(game, lambda: Halves(None), 1, 60, backend="virtual", max_features_age=9, **terms).run(frames=1)
+    with pytest.raises(ValueError, match=r"^max_features_age must be > 6, the age in frames .* got 5$"):
+        runner(playout="p99", latency=0.1, max_features_age=5).run(frames=1)
+
+
+class SlowHalves(Halves):
+    """Its slow half takes six frames."""
+
+    def encode(self, observation: Any, decision: Any) -> Any:
+        time.sleep(0.1)
+        return super().encode(observation, decision)
+
+
+def test_a_measured_playout_under_which_nothing_is_held_is_warned_of() -> None:
+    terms: dict[str, Any] = {"features": FEATURES, "default_action": 0, "calibration_time": 0.3, "backend": "thread"}
+    with (
+        pytest.warns(RuntimeWarning, match=r"max_features_age must be > \d+, the age in frames .* got 1"),
+        AsyncRunner(game, SlowHalves, 1, 60, max_features_age=1, **terms) as runner,
+    ):
+        runner.run(frames=3)
