@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,7 +62,9 @@ class EnvironmentContract:
         return seen
 
     def test_gymnasium_finds_nothing_wrong(self, env: Environment) -> None:
-        check_env(env.unwrapped, skip_render_check=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*is different from the unwrapped version")  # a wrapper is checked, too
+            check_env(env, skip_render_check=True)
 
     def test_what_it_gives_lies_in_its_spaces_and_is_finite(self, env: Environment) -> None:
         for observation, *rest in self.play(env, self.actions(env)):
@@ -102,11 +105,11 @@ class EnvironmentContract:
         if not self.copies:
             pytest.skip("copies = False")
         actions = self.actions(env)
-        half = self.frames // 2
-        played = self.play(env, actions[:half], 3)
-        if any(played[-1][2:]):
-            pytest.skip("the episode ends too early for a copy in its midst")
-        rest = actions[half:]
+        amid = (len(self.play(env, actions, 3)) - 1) // 3
+        if amid == 0:
+            pytest.skip("an episode of random play has fewer than three frames")
+        self.play(env, actions[:amid], 3)
+        rest = actions[amid:]
         twin = copy.deepcopy(env)
         _same(_go_on(twin, rest), _go_on(env, rest))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -24,6 +25,13 @@ class TestCartPole(EnvironmentContract):
         return gym.make("CartPole-v1")
 
 
+class Mute(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that takes the environment's info away."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        return *self.env.step(action)[:4], None
+
+
 class Restless(gym.Env[Any, Any]):
     """An environment with one fault."""
 
@@ -40,7 +48,15 @@ class Restless(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        return self._seen(), float("nan") if self.fault == "nan" else 1.0, False, False, {}
+        ends = self.fault == "shared by copies" and self.steps == 9  # before the half of what is played
+        return self._seen(), float("nan") if self.fault == "nan" else 1.0, ends, False, {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Restless:
+        if self.fault == "shared by copies":
+            return self
+        twin = Restless(self.fault)
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
     def _seen(self) -> Any:
         drawn = np.random.default_rng().random() if self.fault == "unseeded" else self.np_random.random()
@@ -54,6 +70,7 @@ class Restless(gym.Env[Any, Any]):
         ("unseeded", "test_an_episode_follows_from_its_seed_and_its_actions"),
         ("nan", "test_what_it_gives_lies_in_its_spaces_and_is_finite"),
         ("shape", "test_what_it_gives_lies_in_its_spaces_and_is_finite"),
+        ("shared by copies", "test_a_copy_goes_on_alike_and_leaves_the_first_one_alone"),
     ],
 )
 def test_the_contract_finds_a_fault(fault: str, test: str) -> None:
@@ -83,3 +100,8 @@ def test_the_contract_finds_a_no_op_outside_the_space() -> None:
 
     with pytest.raises(ValueError, match="noop_action"):
         Faulty().test_its_no_op_is_an_action(Restless("noop"))
+
+
+def test_the_contract_checks_a_wrapper_and_not_what_is_in_it_alone() -> None:
+    with pytest.raises(AssertionError, match="info"):
+        EnvironmentContract().test_gymnasium_finds_nothing_wrong(Mute(gym.make("CartPole-v1").unwrapped))
