@@ -98,6 +98,27 @@ def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path
     lines = [run.lines for run in find_runs([tmp_path])]
     played = [[line["frames"] for line in each] for each in lines]
     assert played == [[40, 80, 120, 160, 200], [120, 240, 360, 480, 600], [40, 80, 120, 160, 200]]
+    assert {run.facts["environment"] for run in find_runs([tmp_path])} == {"CartPole-v1"}
+
+    with pytest.raises(ValueError, match=r"holds a sweep with another grid \(steps = 200 there, 300 here\)"):
+        example("sb3_sweep.py")["main"](f"{tmp_path} --delays 2 0 --seeds 1 --steps 300 --episodes 2".split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--env Crat-v0", "--env Crat-v0, --delays 1: Environment `Crat` doesn't exist"),
+        ("--env no_such:Cart-v0", "--env no_such:Cart-v0, --delays 1: No module named 'no_such'"),
+        ("--delays -4", "--env CartPole-v1, --delays -4: delay must be "),
+    ],
+)
+def test_the_sweep_of_another_trainer_refuses_in_one_sentence(
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("stable_baselines3")
+    with pytest.raises(SystemExit):
+        example("sb3_sweep.py")["main"]([str(tmp_path / "sb3"), *words.split()])
+    assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("fork_trials")

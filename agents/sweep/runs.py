@@ -107,7 +107,10 @@ def _of_table(path: Path, metric: str | None) -> list[RecordedRun]:
 
 
 def _of_sweep(place: Path) -> list[RecordedRun]:
-    """Return the finished trials of a sweep; those of another trainer have the curves that they returned as lists."""
+    """Return the finished trials of a sweep; those of another trainer have the curves that they returned as lists.
+
+    A key ``environment`` of the grid names theirs.
+    """
     rows = read_rows(place)
     runs = []
     for trial in read_plan(place).trials():
@@ -122,6 +125,7 @@ def _of_sweep(place: Path) -> list[RecordedRun]:
                 raise ValueError(f"{place} has no frames beside its curves: let its trials return a list of them")
             about = {"agent": trial.arm or place.resolve().name, "seed": f"{trial.seed_number}"}
             point = {key: plain(value) for key, value in trial.bindings.items()}
+            about |= {"environment": str(point["environment"])} if "environment" in point else {}
             bindings = {key: str(value) for key, value in point.items()}
             runs.append(RecordedRun(directory, about | delay_fact(point), bindings, list(lines.values())))
     if not runs:

@@ -42,17 +42,16 @@ def make_env(env_id: str, delay: int, noops: int) -> gym.Env:
     return Monitor(CommittedActions(env, length=shown, flat=True, known=False))
 
 
-def trial(
-    point: dict[str, Any], seed: int, directory: Path, env_id: str, total_timesteps: int, episodes: int
-) -> dict[str, Any]:
+def trial(point: dict[str, Any], seed: int, directory: Path, env_id: str) -> dict[str, Any]:
     """Train one policy; return its returns and the frames it had played, after each part of the training."""
-    starts = min(1_000, total_timesteps // 4)
-    model = DQN("MlpPolicy", make_env(env_id, **point), learning_starts=starts, seed=seed, device="cpu")
-    env, frames, returns = make_env(env_id, **point), [], []
+    delay, noops, steps = point["delay"], point["noops"], point["steps"]
+    starts = min(1_000, steps // 4)
+    model = DQN("MlpPolicy", make_env(env_id, delay, noops), learning_starts=starts, seed=seed, device="cpu")
+    env, frames, returns = make_env(env_id, delay, noops), [], []
     for _ in range(EVALUATIONS):
-        model.learn(total_timesteps // EVALUATIONS, reset_num_timesteps=False)
+        model.learn(steps // EVALUATIONS, reset_num_timesteps=False)
         env.reset(seed=seed)  # the same episodes each time
-        scores, _ = evaluate_policy(model, env, n_eval_episodes=episodes, return_episode_rewards=True)
+        scores, _ = evaluate_policy(model, env, n_eval_episodes=point["episodes"], return_episode_rewards=True)
         frames.append(model.num_timesteps * (point["noops"] + 1))
         returns.append(float(np.mean(scores)))
     model.save(directory / "model")
@@ -69,10 +68,15 @@ def main(words: Sequence[str] | None = None) -> Path:
     parser.add_argument("--steps", type=int, default=30_000, metavar="N", help="decisions of each training (30,000)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="of each evaluation (20)")
     options = parser.parse_args(words)
-    grid = [{"delay": delay, "noops": noops} for delay in options.delays for noops in sorted({0, delay})]
+    # What is in the points is in the table: other settings are another sweep, and `plot` reads the environment.
+    terms = {"environment": options.env.rpartition(":")[2], "steps": options.steps, "episodes": options.episodes}
+    grid = [{"delay": delay, "noops": noops, **terms} for delay in options.delays for noops in sorted({0, delay})]
     sys.path.append(os.getcwd())  # where your module is, as a rule
-    make_env(options.env, **grid[0])  # an environment that cannot be made is refused here, not in each trial
-    run = partial(trial, env_id=options.env, total_timesteps=options.steps, episodes=options.episodes)
+    try:  # an environment that cannot be made is refused here, not in each trial
+        make_env(options.env, grid[0]["delay"], grid[0]["noops"])
+    except (gym.error.Error, ImportError, ValueError) as error:
+        parser.error(f"--env {options.env}, --delays {options.delays[0]}: {error}")
+    run = partial(trial, env_id=options.env)
     return sweep(run, grid, options.seeds, options.base_dir, jobs=os.cpu_count(), retry_failed=True)
 
 
