@@ -225,7 +225,7 @@ class DecisionRandom:
 
 _ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
 _COUNTER_END, _ENV_ID_END = 1 << 64, 1 << _ENV_ID_BITS
-_FEW = 16  # decisions that NumPy's generator draws for faster one by one, 20 times so for one decision
+_FEW = 16  # decisions: up to so many NumPy's generator is faster one by one, for a single one 20 times
 _LOW = np.uint64(2**32 - 1)
 # Multipliers of Philox 4x64 and what is added to its key from round to round (Salmon et al. 2011, random123).
 _MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)
