@@ -110,6 +110,8 @@ def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path
         ("--env Crat-v0", "--env Crat-v0, --delays 1: Environment `Crat` doesn't exist"),
         ("--env no_such:Cart-v0", "--env no_such:Cart-v0, --delays 1: No module named 'no_such'"),
         ("--delays -4", "--env CartPole-v1, --delays -4: delay must be "),
+        ("--seeds 0", "--seeds must be >= 1, got 0"),
+        ("--steps 0", "--steps must be >= 5, got 0"),
     ],
 )
 def test_the_sweep_of_another_trainer_refuses_in_one_sentence(

@@ -68,6 +68,9 @@ def main(words: Sequence[str] | None = None) -> Path:
     parser.add_argument("--steps", type=int, default=30_000, metavar="N", help="decisions of each training (30,000)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="of each evaluation (20)")
     options = parser.parse_args(words)
+    for name, least in (("seeds", 1), ("steps", EVALUATIONS), ("episodes", 1)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} must be >= {least}, got {getattr(options, name)}")
     # What is in the points is in the table: other settings are another sweep, and `plot` reads the environment.
     terms = {"environment": options.env.rpartition(":")[2], "steps": options.steps, "episodes": options.episodes}
     grid = [{"delay": delay, "noops": noops, **terms} for delay in options.delays for noops in sorted({0, delay})]
