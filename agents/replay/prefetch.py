@@ -6,6 +6,7 @@ batches are those of a replay that draws at the same places without a thread. A 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from async_wrappers.agents.spaces.schema import Arrays, leaves, nest
 Rows = npt.NDArray[Any]
 
 _DRAWN = "drawn/"  # prefix of the names of a batch drawn ahead, in snapshots
+_ORDER = re.compile(r":(\d+(?:,\d+)+)$")  # suffix of a name: which axes lie farthest apart in memory, in this order
 
 
 class _Ahead:
@@ -54,15 +56,26 @@ class _Ahead:
         batch, self._drawn = self._drawn, None
         return batch
 
+    # The last bits of a sum depend on the order in which numbers lie in memory, so that order is saved, too.
+
     def arrays(self) -> Arrays:
-        """Return the drawn batch as arrays by their path; empty if there is none."""
+        """Return the drawn batch as arrays by their path and the order of their axes; empty if there is none."""
         self.join()
-        return {"/".join(path): np.ascontiguousarray(array) for path, array in leaves(self._drawn or {})}
+        found: dict[str, Rows] = {}
+        for path, array in leaves(self._drawn or {}):
+            axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+            order = "" if axes == list(range(array.ndim)) else f":{','.join(map(str, axes))}"
+            found["/".join(path) + order] = np.ascontiguousarray(array.transpose(axes))
+        return found
 
     def restore(self, arrays: Arrays) -> None:
         """Load what `arrays` returned."""
-        paths = [tuple(name.split("/")) for name in arrays]
-        self._drawn = nest(paths, list(arrays.values())) if arrays else None
+        named: dict[tuple[str, ...], Rows] = {}
+        for name, array in arrays.items():
+            if (order := _ORDER.search(name)) is not None:
+                array = array.transpose(np.argsort([int(axis) for axis in order[1].split(",")]))
+            named[tuple(_ORDER.sub("", name).split("/"))] = array
+        self._drawn = nest(list(named), list(named.values())) if arrays else None
 
 
 class Prefetch(Saved):

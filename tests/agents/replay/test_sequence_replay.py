@@ -12,6 +12,7 @@ from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.replay.sequence_replay import create_sequence_replay
+from async_wrappers.agents.spaces.schema import leaves
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World
 from tests.worlds.plain_data import assert_identical
@@ -55,6 +56,21 @@ def test_a_thread_that_draws_ahead_makes_no_difference_and_priorities_are_one_up
     assert set(late["index"].tolist()) != {kept[2]} and set(then["index"].tolist()) == {kept[2]}
     with pytest.raises(ValueError, match=r"^a replay that draws ahead takes no arguments"):
         replay.sample(8)
+
+
+def test_a_saved_batch_lies_in_memory_as_it_was_drawn(tmp_path: Path) -> None:
+    replay, world = make(kind=PrefetchedReplay), World(2, 0)
+    lived(replay, world, 40)
+    replay.sample()
+    replay.save(tmp_path, 0)
+    loaded = make(kind=PrefetchedReplay)
+    loaded.load(tmp_path, 0)
+    drawn, after = dict(leaves(replay.sample())), dict(leaves(loaded.sample()))
+    assert any(not array.flags.c_contiguous for array in drawn.values())
+    assert_identical(after, drawn)
+    assert {path: array.strides for path, array in after.items()} == {
+        path: array.strides for path, array in drawn.items()
+    }
 
 
 def test_the_newest_sequences_are_kept_each_a_period_after_the_one_before() -> None:
