@@ -301,7 +301,7 @@ class Dispatcher:
                 best = candidate
         if best is None:
             return None
-        if self._is_too_old(-best[0], self._frame + held_up):
+        if self._max_age is not None and self._is_too_old(-best[0], self._frame + held_up):
             self.too_old += 1
             self._stagger.lost(-best[0])
             return None
