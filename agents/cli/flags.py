@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -63,7 +64,10 @@ def first_line(error: BaseException) -> str:
 
 def program() -> str:
     """Return the program as a user calls it: that of an installation, or the script of the clone."""
-    return "async-wrappers" if Path(sys.argv[0]).stem == "async-wrappers" else "python train.py"
+    called = Path(sys.argv[0])
+    if called.stem == "async-wrappers":
+        return "async-wrappers"
+    return f"python {shlex.quote(str(called)) if called.name == 'train.py' else 'train.py'}"
 
 
 class Parser(argparse.ArgumentParser):

@@ -369,7 +369,7 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
         return f"a module that it imports has a mistake ({first_line})"
     if value := re.search(r"Failed to parse token '-?(\w+)'", str(error)):
         right = {"true": "True", "false": "False", "none": "None", "null": "None"}.get(value[1].lower())
-        text = f"a text has quotes ('{value[1]}'), and what gin makes has @ (@{value[1]})"
+        text = f"a text has quotes ('{value[1]}'), what gin makes has @ (@{value[1]}), and a number has digits"
         return f"{value[1]} is no value of gin: {f'write {right}' if right else text}"
     if isinstance(error, SyntaxError):
         return f"not a gin statement ({first_line}); a binding reads 'RealtimeDelay.delay = 8', and a text has quotes"

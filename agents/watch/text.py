@@ -102,16 +102,17 @@ def _bar(share: float, width: int = 60) -> Text:
 
 
 def _curves(panels: Sequence[Panel]) -> Table:
-    """Return a row for each curve: its course, and its newest value with the interval."""
+    """Return a row for each curve: its course, and its newest value with the interval; names stand below a title."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True, overflow="ellipsis", max_width=44)
+    table.add_column(overflow="fold", max_width=44)
     for panel in panels:
-        for curve in panel.curves:
-            if not curve.points:
-                continue
+        drawn = [curve for curve in panel.curves if curve.points]
+        if any(curve.name for curve in drawn):
+            table.add_row(Text(panel.title))
+        for curve in drawn:
             last = curve.points[-1]
             interval = f" [{last.low:.4g}, {last.high:.4g}]" if last.low < last.high else ""
-            name = Text(panel.title if not curve.name else f"{panel.title}: {curve.name}")
+            name = Text(f"  {curve.name}" if curve.name else panel.title)
             course = Text(_spark([point.value for point in curve.points]), "cyan", no_wrap=True)
             table.add_row(name, course, f"{last.value:.4g}{interval}")
     return table

@@ -202,6 +202,8 @@ class Plan:
             yield from ("", *(f"* {sentence}" for sentence in self.advice))
         for purpose, lines in self.configuration.items():
             yield from ("", f"{purpose}:", *(f"    {line}" for line in lines))
+        if self.configuration:
+            yield '\nFor a robot, bind RampDown(10) in the place of "repeat": it comes to rest where no action arrives.'
 
 
 def plan(

@@ -22,7 +22,18 @@ import pytest
 from async_wrappers.agents.cli.log import RunLog
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.experiment import Experiment
-from tests.worlds.command_line import bound, call, in_a_fork, in_a_process, iterations, place, refused, running, start
+from tests.worlds.command_line import (
+    SCRIPT,
+    bound,
+    call,
+    in_a_fork,
+    in_a_process,
+    iterations,
+    place,
+    refused,
+    running,
+    start,
+)
 from tests.worlds.lock_holder import holder
 
 __all__ = ["call", "place"]
@@ -275,7 +286,7 @@ class TestExitCodes:
         # checkpoint may be one in the midst of an iteration.
         sentinels = [path for path in sentinel.parent.glob("sentinel*") if path.read_text().startswith("done")]
         done = max(int(path.suffix[1:]) for path in sentinels) + 1
-        command = f"python train.py --base_dir run --gin_bindings 'import module_{place.name}'"
+        command = f"python {SCRIPT} --base_dir run --gin_bindings 'import module_{place.name}'"
         assert f"\ninterrupted: {done} of 100000 iterations are done in run; to go on: {command}\n" in err
         assert done >= 1
         resumed = call("--base_dir", "run", "--trust", "--gin_bindings", f"Runner.num_iterations = {done + 1}")

@@ -128,11 +128,15 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("value", "token", "remedy"),
         [
-            ("dqn", "dqn", "a text has quotes ('dqn'), and what gin makes has @ (@dqn)"),
-            ("[dqn, 'c51']", "dqn", "a text has quotes ('dqn'), and what gin makes has @ (@dqn)"),
-            ("{dqn: 1}", "dqn", "a text has quotes ('dqn'), and what gin makes has @ (@dqn)"),
-            ("LogNormal()", "LogNormal", "a text has quotes ('LogNormal'), and what gin makes has @ (@LogNormal)"),
-            ("-x", "x", "a text has quotes ('x'), and what gin makes has @ (@x)"),
+            ("dqn", "dqn", "a text has quotes ('dqn'), what gin makes has @ (@dqn), and a number has digits"),
+            ("[dqn, 'c51']", "dqn", "a text has quotes ('dqn'), what gin makes has @ (@dqn), and a number has digits"),
+            ("{dqn: 1}", "dqn", "a text has quotes ('dqn'), what gin makes has @ (@dqn), and a number has digits"),
+            (
+                "LogNormal()",
+                "LogNormal",
+                "a text has quotes ('LogNormal'), what gin makes has @ (@LogNormal), and a number has digits",
+            ),
+            ("-x", "x", "a text has quotes ('x'), what gin makes has @ (@x), and a number has digits"),
             ("true", "true", "write True"),
             ("null", "null", "write None"),
         ],
