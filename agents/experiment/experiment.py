@@ -447,7 +447,10 @@ class Experiment:
         self._progressed = now
         with self.shown.iteration(iteration, lengths):
             for phase, length in lengths.items():
-                if not (length.frames or length.episodes) or phase.name in now.done:
+                if phase.name in now.done:
+                    self.shown.note(phase, length.episodes or 0, length.frames)
+                    continue
+                if not (length.frames or length.episodes):
                     continue
                 run = self.teaching.train if phase == Phase.TRAIN else self.play.evaluate
                 played = run(length, now.begin(phase.name))

@@ -68,7 +68,7 @@ class Expectation:
             return ""
         self._said = True
         left = duration((now - began) / (work - done) * (self._iterations - work))
-        rate = f", at {(frames - played) / (now - began):,.0f} frames/s so far" if frames > played else ""
+        rate = f", at {_rate(frames - played, now - began)} so far" if frames > played else ""
         slower = "" if learns else ", before the first update; updates take longer"
         return f"expected: about {left}{self._but}{rate}{slower}"
 
@@ -103,6 +103,8 @@ class Progress:
         self._began = self._line_at = self._iteration_began = clock()
         self._share, self._frames, self._total = 0.0, 0, 0
         self._before = 0  # frames of earlier iterations
+        # What an earlier process has played: work in all, frames of the running iteration. It took no time of this one.
+        self._carried, self._carried_frames = 0.0, 0
         self._seconds: float | None = None
         self._last = ""
         self._expectation = Expectation(iterations, learnt, closing)
@@ -118,6 +120,7 @@ class Progress:
             frames: At least so many are played; 0 if its length is counted in episodes.
         """
         self._before += self._frames
+        self._carried_frames = 0
         self._number, self._total, self._share, self._frames, self._last = number, frames, 0.0, 0, ""
         self._seconds = None
         self._iteration_began = self._line_at = self._clock()
@@ -126,6 +129,21 @@ class Progress:
         ) as self._bar:
             yield
         self._bar, self._share = None, 1.0
+
+    def carry(self, share: float, frames: int) -> None:
+        """Take in what the process that this one goes on from has played of the iteration, which is no pace of ours.
+
+        Args:
+            share: Of the iteration's work, in all.
+            frames: Of the iteration, in all.
+        """
+        with self._lock:
+            played = frames - self._frames
+            self._carried, self._carried_frames = self._carried + share - self._share, self._carried_frames + played
+            self._share, self._frames = share, frames
+            if self._bar is not None and not self._bar.disable:
+                self._bar.initial += played
+                self._bar.n += played
 
     def update(self, share: float, frames: int, last: str = "", seconds: float | None = None) -> None:
         """Show the iteration's progress.
@@ -181,7 +199,7 @@ class Progress:
 
     def left(self) -> str:
         """Return how long the run still takes, such as ``about 2 min left``; empty if nothing is known of it."""
-        work = self._number - self._first + self._share
+        work = self._number - self._first + self._share - self._carried
         if work <= 0 or self._number + self._share >= self._iterations:
             return ""
         seconds = (self._clock() - self._began) / work * (self._iterations - self._number - self._share)
@@ -193,11 +211,18 @@ class Progress:
     def _line(self) -> str:
         of = f" of {self._total:,}" if self._total else ""
         seconds = self._clock() - self._iteration_began if self._seconds is None else self._seconds
-        rate = f"{self._frames / max(seconds, 1e-9):,.0f} frames/s" if self._frames else ""
+        played = self._frames - self._carried_frames
+        rate = _rate(played, seconds) if played else ""
         return f"{self._title()}: " + self._joined(f"{self._frames:,}{of} frames", self._last, rate, self.left())
 
     def _joined(self, *parts: str) -> str:
         return ", ".join(filter(None, parts))
+
+
+def _rate(frames: int, seconds: float) -> str:
+    """Return frames per second in words; a large network plays less than one."""
+    rate = frames / max(seconds, 1e-9)
+    return f"{rate:,.0f} frames/s" if rate >= 10 else f"{rate:.2g} frames/s"
 
 
 class PhasesShown:
@@ -228,8 +253,9 @@ class PhasesShown:
         return self.progress.done()
 
     def note(self, phase: Phase, episodes: int, frames: int) -> None:
-        """Take in what `tell` shows, without showing it."""
+        """Take in what a phase that goes on has had already, in the process that this one goes on from."""
         self._played[phase] = episodes, frames
+        self.progress.carry(*share_done(self._lengths, self._played))
 
     def tell(self, phase: Phase, episodes: int, frames: int, last: str = "", seconds: float | None = None) -> None:
         """Show that a phase has had so many episodes and frames."""

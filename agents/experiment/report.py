@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +18,14 @@ from gymnasium.spaces import Box
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,
     difference_interval,
-    evaluate,
+    episodes_of,
     interquartile_mean,
     words_of_equal_episodes,
 )
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
-from async_wrappers.agents.experiment.progress import different_episodes
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.experiment.progress import EVERY, different_episodes
+from async_wrappers.agents.play.play import Agent, Episode
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.timing import duration
 from async_wrappers.files import write_atomically, write_text_atomically
@@ -45,23 +46,24 @@ class Row(NamedTuple):
 def compare_with_baselines(runner: Experiment) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
-    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. A line on standard error
-    tells of each agent when it has played.
+    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. Lines on standard error tell
+    of each agent when it has played, and of one that takes long meanwhile.
     """
     agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.settings.seed)}
     if not why_no_noop(runner.environment):
         agents["no-op"] = NoopAgent(runner.environment)
     agents["trained"] = runner.trained_agent()
-    rows = []
+    rows, settings = [], runner.settings
     for name, agent in agents.items():
-        begin = time.perf_counter()
-        played = evaluate(
-            agent,
-            runner.environment,
-            runner.settings.report_episodes,
-            runner.settings.seed,
-            runner.settings.max_steps_per_episode,
-        )
+        begin = told_at = time.perf_counter()
+        played: list[Episode] = []
+        episodes = episodes_of(agent, runner.environment, settings.seed, settings.max_steps_per_episode)
+        for episode in islice(episodes, settings.report_episodes):
+            played.append(episode)
+            if (now := time.perf_counter()) - told_at >= EVERY:
+                told_at = now
+                so_far = f"{len(played)} of {settings.report_episodes} episodes"
+                print(f"closing table: {name}, {so_far}, after {duration(now - begin)}", file=sys.stderr, flush=True)
         seconds, scores = time.perf_counter() - begin, [episode.score for episode in played]
         rate = sum(episode.frames for episode in played) / seconds
         rows.append(Row(name, scores, rate, different_episodes(played)))

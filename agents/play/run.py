@@ -316,7 +316,7 @@ class Shown(Protocol):
         """
 
     def note(self, phase: Phase, episodes: int, frames: int) -> None:
-        """Take in what `tell` shows, without showing it."""
+        """Take in what a phase that goes on has had already, in the process that this one goes on from."""
 
     def share(self, share: float, words: str) -> None:
         """Show that a share of an iteration without frames is done."""

@@ -517,6 +517,7 @@ class _Training:
         self.first = counts.episodes[Phase.TRAIN] - len(self._so_far.over)
         self._frames_done = counts.frames - self._so_far.frames_before
         self._cut_before = counts.cut_frames
+        run.shown.note(Phase.TRAIN, len(self._so_far.over), self._frames_done)
 
     def left(self, length: Length, cuts: bool) -> tuple[int, int | None, bool]:
         """Return the frames and episodes that are left, and whether all games are cut at the end."""

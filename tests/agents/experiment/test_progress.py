@@ -15,7 +15,8 @@ import pytest
 
 from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment import progress as progress_module
-from async_wrappers.agents.experiment.progress import Progress
+from async_wrappers.agents.experiment.progress import PhasesShown, Progress
+from async_wrappers.agents.play.play import Length, Phase
 from async_wrappers.agents.timing import duration
 from tests.worlds.agents import make_dqn
 from tests.worlds.drifting_env import DriftingEnv
@@ -68,6 +69,29 @@ def test_what_is_left_counts_this_runs_iterations_alone(clock: Clock) -> None:
     with progress.iteration(9, 100):
         pass
     assert progress.done() == "10 of 10 done"
+
+
+def test_what_an_earlier_process_has_played_is_no_pace_of_this_one(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = Progress(3, 5, clock=clock)
+    shown = PhasesShown(progress)
+    with shown.iteration(3, {Phase.TRAIN: Length(800, None), Phase.EVAL: Length(200, None)}):
+        shown.note(Phase.TRAIN, 4, 600)
+        clock.now += 10
+        shown.tell(Phase.TRAIN, 5, 800)  # 20 frames a second
+        shown.note(Phase.EVAL, 0, 0)
+        clock.now += 20
+        shown.tell(Phase.EVAL, 1, 40)  # 2 frames a second
+    assert capsys.readouterr().err == ("iteration 3 (4 of 5): 840 of 1,000 frames, 8 frames/s, about 2 min left\n")
+
+
+def test_a_rate_of_less_than_a_frame_a_second_is_no_zero(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(0, 2, clock=clock)
+    with progress.iteration(0, 0):
+        clock.now += 120
+        progress.update(0.0, 10)
+    assert capsys.readouterr().err == "iteration 0 (1 of 2): 10 frames, 0.083 frames/s\n"
 
 
 @pytest.mark.parametrize("first", [0, 4])
