@@ -50,6 +50,7 @@ import torch
 from benchmarks.measuring import chosen, parser_of
 
 ROOT = Path(__file__).parents[1]
+EARLIER = {"configs/dqn/kung_fu_master.gin": "configs/default.gin"}  # names that a gin file once had
 AGENTS = {  # the folder of its gin files, and the name of its class in gin
     "dqn": "DQNAgent",
     "c51": "C51Agent",
@@ -521,6 +522,7 @@ def _filled(binding: str, recorded: Mapping[str, str]) -> str:
 
 def _train(tree: Path, directory: Path, gin_file: str, bindings: Sequence[str]) -> None:
     bound = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    gin_file = gin_file if (tree / gin_file).is_file() else EARLIER.get(gin_file, gin_file)
     _call([sys.executable, "train.py", "--base_dir", str(directory), "--gin_files", gin_file, *bound], tree)
 
 

@@ -112,12 +112,26 @@ def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path
         ("--delays -4", "--env CartPole-v1, --delays -4: delay must be "),
         ("--seeds 0", "--seeds must be >= 1, got 0"),
         ("--steps 0", "--steps must be >= 5, got 0"),
+        ("--default-action none", "--env CartPole-v1, --delays 1: default_action must be "),
+        (
+            "--env carts:Many-v0",
+            "--env carts:Many-v0 has actions of MultiDiscrete([2 2]), and DQN and SAC take Discrete or Box",
+        ),
     ],
 )
 def test_the_sweep_of_another_trainer_refuses_in_one_sentence(
-    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("stable_baselines3")
+    (tmp_path / "carts.py").write_text(
+        "import gymnasium as gym\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Many(CartPoleEnv):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.action_space = gym.spaces.MultiDiscrete([2, 2])\n"
+        "gym.register('Many-v0', Many)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "carts", raising=False)
     with pytest.raises(SystemExit):
         example("sb3_sweep.py")["main"]([str(tmp_path / "sb3"), *words.split()])
     assert said in capsys.readouterr().err.splitlines()[-1]
@@ -138,9 +152,22 @@ def test_the_sweep_of_another_trainer_takes_a_dict_and_a_module_of_ones_own(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "carts", raising=False)
     words = "sb3 --env carts:DictCart-v0 --delays 2 --seeds 1 --steps 50 --episodes 1"
     example("sb3_sweep.py")["main"](words.split())
     assert (tmp_path / "sb3" / "trials" / "0000" / "result.json").is_file()
+
+
+@pytest.mark.usefixtures("fork_trials")
+def test_the_sweep_of_another_trainer_plays_a_box_in_one_way_alone(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    from async_wrappers.agents.sweep.results import read_rows
+
+    words = "--env Pendulum-v1 --delays 2 --ways sequential --default-action noop --seeds 1 --steps 20 --episodes 1"
+    example("sb3_sweep.py")["main"]([str(tmp_path), *words.split()])
+    rows = read_rows(tmp_path)
+    assert {(row["noops"], row["default_action"]) for row in rows} == {(2, "noop")}
+    assert next(row["value"] for row in rows if row["metric"] == "score") < 0
 
 
 @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (4, 4), (3, 0)])

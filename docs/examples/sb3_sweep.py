@@ -1,9 +1,11 @@
-"""Stable-Baselines3's DQN under delays, asynchronous and sequential, over seeds: curves and scores with intervals.
+"""Stable-Baselines3 under delays, asynchronous and sequential, over seeds: curves and scores with intervals.
 
 python docs/examples/sb3_sweep.py results/sb3 --env CartPole-v1 --delays 1 4 --seeds 2
 
 `--env my_environments:MyEnvironment-v0` trains on an environment that the module my_environments registers. Interrupted
 or failed, the same command goes on; finished trials are kept. Then: python train.py plot results/sb3
+
+Discrete actions are learnt by DQN, a Box of them by SAC.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FlattenObservation
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
@@ -29,7 +31,7 @@ from async_wrappers.agents.sweep.run import sweep
 EVALUATIONS = 5  # points of a learning curve
 
 
-def make_env(env_id: str, delay: int, noops: int) -> gym.Env:
+def make_env(env_id: str, delay: int, noops: int, default_action: str) -> gym.Env:
     """Return the environment under a delay, with the last actions shown to the policy, and those on their way.
 
     Under delay the observation alone does not say what happens next: actions on their way still change it. With
@@ -38,16 +40,16 @@ def make_env(env_id: str, delay: int, noops: int) -> gym.Env:
     """
     shown = max(delay, 1)
     env = AppliedActions(FlattenObservation(gym.make(env_id)), length=shown, flat=True)
-    env = RealtimeDelay(env, delay=delay, noops=noops, default_action="repeat")
+    env = RealtimeDelay(env, delay=delay, noops=noops, default_action=default_action)
     return Monitor(CommittedActions(env, length=shown, flat=True, known=False))
 
 
 def trial(point: dict[str, Any], seed: int, directory: Path, env_id: str) -> dict[str, Any]:
     """Train one policy; return its returns and the frames it had played, after each part of the training."""
-    delay, noops, steps = point["delay"], point["noops"], point["steps"]
-    starts = min(1_000, steps // 4)
-    model = DQN("MlpPolicy", make_env(env_id, delay, noops), learning_starts=starts, seed=seed, device="cpu")
-    env, frames, returns = make_env(env_id, delay, noops), [], []
+    steps, how = point["steps"], (env_id, point["delay"], point["noops"], point["default_action"])
+    env, played, frames, returns = make_env(*how), make_env(*how), [], []
+    learner = DQN if isinstance(played.action_space, gym.spaces.Discrete) else SAC
+    model = learner("MlpPolicy", played, learning_starts=min(1_000, steps // 4), seed=seed, device="cpu")
     for _ in range(EVALUATIONS):
         model.learn(steps // EVALUATIONS, reset_num_timesteps=False)
         env.reset(seed=seed)  # the same episodes each time
@@ -64,6 +66,11 @@ def main(words: Sequence[str] | None = None) -> Path:
     parser.add_argument("base_dir", help="directory of the sweep")
     parser.add_argument("--env", default="CartPole-v1", help="such as my_environments:MyEnvironment-v0 (CartPole-v1)")
     parser.add_argument("--delays", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="in frames (1 2 4)")
+    ways = ["asynchronous", "sequential"]
+    parser.add_argument(
+        "--ways", nargs="+", default=ways, choices=ways, help="an action on every frame, or one at a time"
+    )
+    parser.add_argument("--default-action", default="repeat", help="where none of the policy's lands, or noop (repeat)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each delay and noops (3)")
     parser.add_argument("--steps", type=int, default=30_000, metavar="N", help="decisions of each training (30,000)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="of each evaluation (20)")
@@ -73,12 +80,17 @@ def main(words: Sequence[str] | None = None) -> Path:
             parser.error(f"--{name} must be >= {least}, got {getattr(options, name)}")
     # What is in the points is in the table: other settings are another sweep, and `plot` reads the environment.
     terms = {"environment": options.env.rpartition(":")[2], "steps": options.steps, "episodes": options.episodes}
-    grid = [{"delay": delay, "noops": noops, **terms} for delay in options.delays for noops in sorted({0, delay})]
+    terms["default_action"] = options.default_action
+    waits = {"asynchronous": 0, "sequential": 1}
+    several = [(delay, sorted({delay * waits[way] for way in options.ways})) for delay in options.delays]
+    grid = [{"delay": delay, "noops": noops, **terms} for delay, each in several for noops in each]
     sys.path.append(os.getcwd())  # where your module is, as a rule
     try:  # an environment that cannot be made is refused here, not in each trial
-        make_env(options.env, grid[0]["delay"], grid[0]["noops"])
+        env = make_env(options.env, grid[0]["delay"], grid[0]["noops"], options.default_action)
     except (gym.error.Error, ImportError, ValueError) as error:
         parser.error(f"--env {options.env}, --delays {options.delays[0]}: {error}")
+    if not isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.Box):
+        parser.error(f"--env {options.env} has actions of {env.action_space}, and DQN and SAC take Discrete or Box")
     run = partial(trial, env_id=options.env)
     return sweep(run, grid, options.seeds, options.base_dir, jobs=os.cpu_count(), retry_failed=True)
 
