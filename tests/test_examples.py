@@ -126,7 +126,8 @@ def test_the_sweep_of_another_trainer_refuses_in_one_sentence(
     (tmp_path / "carts.py").write_text(
         "import gymnasium as gym\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
         "class Many(CartPoleEnv):\n"
-        "    def __init__(self):\n        super().__init__()\n        self.action_space = gym.spaces.MultiDiscrete([2, 2])\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n        self.action_space = gym.spaces.MultiDiscrete([2, 2])\n"
         "gym.register('Many-v0', Many)\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
 
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,
@@ -133,9 +132,7 @@ def why_no_noop(environment: gym.Env[Any, Any]) -> str:
     try:
         NoopAgent(environment)
     except ValueError:
-        space = environment.action_space
-        why = f"{space} holds no zeros" if isinstance(space, Box) else f"no action of {space} is named NOOP"
-        return f"no-op is not in the table: {why}"
+        return f"no-op is not in the table: no action of {environment.action_space} is known to do nothing"
     return ""
 
 

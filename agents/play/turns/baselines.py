@@ -9,13 +9,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.play.play import Report
 from async_wrappers.agents.play.turns.clock import EpisodeClock
-from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.policy import Decision
+from async_wrappers.wrappers.default_action import find_noop
 
 
 class _Baseline:
@@ -109,11 +109,10 @@ class RandomAgent(_Baseline):
 
 
 class NoopAgent(_Baseline):
-    """Always chooses the environment's no-op, or a chunk of no-ops.
+    """Always chooses the environment's no-op (`async_wrappers.wrappers.default_action.find_noop`), or a chunk of it.
 
     Args:
-        environment: An environment whose ``get_action_meanings`` names a ``"NOOP"`` among its Discrete actions, or
-            whose real-valued actions may be zeros.
+        environment: An environment that says which action does nothing, or whose actions may be zeros.
         seed: Not used.
 
     Raises:
@@ -123,27 +122,24 @@ class NoopAgent(_Baseline):
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
-        space = environment.action_space
-        self._action = _zeros(space) if isinstance(space, Box) else self._named_noop(environment)
-
-    def _named_noop(self, environment: gym.Env[Any, Any]) -> Any:
-        actions = chunk_actions(environment.action_space, "noop")
-        has_meanings = environment.has_wrapper_attr("get_action_meanings")
-        meanings = environment.get_wrapper_attr("get_action_meanings")() if has_meanings else []
-        if len(meanings) != actions.number:  # a wrapper has changed the actions
-            meanings = []
-        if "NOOP" not in meanings:
-            got = meanings or "no names"
-            raise ValueError(f"agent 'noop' needs an environment whose actions include NOOP, got {got}: use 'random'")
-        noop, length = actions.first + meanings.index("NOOP"), actions.chunk
-        return noop if length is None else np.full(length, noop, environment.action_space.dtype)
+        length, single = _single_actions(environment)
+        noop = find_noop(single)
+        if noop is None:
+            raise ValueError(
+                f"agent 'noop' needs an environment that says which action does nothing, and of {single.action_space} "
+                "none is known: give the environment an attribute noop_action, or use 'random'"
+            )
+        self._action = noop if length is None else np.stack([noop] * length).astype(environment.action_space.dtype)
 
     def _act(self, decision: Decision) -> Any:
         return self._action
 
 
-def _zeros(space: Box) -> Any:
-    zeros = np.zeros(space.shape, space.dtype)
-    if not space.contains(zeros):
-        raise ValueError(f"agent 'noop' needs actions that may be zeros, got {space}: use 'random'")
-    return zeros
+def _single_actions(environment: gym.Env[Any, Any]) -> tuple[int | None, gym.Env[Any, Any]]:
+    """Return the length of the chunks that the environment takes, and what takes their actions one by one."""
+    layer: Any = environment
+    while isinstance(layer, gym.Wrapper):
+        if (chunk := getattr(layer, "chunk", None)) is not None and "chunk" in vars(layer):
+            return chunk.length, layer.env
+        layer = layer.env
+    return None, environment
