@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
@@ -92,7 +94,8 @@ def _missing(spec: gym.envs.registration.EnvSpec) -> str:
         return ""
     level, gym.logger.min_level = gym.logger.min_level, gym.logger.ERROR + 1  # an older version is no mistake here
     try:
-        with ignored_warnings():
+        # MuJoCo writes its warnings into the working directory too.
+        with ignored_warnings(), tempfile.TemporaryDirectory() as elsewhere, contextlib.chdir(elsewhere):
             gym.make(spec.id).close()
     except (gym.error.Error, ImportError, OSError, ValueError) as error:
         return first_line(error)

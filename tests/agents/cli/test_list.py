@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -46,8 +47,10 @@ def test_the_agents_that_ship_are_listed_with_their_scores(call: Any) -> None:
         assert found is not None and found[3] == (found[1].partition("@")[2] or None)  # the delay of the name
 
 
-def test_every_environment_of_the_list_can_be_made_and_the_others_say_what_they_miss(call: Any) -> None:
+def test_every_environment_of_the_list_can_be_made_and_the_others_say_what_they_miss(call: Any, place: Path) -> None:
+    before = {*place.iterdir()}
     found = sections(call("list").out)
+    assert {*place.iterdir()} == before  # MuJoCo writes its warnings into the working directory
     assert {"CartPole-v1", "async_wrappers/FallingBlocks-v0", "Blackjack-v1"} <= {*found["other environments"]}
     for name in found["other environments"]:
         create_gym_environment(name).close()
