@@ -71,7 +71,7 @@ def main(run: str) -> None:
         for name in ("weight", "bias"):
             arrays[f"{name}{k}"] = network[f"actor.head.layers.{n}.{name}"].numpy()
     np.savez_compressed(WEIGHTS, **arrays)
-    print(f"{WEIGHTS}: {WEIGHTS.stat().st_size:,} bytes, from {newest}")
+    print(f"{WEIGHTS} now has the weights of {newest}; `git checkout {WEIGHTS}` brings ours back")
 
 
 if __name__ == "__main__":
