@@ -96,8 +96,13 @@ class Lessons(Protocol):
     Attributes:
         guide: The half that acts.
         collects: Whether the teacher plays, and nothing is learnt.
-        changes: Whether what the teacher adds is other than a term of constant weight in the loss.
+        labels_alone: Whether all that the teacher gives are labels: it neither acts nor leaves its own state.
+        changes: Whether the weight of its term in the loss may change.
     """
+
+    @property
+    def labels_alone(self) -> bool:
+        """See the class."""
 
     @property
     def changes(self) -> bool:
@@ -117,8 +122,13 @@ class Lessons(Protocol):
     def set_teacher(self, lesson: Lesson, lanes: int = 1) -> None:
         """Learn from this teacher, which collects in a number of environments."""
 
-    def maker_of_learners(self, make_learner: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a factory of learners that make labels when they draw a batch, for other processes too."""
+    def maker_of_learners(self, spec: Any, make_learner: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a factory of learners that make labels when they draw a batch, for other processes too.
+
+        Args:
+            spec: Of the student, of which `make_learner` makes learners.
+            make_learner: Makes one. Those that are made are also told of the student's progress, by ``tell(progress)``.
+        """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Take a transition of the only environment."""

@@ -169,12 +169,21 @@ class Live:
         )
         for refused, sentence in _of_lessons(lesson, self._spec.stack_size):
             must(not refused, sentence)
-        self.agent.lessons.set_teacher(lesson)
-        self._make_learner = self.agent.lessons.maker_of_learners(self._make_learner)
+        lessons = self.agent.lessons
+        must(
+            hasattr(self.live, "tell") or not lessons.changes,
+            "create_async_runner must make a runner with tell(facts) where the weight of the teacher's term changes, "
+            f"got {self.live!r}",
+        )
+        lessons.set_teacher(lesson)
+        self._make_learner = lessons.maker_of_learners(self._spec, self._make_learner)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
-        """See `Play`; nothing changes for the learners, which are in processes of their own."""
-        getattr(self.agent.lessons, what)(*arguments)
+        """See `Play`; the learners, which are in processes of their own, are told of a weight that changes."""
+        lessons = self.agent.lessons
+        getattr(lessons, what)(*arguments)
+        if lessons.changes:
+            self.live.tell(lessons.guide.progress())
 
     def check_here(self) -> None:
         """Refuse realtime scheduling that this process may not do."""
@@ -232,7 +241,10 @@ class Live:
     def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
         """See `Play`."""
         self._play_seconds = 0.0
-        return self._play_phase(Phase.TRAIN, length)
+        played = self._play_phase(Phase.TRAIN, length)
+        if self.agent.lessons is not None:
+            self.agent.lessons.note_decisions(played.actions)
+        return played
 
     def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
         """See `Play`."""
@@ -300,7 +312,9 @@ class Live:
             learners = self.live.take_states(directory, number)
         finally:
             self.live.drop_states(directory, number)
-        return {"agent": {"learner": learners[0]}, "learners": learners, "replays": number}
+        lessons = self.agent.lessons
+        taught = {} if lessons is None else {"lessons": lessons.save(directory, number)}
+        return {"agent": {"learner": learners[0]}, "learners": learners, "replays": number, **taught}
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """See `Play`; the learners of a turn-based experiment cannot be restored in a live run."""
@@ -320,6 +334,8 @@ class Live:
             # where `AsyncRunner.save` lets a learner keep its replay
             self.agent.learner.check_replay(directory / f"replay_{learner}", number)
         self._learners, self._replays = bundle["learners"], number
+        if self.agent.lessons is not None:
+            self.agent.lessons.load(directory, number, bundle["lessons"], partial)
         if (compute := getattr(self._spec, "compute", None)) is not None:
             compute.keep_precision(self._learners[0])  # workers are sent the spec
         return 0
@@ -400,12 +416,11 @@ def _of_lessons(lesson: Lesson, stack_size: int) -> Iterable[tuple[Any, str]]:
 
 
 def _of_students(spec: Spec, lessons: Lessons | None) -> Iterable[tuple[Any, str]]:
-    """Yield students whose learners or workers would have to be told something during play."""
+    """Yield students to whom a teacher gives more than labels."""
     yield (
-        lessons is not None and lessons.changes,
-        f"agent {spec.name!r} must be taught by a term of constant weight where {_SCHEDULE}, as nobody tells a live "
-        "learner or worker the score or the teacher's action: bind QDaggerDQNAgent.method_type = 'ql_plus_dagger', or "
-        "another create_runner.schedule",
+        lessons is not None and not lessons.labels_alone,
+        f"agent {spec.name!r} must learn from its teacher's labels alone where {_SCHEDULE}, whose workers have no "
+        "teacher that acts, and whose learners begin with no other agent's state: bind another create_runner.schedule",
     )
 
 

@@ -168,17 +168,20 @@ class StudentsLessons:
         return self.teaching.phase is TeachingPhase.COLLECT
 
     @property
+    def labels_alone(self) -> bool:
+        """See `Lessons`."""
+        return bool(self.student.labelled) and not self.guide.guides
+
+    @property
     def changes(self) -> bool:
         """See `Lessons`."""
-        student = self.student
-        constant = student.labelled and not student.follows_score and student.decay_period < 0
-        return self.guide.guides or not constant
+        return bool(self.student.follows_score or self.student.decay_period >= 0)
 
-    def maker_of_learners(self, make_learner: Callable[..., Any]) -> Callable[..., Any]:
+    def maker_of_learners(self, spec: Any, make_learner: Callable[..., Any]) -> Callable[..., Any]:
         """See `Lessons`."""
         teacher = self.guide.teacher
         assert teacher is not None
-        return partial(_draws_labels, make_learner, teacher, self.student.learning_rate())
+        return partial(_draws_labels, make_learner, teacher, spec)
 
     # The phases.
 
@@ -371,15 +374,20 @@ class StudentsLessons:
                 self._learner.forget_replays(place, keep)
 
 
-def _draws_labels(
-    make_learner: Callable[..., Any], teacher: Teaches, learning_rate: float | None, *which: Any, **named: Any
-) -> Any:
-    """Make a learner that labels the batches that it draws."""
+def _draws_labels(make_learner: Callable[..., Any], teacher: Teaches, student: Any, *which: Any, **named: Any) -> Any:
+    """Make a learner of a student that labels the batches that it draws, and can be told of the student's progress."""
     learner = make_learner(*which, **named)
     learner.tensors = partial(with_labels, learner.tensors, teacher)
-    if learning_rate is not None:
-        learner.set_learning_rate(learning_rate)
+    learner.tell = partial(_follow, learner, student)
+    learner.tell({})
     return learner
+
+
+def _follow(learner: Any, student: Any, progress: Mapping[str, Any]) -> None:
+    """Take over the student's progress, and the learning rate that belongs to it."""
+    vars(student.teaching).update(progress)
+    if (rate := student.learning_rate()) is not None:
+        learner.set_learning_rate(rate)
 
 
 def with_labels(tensors: Callable[[Mapping[str, Any]], Any], teacher: Teaches, arrays: Mapping[str, Any]) -> Any:

@@ -218,8 +218,8 @@ class Backend(Protocol):
     One that can be paused also has ``pause(paused)``, called from any thread; `EnvironmentLoop.pause` does it.
     One whose phases can be stopped also has ``stop()``, likewise.
     One with processes also has ``pids``, their ids by name.
-    One with learners also has ``save(directory, iteration)``, ``restore(directory, iteration, replays)`` and
-    ``forget(directory, keep)``, all called between two phases.
+    One with learners also has ``save(directory, iteration)``, ``restore(directory, iteration, replays)``,
+    ``forget(directory, keep)`` and ``tell(facts)``, all called between two phases.
     """
 
     def play(self, phase: PhaseSpec) -> Measurements:

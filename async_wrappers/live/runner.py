@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -386,6 +386,17 @@ class AsyncRunner:
         self._refuse_without_learners()
         self._with_learners().forget(Path(directory), keep)
 
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Let the learners take in facts that change from run to run, such as the weight of a term of their loss.
+
+        A learner has ``tell(facts)`` for it, and one that is started again is told them too.
+
+        Args:
+            facts: Plain data, by name.
+        """
+        self._refuse_without_learners()
+        self._with_learners().tell(dict(facts))
+
     def close(self) -> None:
         """End all parts; a later run starts them anew."""
         backend, self._backend = self._backend, None
@@ -413,7 +424,7 @@ class AsyncRunner:
 
     def _with_learners(self) -> Any:
         if not self._spec.learners:
-            raise ValueError("there is nothing to save or restore without a learner: give make_learner")
+            raise ValueError("there is nothing to save, restore or tell without a learner: give make_learner")
         return self._open()
 
     def _open(self) -> Backend:

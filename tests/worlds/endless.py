@@ -55,6 +55,10 @@ class Counter(Counting):
         super().__init__()
         self._on_update, self._on_save = on_update, on_save
         self.updates = self.saves = 0
+        self.told: list[Mapping[str, Any]] = []
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        self.told.append(facts)
 
     def apply(self, gradients: Any) -> Mapping[str, float]:
         self.updates += 1
@@ -66,7 +70,13 @@ class Counter(Counting):
     def state_dict(self) -> dict[str, Any]:
         self.saves += 1
         self._on_save()
-        return {"updates": self.updates, "count": self.count, "pid": os.getpid(), "saves": self.saves}
+        return {
+            "updates": self.updates,
+            "count": self.count,
+            "pid": os.getpid(),
+            "saves": self.saves,
+            "told": self.told,
+        }
 
 
 def nothing(*_: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import connection
@@ -167,6 +167,7 @@ def run_learner(
     memory: SharedMemory,
     updates_per_transition: float | None,
     counts: bool,
+    told: Mapping[str, Any] | None,
     supervisor: connection.Connection,
 ) -> None:
     """Run a learner in its process: make it, agree on its weights' layout, then learn, and answer commands in between.
@@ -185,6 +186,8 @@ def run_learner(
         controls = layout.controls(memory)
         learning = LearnerLoop(number, learner, layout, memory, updates_per_transition, counts)
         learning.succeed()
+        if told is not None:
+            learning.tell(told)
         try:
             while True:
                 while supervisor.poll(0):

@@ -19,7 +19,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
@@ -93,6 +93,7 @@ class ProcessBackend:
         self._stop_reported = self._asked_to_stop = False
         self._looked = 0.0  # when stopped processes were last looked for, in monotonic seconds
         self._begun = False  # whether all learners have published
+        self._told: Mapping[str, Any] | None = None  # to learners
         self._held = ExitStack()  # all opened resources
         self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
@@ -213,6 +214,11 @@ class ProcessBackend:
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""
         self._ask_all("forget", directory, keep)
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Let the learners take in facts, between phases; one that is started again is told them too."""
+        self._told = facts
+        self._ask_all("tell", facts)
 
     def _ask_all(self, command: str, *arguments: Any) -> list[Any]:
         """Return each learner's answer to a command.
@@ -394,7 +400,7 @@ class ProcessBackend:
 
     def _learner(self, number: int, incarnation: int) -> Child:
         counts = self._spec.config.timeline is not None
-        takes = number, self._layout, self._memory, self._spec.updates_per_transition, counts
+        takes = number, self._layout, self._memory, self._spec.updates_per_transition, counts, self._told
         child = self._child(self._fork, f"learner {number}", run_learner, self._learner_payload, *takes)
         child.incarnation = incarnation
         child.awaits_layout = self._layout.weights is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,11 @@ class VirtualBackend:
         """Let the learners delete the replays of all other iterations."""
         for learner in self._learners:
             learner.forget(directory, keep)
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Let the learners take in facts, between phases."""
+        for learner in self._learners:
+            learner.tell(facts)
 
     def close(self) -> None:
         """Close the environment and the learners."""

@@ -40,6 +40,7 @@ class Learner(Protocol):
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
       keep)``: the replay, which `state_dict` leaves out. `load_replay` may return how many transitions are lost with
       damaged files, and it raises OSError or ValueError where nothing can be loaded.
+    * ``tell(facts)``: take in facts that change from run to run; see `AsyncRunner.tell`.
 
     A learner that raises is started again, unless the exception has a true attribute ``ends_run``: that ends the run.
     """
@@ -185,6 +186,11 @@ class LearnerLoop:
         """Delete the learner's replays of all other iterations."""
         if hasattr(self._learner, "forget_replays"):
             self._learner.forget_replays(directory / f"replay_{self._number}", keep)
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Pass on facts to the learner, if it takes any."""
+        if hasattr(self._learner, "tell"):
+            self._learner.tell(facts)
 
     def _no_steps(self) -> list[int] | Histogram:
         return Histogram() if self._counts else []

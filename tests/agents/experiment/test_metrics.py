@@ -13,26 +13,14 @@ from typing import Any
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.summary.writer import event_file_writer
 
 from async_wrappers.agents.experiment import metrics as metrics_module
 from async_wrappers.agents.experiment.metrics import EventWriter, Metrics, read_iterations
+from tests.worlds.event_files import files_in_order, scalars
+
+__all__ = ["files_in_order"]
 
 FIRST, SECOND = {"iteration": 0, "frames": 100, "train_average_return": 1.5}, {"iteration": 1, "frames": 220}
-
-
-@pytest.fixture(autouse=True)
-def files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number the event files from 0: TensorBoard reads those of one second by name, in which 10 comes before 9."""
-    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
-
-
-def scalars(base_dir: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard shows: (step, value) by tag."""
-    events = EventAccumulator(str(base_dir / "metrics" / "tensorboard"))
-    events.Reload()
-    shown = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(events.Tags()["scalars"])}
-    return {tag: points for tag, points in shown.items() if points}
 
 
 def written(base_dir: Path) -> list[dict[str, Any]]:

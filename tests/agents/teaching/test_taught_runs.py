@@ -14,8 +14,11 @@ from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.lessons import with_labels
 from async_wrappers.agents.teaching.progress import LABEL
 from tests.contracts.taught_run_contract import TaughtRunContract
-from tests.worlds.experiments import build_live, load_gin
+from tests.worlds.event_files import files_in_order, scalars
+from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin
 from tests.worlds.teachers import ScriptedTeacher, students_runner, teachers_run
+
+__all__ = ["files_in_order"]
 
 MANY = (
     "create_runner.schedule = 'vector'",
@@ -107,6 +110,44 @@ def test_a_student_learns_live_from_labels_of_the_batches_that_are_drawn(
     assert {"DistillLoss", "StudentLoss", "TeacherLoss"} <= tags
 
 
+LEAVES = tuple(line for line in LIVE if not line.startswith(("create_agent", "QDagger")))
+
+
+@pytest.mark.usefixtures("files_in_order")
+@pytest.mark.parametrize(
+    ("name", "agent", "bindings"),
+    [
+        ("cartpole", "qdagger_dqn", ("QDaggerDQNAgent.distill_decay_period = 100",)),
+        ("cartpole", "qdagger_dqn", ("QDaggerDQNAgent.distill_decay_period = 100", "AsyncRunner.learners = 2")),
+        ("cartpole", "dqfd_dqn", ("DQfDAgent.decay_period = 100", "DQfDAgent.lr_decay = True")),
+        ("cartpole_vtrace", "kickstarting_vtrace", ("KickstartingVTraceAgent.distill_decay_period = 100",)),
+        ("cartpole_vtrace", "kickstarting_ppo", ("KickstartingPPOAgent.distill_decay_period = 100",)),
+    ],
+)
+def test_a_live_student_leaves_its_teacher_in_time(
+    name: str, agent: str, bindings: tuple[str, ...], tmp_path: Path
+) -> None:
+    def make(*more: str) -> Any:
+        chosen = f"create_agent.agent_name = '{agent}'"
+        short = ("VTraceAgent.unroll_length = 5", "PPOAgent.update_period = 64", "PPOAgent.unroll_length = 1")
+        load_gin(f"configs/live/{name}.gin", bindings=[*QUICK_LIVE, *LEAVES, chosen, *bindings, *short, *more])
+        return create_runner(tmp_path)
+
+    make("Runner.num_iterations = 1").run_experiment()
+    runner = make()
+    runner.run_experiment()  # lambda is in the checkpoint
+    first, second = read_iterations(tmp_path)
+    assert (first["teacher_weight"], second["teacher_weight"]) == (1.0, 0.0)
+    assert first["train_updates"] > 0 and second["train_updates"] > 0
+    found = scalars(tmp_path)
+    taught = found["MarginLoss" if agent == "dqfd_dqn" else "DistillLoss"]
+    assert max(step for step, _ in taught) <= first["frames"] < max(step for step, _ in found["LearningRate"])
+    assert runner.agent.lessons.teaching.online_steps == first["train_actions"] + second["train_actions"]
+    if agent == "dqfd_dqn":  # its rate follows lambda
+        (_, before), *_, (_, after) = found["LearningRate"]
+        assert before != after
+
+
 def test_labels_at_draw_are_the_teachers_values_of_each_row_and_sequence() -> None:
     teacher = ScriptedTeacher()
     rows = np.arange(12, dtype=np.float32).reshape(4, 1, 3) / 10
@@ -123,7 +164,8 @@ def test_labels_at_draw_are_the_teachers_values_of_each_row_and_sequence() -> No
 @pytest.mark.parametrize(
     ("bindings", "message"),
     [
-        (["QDaggerDQNAgent.method_type = 'reincarnation'"], "'qdagger_dqn' must be taught by a term of constant"),
+        (["create_agent.agent_name = 'jsrl_dqn'"], "'jsrl_dqn' must learn from its teacher's labels alone where"),
+        (["create_agent.agent_name = 'reloaded_dqn'"], "'reloaded_dqn' must learn from its teacher's labels alone"),
         (["RunnerWithTeacher.label_at = 'effect'"], "the teacher must read what its student reads where create_runner"),
         (["RunnerWithTeacher.teacher_steps = 10", "RunnerWithTeacher.num_pretraining_iterations = 1"],
          "teacher_steps, num_pretraining_iterations and teacher_data_ratio must be 0 where create_runner"),

@@ -333,6 +333,21 @@ def test_a_learner_that_is_being_started_again_is_asked_when_it_is_there(tmp_pat
             assert state["count"] >= 1, "it goes on from the weights that were published"
 
 
+def test_learners_take_in_what_they_are_told_and_one_that_is_started_again_the_newest(tmp_path: Path) -> None:
+    with nothing_left(), make_learning(learners=2) as runner:
+        runner.tell({"weight": 1.0})
+        runner.run(frames=20)
+        runner.tell({"weight": 0.5})
+        killed = child_of(runner, "learner 1")
+        killed.kill()
+        killed.wait(PATIENCE)
+        runner.save(tmp_path)
+        told = [state["told"] for state in runner.take_states(tmp_path)]
+    assert told == [[{"weight": 1.0}, {"weight": 0.5}], [{"weight": 0.5}]]
+    with pytest.raises(ValueError, match="without a learner: give make_learner"):
+        make_runner(Endless, lambda: lambda observation: 1).tell({})
+
+
 @pytest.mark.parametrize("learners", [1, 3])
 def test_a_full_disk_is_raised_where_save_was_called_and_costs_no_learner(tmp_path: Path, learners: int) -> None:
     """One that is started again would meet the same disk, without its replay."""
