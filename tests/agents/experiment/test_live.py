@@ -559,7 +559,7 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
             "RealtimeDelay",
         ),
         (("create_agent.agent_name = 'random'",), "an agent that learns"),
-        (("create_agent.agent_name = 'jsrl_dqn'",), "agent 'jsrl_dqn' must be taught by a term of constant"),
+        (("create_agent.agent_name = 'jsrl_dqn'",), "agent 'jsrl_dqn' must learn from its teacher's labels alone"),
         (("Runner.report_episodes = 3",), "report_episodes must be 0"),
         (
             ("DQNAgent.num_updates_per_train_step = 2",),
