@@ -334,7 +334,7 @@ class Live:
             # where `AsyncRunner.save` lets a learner keep its replay
             self.agent.learner.check_replay(directory / f"replay_{learner}", number)
         self._learners, self._replays = bundle["learners"], number
-        if self.agent.lessons is not None:
+        if self.agent.lessons is not None and "lessons" in bundle:  # else its weight never changed
             self.agent.lessons.load(directory, number, bundle["lessons"], partial)
         if (compute := getattr(self._spec, "compute", None)) is not None:
             compute.keep_precision(self._learners[0])  # workers are sent the spec
