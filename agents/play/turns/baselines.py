@@ -9,13 +9,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.play.play import Report
 from async_wrappers.agents.play.turns.clock import EpisodeClock
+from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.policy import Decision
-from async_wrappers.wrappers.default_action import find_noop
 
 
 class _Baseline:
@@ -109,10 +109,12 @@ class RandomAgent(_Baseline):
 
 
 class NoopAgent(_Baseline):
-    """Always chooses the environment's no-op (`async_wrappers.wrappers.default_action.find_noop`), or a chunk of it.
+    """Always chooses the environment's no-op, or a chunk of no-ops.
 
     Args:
-        environment: An environment that says which action does nothing, or whose actions may be zeros.
+        environment: An environment that says which of its actions does nothing, by ``noop_action`` or by a ``"NOOP"``
+            in ``get_action_meanings``, or whose real-valued actions may be zeros; those of a machine may be a place far
+            away.
         seed: Not used.
 
     Raises:
@@ -122,24 +124,37 @@ class NoopAgent(_Baseline):
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
-        length, single = _single_actions(environment)
-        noop = find_noop(single)
+        noop, space = _noop_of(environment), environment.action_space
         if noop is None:
             raise ValueError(
-                f"agent 'noop' needs an environment that says which action does nothing, and of {single.action_space} "
-                "none is known: give the environment an attribute noop_action, or use 'random'"
+                f"agent 'noop' needs an environment that says which action does nothing, and of {space} none is known: "
+                "give the environment an attribute noop_action, or use 'random'"
             )
-        self._action = noop if length is None else np.stack([noop] * length).astype(environment.action_space.dtype)
+        self._action = noop
 
     def _act(self, decision: Decision) -> Any:
         return self._action
 
 
-def _single_actions(environment: gym.Env[Any, Any]) -> tuple[int | None, gym.Env[Any, Any]]:
-    """Return the length of the chunks that the environment takes, and what takes their actions one by one."""
-    layer: Any = environment
-    while isinstance(layer, gym.Wrapper):
-        if (chunk := getattr(layer, "chunk", None)) is not None and "chunk" in vars(layer):
-            return chunk.length, layer.env
-        layer = layer.env
-    return None, environment
+def _noop_of(environment: gym.Env[Any, Any]) -> Any | None:
+    """Return the no-op among an environment's actions, or a chunk of it; None where none is known."""
+    space, said = environment.action_space, _said(environment, "noop_action")
+    if isinstance(space, Box):
+        noop = np.asarray(0 if said is None else said, space.dtype)
+        zeros = said is None and getattr(type(environment.unwrapped), "is_machine", False)
+        action = np.broadcast_to(noop, space.shape).copy()  # of a chunk, of each entry
+        return action if not zeros and space.contains(action) else None
+    actions = chunk_actions(space, "noop")
+    if said is None:
+        meanings = _said(environment, "get_action_meanings")
+        named = list(meanings()) if meanings is not None else []
+        if len(named) != actions.number or "NOOP" not in named:  # a wrapper has changed the actions
+            return None
+        said = actions.first + named.index("NOOP")
+    if not actions.first <= said < actions.first + actions.number:
+        return None
+    return int(said) if actions.chunk is None else np.full(actions.chunk, said, space.dtype)
+
+
+def _said(environment: gym.Env[Any, Any], name: str) -> Any | None:
+    return environment.get_wrapper_attr(name) if environment.has_wrapper_attr(name) else None

@@ -570,7 +570,7 @@ def _supervised(
     shape = replace(room.layout, weights=None) if first else room.layout
     payload = Block.holding(cloudpickle.dumps(make))
     child = multiprocessing.get_context("fork").Process(
-        target=run_learner, args=(payload, number, shape, room.memory, None, False, theirs), daemon=True
+        target=run_learner, args=(payload, number, shape, room.memory, None, False, None, theirs), daemon=True
     )
     child.start()
     theirs.close()
