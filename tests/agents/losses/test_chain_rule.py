@@ -181,7 +181,7 @@ def test_the_clipped_loss_and_its_gradient_are_those_of_autograd(
         of_network: Any = network.parameters_of.log_std
         of_network.add_(log_std)  # 12 and -12 are beyond what deviations are held to
     observation = torch.randn(decisions, features, **rows)
-    drawn = torch.randn(decisions, actions, **rows)
+    noise = torch.randn(decisions, actions, **rows)
     advantage, target = torch.randn(2, decisions, **rows)
     policy, value = observation, observation
     for number, (weight, bias) in enumerate(network.layers):
@@ -190,6 +190,9 @@ def test_the_clipped_loss_and_its_gradient_are_those_of_autograd(
             policy, value = policy.tanh(), value.tanh()
     log_stds = of_network.clamp(*LOG_STD_RANGE).expand_as(policy)
     parameters, values = torch.cat([policy, log_stds], dim=1), value[:, 0]
+    # Actions that the policy drew. Of others, a deviation of e^-10 would make log-probabilities of -1e9, whose
+    # differences have few digits.
+    drawn = (policy + log_stds.exp() * noise).detach()
     distribution = Gaussian(actions)
     log_prob = distribution.log_prob(parameters, drawn)
     log_mu = log_prob.detach() + 0.3 * torch.randn(decisions, **rows)  # many ratios are clipped
@@ -202,8 +205,7 @@ def test_the_clipped_loss_and_its_gradient_are_those_of_autograd(
         network.layers, of_network, LOG_STD_RANGE, observation, drawn, log_mu, advantage, target, *weights
     )
     found, numbers = clipped_loss(given)
-    # With the least deviation a log-probability may be -1e9, of which float64 keeps seven digits behind the point.
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(numbers["Value"], values)
     slope, learnt = torch.randn(decisions, **rows), list(network.parameters())
     gradients = [torch.autograd.grad(loss, learnt, slope) for loss in (found, wanted)]
