@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -102,9 +103,10 @@ class _Fork(subprocess.Popen[bytes]):
 
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
-        if self.poll() is None:
-            assert timeout is not None
-            raise subprocess.TimeoutExpired("a trial", timeout)
+        while self.poll() is None:
+            if timeout is not None:
+                raise subprocess.TimeoutExpired("a trial", timeout)
+            time.sleep(0.001)  # a thread that starts another one has reaped it, and is about to note its end
         return self.returncode
 
 
