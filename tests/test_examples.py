@@ -104,6 +104,15 @@ def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path
         example("sb3_sweep.py")["main"](f"{tmp_path} --delays 2 0 --seeds 1 --steps 300 --episodes 2".split())
 
 
+def carts_module(place: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Put a module `carts` into the working directory."""
+    head = "import gymnasium as gym\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+    (place / "carts.py").write_text(head + text)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "carts", raising=False)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -123,16 +132,14 @@ def test_the_sweep_of_another_trainer_refuses_in_one_sentence(
     words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("stable_baselines3")
-    (tmp_path / "carts.py").write_text(
-        "import gymnasium as gym\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+    carts_module(
+        tmp_path,
+        monkeypatch,
         "class Many(CartPoleEnv):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n        self.action_space = gym.spaces.MultiDiscrete([2, 2])\n"
-        "gym.register('Many-v0', Many)\n"
+        "gym.register('Many-v0', Many)\n",
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "carts", raising=False)
     with pytest.raises(SystemExit):
         example("sb3_sweep.py")["main"]([str(tmp_path / "sb3"), *words.split()])
     assert said in capsys.readouterr().err.splitlines()[-1]
@@ -142,18 +149,16 @@ def test_the_sweep_of_another_trainer_refuses_in_one_sentence(
 def test_the_sweep_of_another_trainer_takes_a_dict_and_a_module_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "carts.py").write_text(
-        "import gymnasium as gym\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+    carts_module(
+        tmp_path,
+        monkeypatch,
         "class Cart(gym.ObservationWrapper):\n"
         "    def __init__(self):\n"
         "        super().__init__(CartPoleEnv())\n"
         "        self.observation_space = gym.spaces.Dict(cart=self.env.observation_space)\n"
         "    def observation(self, observation):\n        return {'cart': observation}\n"
-        "gym.register('DictCart-v0', Cart, max_episode_steps=50)\n"
+        "gym.register('DictCart-v0', Cart, max_episode_steps=50)\n",
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "carts", raising=False)
     words = "sb3 --env carts:DictCart-v0 --delays 2 --seeds 1 --steps 50 --episodes 1"
     example("sb3_sweep.py")["main"](words.split())
     assert (tmp_path / "sb3" / "trials" / "0000" / "result.json").is_file()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import chdir, suppress
 from operator import attrgetter
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def _missing(spec: gym.envs.registration.EnvSpec) -> str:
     level, gym.logger.min_level = gym.logger.min_level, gym.logger.ERROR + 1  # an older version is no mistake here
     try:
         # MuJoCo writes its warnings into the working directory too.
-        with ignored_warnings(), tempfile.TemporaryDirectory() as elsewhere, contextlib.chdir(elsewhere):
+        with ignored_warnings(), tempfile.TemporaryDirectory() as elsewhere, chdir(elsewhere):
             gym.make(spec.id).close()
     except (gym.error.Error, ImportError, OSError, ValueError) as error:
         return first_line(error)

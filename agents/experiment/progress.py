@@ -131,7 +131,7 @@ class Progress:
         self._bar, self._share = None, 1.0
 
     def carry(self, share: float, frames: int) -> None:
-        """Take in what the process that this one goes on from has played of the iteration, which is no pace of ours.
+        """Take in what an earlier process has played of the iteration: it is done, and is no part of this one's rate.
 
         Args:
             share: Of the iteration's work, in all.
@@ -253,7 +253,7 @@ class PhasesShown:
         return self.progress.done()
 
     def note(self, phase: Phase, episodes: int, frames: int) -> None:
-        """Take in what a phase that goes on has had already, in the process that this one goes on from."""
+        """Take in what an earlier process has played of a phase that goes on."""
         self._played[phase] = episodes, frames
         self.progress.carry(*share_done(self._lengths, self._played))
 

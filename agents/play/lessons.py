@@ -80,7 +80,7 @@ class Guide(Protocol):
         """Return a copy whose progress is its own, for a host."""
 
     def progress(self) -> Mapping[str, Any]:
-        """Return the student's progress, as far as acting depends on it, for `follow`."""
+        """Return the student's progress, for `follow`, and for learners in other processes."""
 
     def follow(self, progress: Mapping[str, Any]) -> None:
         """Take over the progress of the learner."""

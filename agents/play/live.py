@@ -172,8 +172,8 @@ class Live:
         lessons = self.agent.lessons
         must(
             hasattr(self.live, "tell") or not lessons.changes,
-            "create_async_runner must make a runner with tell(facts) where the weight of the teacher's term changes, "
-            f"got {self.live!r}",
+            "LiveRunner.create_async_runner_fn must make a runner with tell(facts) where the weight of the teacher's "
+            f"term changes, got {self.live!r}: give it this method, or bind @AsyncRunner",
         )
         lessons.set_teacher(lesson)
         self._make_learner = lessons.maker_of_learners(self._spec, self._make_learner)

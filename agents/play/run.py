@@ -316,7 +316,7 @@ class Shown(Protocol):
         """
 
     def note(self, phase: Phase, episodes: int, frames: int) -> None:
-        """Take in what a phase that goes on has had already, in the process that this one goes on from."""
+        """Take in what an earlier process has played of a phase that goes on."""
 
     def share(self, share: float, words: str) -> None:
         """Show that a share of an iteration without frames is done."""

@@ -203,7 +203,7 @@ class Plan:
         for purpose, lines in self.configuration.items():
             yield from ("", f"{purpose}:", *(f"    {line}" for line in lines))
         if self.configuration:
-            yield '\nFor a robot, bind RampDown(10) in the place of "repeat": it comes to rest where no action arrives.'
+            yield '\nFor a robot write RampDown(10), not "repeat": it comes to rest where no action arrives.'
 
 
 def plan(

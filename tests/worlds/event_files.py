@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number the event files from 0: TensorBoard reads those of one second by name, in which 10 comes before 9."""
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))

@@ -138,7 +138,8 @@ class NoopAgent(_Baseline):
 
 def _noop_of(environment: gym.Env[Any, Any]) -> Any | None:
     """Return the no-op among an environment's actions, or a chunk of it; None where none is known."""
-    space, said = environment.action_space, _said(environment, "noop_action")
+    space = environment.action_space
+    said = _said(environment, "noop_action") if _takes_its_actions(environment) else None
     if isinstance(space, Box):
         noop = np.asarray(0 if said is None else said, space.dtype)
         zeros = said is None and getattr(type(environment.unwrapped), "is_machine", False)
@@ -154,6 +155,17 @@ def _noop_of(environment: gym.Env[Any, Any]) -> Any | None:
     if not actions.first <= said < actions.first + actions.number:
         return None
     return int(said) if actions.chunk is None else np.full(actions.chunk, said, space.dtype)
+
+
+def _takes_its_actions(environment: gym.Env[Any, Any]) -> bool:
+    """Return whether an environment takes the actions that its ``noop_action`` is one of, or chunks of them."""
+    layer: Any = environment
+    while isinstance(layer, gym.Wrapper) and not hasattr(layer, "noop_action"):
+        layer = layer.env
+    own, space = layer.action_space, environment.action_space
+    if isinstance(own, Box):
+        return isinstance(space, Box) and space.shape[len(space.shape) - len(own.shape) :] == own.shape
+    return isinstance(own, Discrete) and own.n == chunk_actions(space, "noop").number
 
 
 def _said(environment: gym.Env[Any, Any], name: str) -> Any | None:

@@ -20,6 +20,8 @@ from tests.worlds.event_files import files_in_order, scalars
 
 __all__ = ["files_in_order"]
 
+pytestmark = pytest.mark.usefixtures("files_in_order")
+
 FIRST, SECOND = {"iteration": 0, "frames": 100, "train_average_return": 1.5}, {"iteration": 1, "frames": 220}
 
 

@@ -115,6 +115,7 @@ class TestNoop:
         env.noop_action = 2  # type: ignore[attr-defined]
         assert play(NoopAgent(RealtimeDelay(env, 0)), env, range(1)) == [[2] * 10]
         assert why_no_noop(env) == ""
+        assert why_no_noop(Narrowed(env)) != ""  # its actions are others
 
     @pytest.mark.parametrize(
         "env", [DriftingEnv(), DriftingEnv(actions=1, noop=True), Narrowed(DriftingEnv(actions=5, noop=True))]

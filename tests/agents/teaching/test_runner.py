@@ -121,7 +121,9 @@ def test_a_teachers_replay_is_read_back_with_its_labels(teacher_dir: Path) -> No
     np.testing.assert_array_equal([t["terminal"] for t in found], expected["discount"] == 0)
     np.testing.assert_array_equal([t["observation"] for t in found], expected["observation"][:, 0])
     np.testing.assert_array_equal([t["next_observation"] for t in found], expected["next_observation"][:, 0])
-    np.testing.assert_allclose(labels, teacher.values(expected["observation"]), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        labels, teacher.values(expected["observation"]), rtol=1e-6, atol=3e-8
+    )  # the last bit of a value of 0.25
 
 
 def test_a_teachers_replay_must_be_the_one_that_its_checkpoint_was_written_with(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment.metrics import Metrics, read_iterations
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.lessons import with_labels
@@ -174,6 +175,14 @@ def test_labels_at_draw_are_the_teachers_values_of_each_row_and_sequence() -> No
 def test_what_cannot_be_taught_live_is_refused(bindings: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         build_live(tmp_path, *LIVE, *bindings).resume()
+
+
+def test_a_live_runner_that_tells_its_learners_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(AsyncRunner, "tell")
+    with pytest.raises(ValueError, match=r"^LiveRunner.create_async_runner_fn must make a runner with tell\(facts\)"):
+        build_live(tmp_path, *LEAVES, "create_agent.agent_name = 'qdagger_dqn'").resume()
 
 
 def test_a_vector_that_shows_no_teacher_what_it_reads_is_refused(teacher_dir: Path, tmp_path: Path) -> None:
