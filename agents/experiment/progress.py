@@ -50,6 +50,7 @@ class Expectation:
         self._but = ", without the closing table" if closing else ""
         self._learns: bool | None = None  # in what is measured now
         self._said, self._since = False, (0.0, 0.0, 0)
+        self._said_rate = False
 
     def sentence(self, now: float, work: float, frames: int, by_the_clock: bool) -> str:
         """Return the sentence if it is due; otherwise it is empty.
@@ -64,11 +65,16 @@ class Expectation:
         if learns != self._learns:
             self._learns, self._said, self._since = learns, False, (now, work, frames)
         began, done, played = self._since
-        if self._said or now - began < AFTER or work <= done or work >= self._iterations:
+        if self._said or now - began < AFTER or work >= self._iterations:
             return ""
+        rate = f", at {_rate(frames - played, now - began)} so far" if frames > played else ""
+        if work <= done:  # work that is counted in episodes, and none has ended
+            if self._said_rate or not rate:
+                return ""
+            self._said_rate = True
+            return f"expected: known when an episode ends{rate}"
         self._said = True
         left = duration((now - began) / (work - done) * (self._iterations - work))
-        rate = f", at {_rate(frames - played, now - began)} so far" if frames > played else ""
         slower = "" if learns else ", before the first update; updates take longer"
         return f"expected: about {left}{self._but}{rate}{slower}"
 

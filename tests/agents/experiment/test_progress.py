@@ -137,6 +137,18 @@ def test_a_game_that_does_not_wait_is_not_said_to_become_slower(
     assert capsys.readouterr().out == "expected: about 17 min, at 60 frames/s so far\n"
 
 
+def test_work_that_is_counted_in_episodes_is_expected_when_the_first_has_ended(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = Progress(0, 1, clock=clock)
+    with progress.iteration(0, 0):
+        for second in range(60):
+            progress.update(0.5 if second >= 30 else 0.0, 20 * second)
+            said = {3: "known when an episode ends, at 20 frames/s so far", 30: "about 30 s, at 20 frames/s so far"}
+            assert capsys.readouterr().out == (f"expected: {said[second]}\n" if second in said else "")
+            clock.now += 1
+
+
 def test_a_terminal_has_a_bar_and_no_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     progress = Progress(2, 10, clock=clock)
