@@ -184,7 +184,9 @@ def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     """Train an experiment of many environments until it learns."""
     few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
     path = Path(name)
-    kind = "vtrace" if "sweeps/minatar" in name else path.stem.split("_")[0] if "minatar" in name else path.parent.name
+    kind = path.stem.split("_")[0] if "configs/minatar/" in name else path.parent.name
+    if "sweeps/minatar" in name:
+        kind = "impact" if "impact" in name else "vtrace"
     few += ("Hosts.engine = 'local'",) if "hosts" in name else ()  # processes take seconds to start
     few += TINY.get(kind, ("VectorRunner.replay_ratio = 1.0",))
     many = ("vtrace/cartpole", "vtrace/boxing", "impact/cartpole", "minatar")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,14 @@ def test_the_grid_of_minatar_has_375_trials_of_eight_ways() -> None:
         told = point.arm == "told" or point.arm.startswith("fast path")
         assert point.bindings.get(window) == (point.bindings[D] if told else None)
         assert (fast in point.bindings) == point.arm.startswith("fast path")
+
+
+def test_impact_is_compared_with_two_ways_of_v_trace_on_each_game_of_minatar() -> None:
+    found = points("minatar_impact", seeds=5)
+    ways = ("told, IMPACT", "fast path, IMPACT")
+    assert [(point.bindings[MINATAR], point.arm) for point in found] == list(product(GAMES, ways))
+    assert {point.bindings[D] for point in found} == {"8"}
+    assert Sweep().order == "points"
 
 
 def test_the_bigger_grid_of_minatar_has_more_delays_and_dqn() -> None:
