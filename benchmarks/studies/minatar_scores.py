@@ -6,9 +6,11 @@ row has the mean over seeds with its 95 % percentile-bootstrap interval, and the
 trials without delay of the one in their closing tables. A game without such trials keeps the random player that the
 table has.
 
-    python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE]
+    python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE] [--beside results.csv]
 
-Prints the tables of docs/results/minatar.md, one for each delay.
+Prints the tables of docs/results/minatar.md, one for each delay. ``--beside`` takes the results of
+configs/sweeps/minatar_impact.gin, whose ways have no rows in the table: it prints their scores, their interquartile
+means over the games, and the difference from each way of the grid at the same delay.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.results import read_csv
 from async_wrappers.analysis.scoring import COLUMNS, WAYS, read_reference
 from async_wrappers.envs.minatar import MINATAR_GAMES, find_minatar_game
@@ -95,8 +101,64 @@ def tables_in_words(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n\n".join(blocks)
 
 
+def over_games(results: Sequence[Mapping[str, str]]) -> Aggregate:
+    """Return the normalised scores of all ways of several sweeps, as `plot` has them of one.
+
+    Args:
+        results: The rows of their results.csv; ``asynchronous`` without delay is 1, and the random player beside it 0.
+    """
+    scores: dict[tuple[str, float], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    random: dict[str, list[float]] = defaultdict(list)
+    for row in results:
+        way, game = (row["arm"], float(row[DELAY])), find_minatar_game(row[GAME])
+        if row["metric"] == SCORE:
+            scores[way][game].append(float(row["value"]))
+        elif row["metric"] == RANDOM and way == _TOP:
+            random[game].append(float(row["value"]))
+    scales = {game: (statistics.fmean(random[game]), statistics.fmean(top)) for game, top in scores[_TOP].items()}
+    normalised = {
+        way: {
+            game: (np.array(values) - scales[game][0]) / (scales[game][1] - scales[game][0])
+            for game, values in games.items()
+            if game in scales
+        }
+        for way, games in scores.items()
+    }
+    return Aggregate({}, [], normalised)
+
+
+_TOP = ("asynchronous", 0.0)
+
+
+def beside_in_words(results: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> str:
+    """Return the scores of other ways on each game, their means over games, and their lead over those of the grid."""
+    names = list(dict.fromkeys(row["arm"] for row in others))
+    lines = []
+    for name, game in product(names, MINATAR_GAMES):
+        of = [row for row in others if row["arm"] == name and row["metric"] == SCORE]
+        values = [float(row["value"]) for row in of if find_minatar_game(row[GAME]) == game]
+        if values:
+            lines.append(f"{name}, {game}: {_estimate(statistics.fmean(values), *bootstrap_interval(values))}")
+    found = over_games([*results, *others])
+    lines += [
+        f"{way.name}, delay {way.x:g}: interquartile mean {way.value:.3f} [{way.low:.3f}, {way.high:.3f}] over "
+        f"{way.games} games"
+        for way in found.ways
+        if way.name in names
+    ]
+    lines += [
+        "{} minus {}, delay {:g}: {:.3f} [{:.3f}, {:.3f}]".format(pair.name, pair.other, pair.x, *pair.difference)
+        for pair in found.pairs
+        if pair.name in names
+    ]
+    return "\n".join(lines)
+
+
 def _cell(row: Mapping[str, object]) -> str:
-    mean, low, high = (float(str(row[name])) for name in ("mean", "low", "high"))
+    return _estimate(*(float(str(row[name])) for name in ("mean", "low", "high")))
+
+
+def _estimate(mean: float, low: float, high: float) -> str:
     return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
@@ -105,9 +167,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="results.csv of the sweep")
     parser.add_argument("--output", type=Path, default=TABLE, help="the table that comes with the package")
+    parser.add_argument("--beside", type=Path, help="results.csv of another sweep of these games")
     arguments = parser.parse_args()
     try:
-        rows = table_of(read_csv(arguments.results), read_reference().random)
+        results = read_csv(arguments.results)
+        rows = table_of(results, read_reference().random)
+        others = read_csv(arguments.beside) if arguments.beside else []
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     text = io.StringIO()
@@ -117,6 +182,8 @@ def main() -> None:
     write_text_atomically(arguments.output, text.getvalue())
     print(f"{arguments.output}: {sum('way' in row for row in rows)} rows\n")
     print(tables_in_words(rows))
+    if others:
+        print(f"\n{beside_in_words(results, others)}")
 
 
 if __name__ == "__main__":

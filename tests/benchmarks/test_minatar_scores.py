@@ -68,6 +68,24 @@ def test_the_table_has_the_means_that_plot_draws(
     assert "| `asterix` | 8.0 [7.0, 9.0] | " in printed
 
 
+def test_ways_of_another_sweep_stand_beside_those_of_the_grid(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = {"told, IMPACT": [f"{D}, {N} = (8, 0)"]}
+    grid = [f"{GAME} = 'asterix', 'breakout'"]
+    other = made_up_sweep(tmp_path / "impact", grid, arms, score=lambda point, seed: {"final_return": 3.0 + seed})
+    arguments = [str(results), "--output", str(tmp_path / "scores.csv"), "--beside", str(other / "results.csv")]
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", *arguments])
+    main()
+    printed = capsys.readouterr().out.splitlines()
+    # Random play is 0.5, and without delay the three seeds score 10 to 12.
+    assert "told, IMPACT, asterix: 4.0 [3.0, 5.0]" in printed
+    mean = (4.0 - 0.5) / (11.0 - 0.5)
+    assert any(line.startswith(f"told, IMPACT, delay 8: interquartile mean {mean:.3f} [") for line in printed)
+    lead = (4.0 - 3.0) / (11.0 - 0.5)
+    assert any(line.startswith(f"told, IMPACT minus asynchronous, delay 8: {lead:.3f} [") for line in printed)
+
+
 def test_a_game_without_finished_trials_keeps_its_random_player(results: Path) -> None:
     rows = [row for row in read_csv(results) if row[GAME] == "asterix" and row[D] != "0"]
     made = table_of(rows, RANDOM)
