@@ -38,6 +38,8 @@ AFTER = 3.0
 class Expectation:
     """Says once how fast a run plays and how long it will take, and once more when it learns, which takes longer.
 
+    Where the length is counted in episodes, it first says how fast alone: the rest is known when an episode ends.
+
     Args:
         iterations: Of the run, in all.
         learnt: Returns whether an update was made.
