@@ -38,7 +38,8 @@ AFTER = 3.0
 class Expectation:
     """Says once how fast a run plays and how long it will take, and once more when it learns, which takes longer.
 
-    Where the length is counted in episodes, it first says how fast alone: the rest is known when an episode ends.
+    Where the length is counted in episodes it first says the rate alone: how long the run takes is not known before
+    an episode ends.
 
     Args:
         iterations: Of the run, in all.
@@ -52,7 +53,7 @@ class Expectation:
         self._but = ", without the closing table" if closing else ""
         self._learns: bool | None = None  # in what is measured now
         self._said, self._since = False, (0.0, 0.0, 0)
-        self._said_rate = False
+        self._said_rate = False  # before any episode ended
 
     def sentence(self, now: float, work: float, frames: int, by_the_clock: bool) -> str:
         """Return the sentence if it is due; otherwise it is empty.
@@ -70,11 +71,11 @@ class Expectation:
         if self._said or now - began < AFTER or work >= self._iterations:
             return ""
         rate = f", at {_rate(frames - played, now - began)} so far" if frames > played else ""
-        if work <= done:  # work that is counted in episodes, and none has ended
+        if work <= done:  # the length is counted in episodes, and none has ended
             if self._said_rate or not rate:
                 return ""
             self._said_rate = True
-            return f"expected: known when an episode ends{rate}"
+            return f"expected: not known before an episode ends{rate}"
         self._said = True
         left = duration((now - began) / (work - done) * (self._iterations - work))
         slower = "" if learns else ", before the first update; updates take longer"

@@ -37,6 +37,7 @@ from async_wrappers.files import write_text_atomically
 TABLE = Path(__file__).resolve().parents[2] / "async_wrappers" / "analysis" / "minatar_scores.csv"
 GAME, DELAY, NOOPS = "create_minatar_environment.game", "RealtimeDelay.delay", "RealtimeDelay.noops"
 SCORE, RANDOM = "final_return", "random_return"
+_TOP = ("asynchronous", 0.0)  # the way and the delay whose normalised score is 1
 # The noops of each way at a delay.
 _NOOPS = {"sequential": lambda d: d, "chunks": lambda d: max(0, d - 1)}
 
@@ -51,10 +52,7 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     Raises:
         ValueError: The rows are not of this sweep, or no trial has a score.
     """
-    columns = results[0] if results else {}
-    lacking = [name for name in ("arm", GAME, DELAY, NOOPS, "seed", "metric", "value") if name not in columns]
-    if lacking:
-        raise ValueError(f"results must be those of configs/sweeps/minatar.gin, got none with {', '.join(lacking)}")
+    _refuse_others("results must be those of configs/sweeps/minatar.gin", results)
     scores: dict[tuple[str, str, int], dict[str, float]] = defaultdict(dict)
     players: dict[str, dict[str, float]] = defaultdict(dict)
     for row in results:
@@ -87,6 +85,14 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     return rows
 
 
+def _refuse_others(rule: str, results: Sequence[Mapping[str, str]]) -> None:
+    """Raise a ValueError, which begins with `rule`, if results lack a column of a sweep over MinAtar's games."""
+    columns = results[0] if results else {}
+    lacking = [name for name in ("arm", GAME, DELAY, NOOPS, "seed", "metric", "value") if name not in columns]
+    if lacking:
+        raise ValueError(f"{rule}, got none with {', '.join(lacking)}")
+
+
 def tables_in_words(rows: Sequence[Mapping[str, object]]) -> str:
     """Return a table in Markdown for each delay: a row for each game, and a column for each way."""
     blocks = []
@@ -115,7 +121,8 @@ def over_games(results: Sequence[Mapping[str, str]]) -> Aggregate:
             scores[way][game].append(float(row["value"]))
         elif row["metric"] == RANDOM and way == _TOP:
             random[game].append(float(row["value"]))
-    scales = {game: (statistics.fmean(random[game]), statistics.fmean(top)) for game, top in scores[_TOP].items()}
+    tops = scores.get(_TOP, {})
+    scales = {game: (statistics.fmean(of), statistics.fmean(tops[game])) for game, of in random.items() if game in tops}
     normalised = {
         way: {
             game: (np.array(values) - scales[game][0]) / (scales[game][1] - scales[game][0])
@@ -127,11 +134,8 @@ def over_games(results: Sequence[Mapping[str, str]]) -> Aggregate:
     return Aggregate({}, [], normalised)
 
 
-_TOP = ("asynchronous", 0.0)
-
-
 def beside_in_words(results: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> str:
-    """Return the scores of other ways on each game, their means over games, and their lead over those of the grid."""
+    """Return other ways' scores on each game, their means over games, and their differences from the grid's ways."""
     names = list(dict.fromkeys(row["arm"] for row in others))
     lines = []
     for name, game in product(names, MINATAR_GAMES):
@@ -172,7 +176,11 @@ def main() -> None:
     try:
         results = read_csv(arguments.results)
         rows = table_of(results, read_reference().random)
-        others = read_csv(arguments.beside) if arguments.beside else []
+        beside = ""
+        if arguments.beside is not None:
+            others = read_csv(arguments.beside)
+            _refuse_others("--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin", others)
+            beside = f"\n{beside_in_words(results, others)}"
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     text = io.StringIO()
@@ -182,8 +190,8 @@ def main() -> None:
     write_text_atomically(arguments.output, text.getvalue())
     print(f"{arguments.output}: {sum('way' in row for row in rows)} rows\n")
     print(tables_in_words(rows))
-    if others:
-        print(f"\n{beside_in_words(results, others)}")
+    if beside:
+        print(beside)
 
 
 if __name__ == "__main__":

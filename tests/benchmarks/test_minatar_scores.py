@@ -86,6 +86,19 @@ def test_ways_of_another_sweep_stand_beside_those_of_the_grid(
     assert any(line.startswith(f"told, IMPACT minus asynchronous, delay 8: {lead:.3f} [") for line in printed)
 
 
+def test_another_table_beside_the_grid_is_refused_in_one_sentence(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.csv").write_text("game,score\nasterix,3\n")
+    arguments = [str(results), "--output", str(made := tmp_path / "scores.csv")]
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", *arguments, "--beside", str(tmp_path / "other.csv")])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main()
+    said = "--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin, got none with arm"
+    assert said in capsys.readouterr().err
+    assert not made.exists()
+
+
 def test_a_game_without_finished_trials_keeps_its_random_player(results: Path) -> None:
     rows = [row for row in read_csv(results) if row[GAME] == "asterix" and row[D] != "0"]
     made = table_of(rows, RANDOM)

@@ -144,7 +144,10 @@ def test_work_that_is_counted_in_episodes_is_expected_when_the_first_has_ended(
     with progress.iteration(0, 0):
         for second in range(60):
             progress.update(0.5 if second >= 30 else 0.0, 20 * second)
-            said = {3: "known when an episode ends, at 20 frames/s so far", 30: "about 30 s, at 20 frames/s so far"}
+            said = {
+                3: "not known before an episode ends, at 20 frames/s so far",
+                30: "about 30 s, at 20 frames/s so far",
+            }
             assert capsys.readouterr().out == (f"expected: {said[second]}\n" if second in said else "")
             clock.now += 1
 
