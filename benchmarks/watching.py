@@ -21,13 +21,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,7 @@ def watched(directory: Path, pictures: bool = False, reads: bool = True) -> Iter
     """Watch a directory in another process, and ask for the page as a browser does, while the block lasts."""
     command = [sys.executable, str(ROOT / "train.py"), "watch", str(directory), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=_ordinary)
-    over = threading.Event()
-    readers = []
+    reader = None
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -62,14 +61,17 @@ def watched(directory: Path, pictures: bool = False, reads: bool = True) -> Iter
             with urllib.request.urlopen(found[0]) as page:
                 picture = re.search(r'data-from="/(run/\w+/picture)"', page.read().decode())
             asked += [] if picture is None else [(found[0] + picture[1], 0.25)]
-        for address, every in asked if reads else ():
-            readers.append(threading.Thread(target=_ask, args=(address, every, over)))
-            readers[-1].start()
+        if reads:
+            context = get_context("spawn")
+            ready = context.Event()
+            reader = context.Process(target=_read, args=(asked, ready), daemon=True)
+            reader.start()
+            assert ready.wait(60)
         yield psutil.Process(process.pid)
     finally:
-        over.set()
-        for reader in readers:
-            reader.join()
+        if reader is not None:
+            reader.terminate()
+            reader.join(30)
         process.terminate()
         process.wait(30)
 
@@ -78,10 +80,21 @@ def _ordinary() -> None:
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def _ask(address: str, every: float, over: threading.Event) -> None:
-    while not over.wait(every):
-        with suppress(OSError), urllib.request.urlopen(address, timeout=30) as answer:
+def _read(asked: list[tuple[str, float]], ready: Any) -> None:
+    """Ask for each address every so many seconds, and say when that begins.
+
+    A browser is a process of its own, and so is this: a thread beside the loop would hold the interpreter that the loop
+    wakes up in.
+    """
+    _ordinary()
+    ready.set()
+    due = [0.0] * len(asked)
+    while True:
+        first = min(range(len(asked)), key=due.__getitem__)
+        time.sleep(max(due[first] - time.monotonic(), 0))
+        with suppress(OSError), urllib.request.urlopen(asked[first][0], timeout=30) as answer:
             answer.read()
+        due[first] = time.monotonic() + asked[first][1]
 
 
 def row(options: Namespace) -> None:
