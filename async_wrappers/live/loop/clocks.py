@@ -473,7 +473,7 @@ class RealClock(Clock):
             self._used = time.thread_time_ns()  # of the processor, without the warm-up
         config, drains = self._config, self._config.between_episodes == "drain"
         if drains:
-            for event, running in self.pool.drain(config.start_timeout, self._stops):
+            for event, running in self.pool.drain(config.start_timeout, self._stops, self._report_overdue):
                 self._note(event, running)
         if config.latency is None:
             self._prepare(self._measured())

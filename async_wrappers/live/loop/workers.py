@@ -253,8 +253,16 @@ class WorkerPool:
             self._calibrate(infer, calibration_time, start_timeout, stops)
         return answer
 
-    def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Inference | None]]:
-        """Yield events until no inference is running; warn of those still running after `timeout` seconds."""
+    def drain(
+        self, timeout: float, stops: Callable[[], bool], look: Callable[[], None]
+    ) -> Iterator[tuple[Ready | Finished, Inference | None]]:
+        """Yield events until no inference is running; warn of those still running after `timeout` seconds.
+
+        Args:
+            timeout: Seconds.
+            stops: Asked now and then whether to give up.
+            look: Called as often, to report what is overdue: its worker is ended, and its inference then is lost.
+        """
         deadline = self._now() + nanoseconds(timeout)
         while (running := self.running.keys() - self._overdue) and not stops():
             if self._now() > deadline:
@@ -262,6 +270,7 @@ class WorkerPool:
                 slow = ", ".join(map(str, sorted(running)))
                 warnings.warn(f"workers {slow} have inferred for more than {timeout} s: not waited for", stacklevel=2)
                 return
+            look()
             yield from self.collect(self._now() + _LOOK)
 
     def _calibrate(

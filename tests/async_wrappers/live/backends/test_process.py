@@ -272,6 +272,30 @@ def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: 
     assert sum(restarts) == 1
 
 
+def test_a_worker_that_hangs_as_an_episode_ends_is_replaced_before_the_next_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its inference is waited for between two episodes, and overdue there as it is in play."""
+    marker = tmp_path / "slept"
+
+    class Sleeps:
+        def act(self, observation: Any, decision: Decision) -> int:
+            if decision.start >= 9 and not decision.eval_mode and not marker.exists():
+                marker.touch()
+                time.sleep(1000)
+            return 1
+
+    terms: dict[str, Any] = {"workers": 1, "fps": 50, "between_episodes": "drain", "overdue_seconds": 1.0}
+    with nothing_left(), make_runner(Endless, Sleeps, **terms) as runner, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        restarts = [runner.run(frames=60, max_episode_frames=10).workers["restarts"] for _ in range(2)]
+    sentence = "worker 0 has inferred for more than 10 times the longest inference and 1 s: it is started again"
+    assert marker.exists()
+    assert [str(each.message) for each in told if each.category is not ResourceWarning] == [sentence]
+    assert "not waited for" not in capfd.readouterr().err  # which the loop's process says after start_timeout
+    assert sum(restarts) == 1
+
+
 class Diverged(RuntimeError):
     ends_run = True
 
