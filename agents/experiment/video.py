@@ -84,7 +84,7 @@ def filmed(environment: gym.Env[Any, Any], title: str, show: Callable[[Film], No
     base.env = _Lens(innermost, camera)
     layer.env = _Frames(layer.env, camera)  # after the lens, which may be what it holds
     try:
-        yield Filmed(outside, camera)
+        yield Filmed(outside, camera, layer)
         camera.cut()
     finally:
         layer.env = within
@@ -173,6 +173,11 @@ class _Camera:
     def _new(self, meanings: Sequence[str] = ()) -> Film:
         return Film(self._title, self._way, meanings)
 
+    def say_fast_age(self, age: int | None) -> None:
+        """Name the age of the frame that a fast path reads as its action lands; None where there is no fast path."""
+        if age is not None:
+            self.film.way = f"{self._way}, fast path {age} frame{'s' * (age != 1)} old"
+
     def cut(self) -> None:
         """End the film; one of a reset alone, such as no-ops at the start, is forgotten."""
         if self.film.landed:
@@ -230,9 +235,9 @@ class _Frames(gym.Wrapper[Any, Any, Any, Any]):
 class Filmed(gym.Wrapper[Any, Any, Any, Any]):
     """Outside of all: notes the decisions, each with its observation's frame and the one on which it landed."""
 
-    def __init__(self, env: gym.Env[Any, Any], camera: _Camera) -> None:
+    def __init__(self, env: gym.Env[Any, Any], camera: _Camera, layer: Any) -> None:
         super().__init__(env)
-        self._camera, self._start = camera, 0
+        self._camera, self._layer, self._start = camera, layer, 0
 
     def cut(self) -> None:
         """End the film."""
@@ -242,6 +247,7 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
         """See Gymnasium."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._start = self._camera.before
+        self._camera.say_fast_age(getattr(self._layer, "fresh_age", None))
         return observation, info
 
     def step(self, action: Any) -> Any:

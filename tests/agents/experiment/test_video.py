@@ -140,6 +140,15 @@ def test_a_film_knows_what_lands_and_what_is_chosen_on_each_frame() -> None:
     assert {"lands: nothing yet", "chosen: UP, lands in 2 frames"} <= drawn(film, 0)
 
 
+@pytest.mark.parametrize(("age", "said"), [(0, "0 frames old"), (1, "1 frame old")])
+def test_a_film_names_what_a_fast_path_reads(age: int, said: str) -> None:
+    env = RealtimeDelay(Pixels(length=7, render_mode="rgb_array"), delay=2, default_action="noop")
+    env.report_fresh("fast_age", age)
+    (film,) = film_of(env, [UP] * 7)
+    assert film.way == f"delay 2 frames, fast path {said}"
+    assert film.way in drawn(film, 5)
+
+
 def drawn(film: Film, number: int) -> set[str]:
     """Return the words on an image."""
     said = set[str]()
