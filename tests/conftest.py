@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 from contextlib import suppress
+from itertools import accumulate, groupby
 
 import cloudpickle
 import pytest
@@ -28,6 +29,19 @@ with suppress(OSError):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 gc.disable()  # a third of the time in which 13,000 tests and what they import come into being
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the modules of live play, which wait for a clock, among those that compute: the cores are never idle."""
+    modules = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    parts: tuple[list[list[pytest.Item]], ...] = ([], [])
+    for module in modules:
+        parts["live" in module[0].path.parts].append(module)
+    places = []
+    for part in parts:
+        ends = list(accumulate(map(len, part)))
+        places += [(end / ends[-1], module) for end, module in zip(ends, part, strict=True)]
+    items[:] = [item for _, module in sorted(places, key=lambda place: place[0]) for item in module]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
