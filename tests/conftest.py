@@ -32,7 +32,10 @@ gc.disable()  # a third of the time in which 13,000 tests and what they import c
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the modules of live play, which wait for a clock, among those that compute: the cores are never idle."""
+    """Spread the modules of live play among the others: they wait for a clock, and the others compute.
+
+    A module's place is the share of its kind's tests that have come when it ends.
+    """
     modules = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
     parts: tuple[list[list[pytest.Item]], ...] = ([], [])
     for module in modules:

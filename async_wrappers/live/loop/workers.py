@@ -261,7 +261,7 @@ class WorkerPool:
         Args:
             timeout: Seconds.
             stops: Asked now and then whether to give up.
-            look: Called as often, to report what is overdue: its worker is ended, and its inference then is lost.
+            look: Called as often. It reports overdue inferences, whose workers are then ended: they count as lost.
         """
         deadline = self._now() + nanoseconds(timeout)
         while (running := self.running.keys() - self._overdue) and not stops():

@@ -244,16 +244,20 @@ def test_the_record_of_a_phase_that_was_slow_to_end_is_not_taken_for_the_next_on
 # Learners: killed, stopped, slow.
 
 
-def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: Path) -> None:
-    marker = tmp_path / "slept"
+def sleeper(marker: Path, start: int) -> Any:
+    """Return a policy's class that hangs once, in its first decision of frame `start` or a later one."""
 
     class Sleeps:
         def act(self, observation: Any, decision: Decision) -> int:
-            if decision.start >= 20 and not decision.eval_mode and not marker.exists():
+            if decision.start >= start and not decision.eval_mode and not marker.exists():
                 marker.touch()
                 time.sleep(1000)
             return 1
 
+    return Sleeps
+
+
+def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: Path) -> None:
     restarts: list[int] = []
 
     def answers_again() -> bool:
@@ -266,7 +270,7 @@ def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: 
     with (
         nothing_left(),
         pytest.warns(RuntimeWarning, match=sentence),
-        make_runner(Endless, Sleeps, **slow) as runner,
+        make_runner(Endless, sleeper(tmp_path / "slept", 20), **slow) as runner,
     ):
         wait_until(answers_again)
     assert sum(restarts) == 1
@@ -278,15 +282,9 @@ def test_a_worker_that_hangs_as_an_episode_ends_is_replaced_before_the_next_one(
     """Its inference is waited for between two episodes, and overdue there as it is in play."""
     marker = tmp_path / "slept"
 
-    class Sleeps:
-        def act(self, observation: Any, decision: Decision) -> int:
-            if decision.start >= 9 and not decision.eval_mode and not marker.exists():
-                marker.touch()
-                time.sleep(1000)
-            return 1
-
     terms: dict[str, Any] = {"workers": 1, "fps": 50, "between_episodes": "drain", "overdue_seconds": 1.0}
-    with nothing_left(), make_runner(Endless, Sleeps, **terms) as runner, warnings.catch_warnings(record=True) as told:
+    policy = sleeper(marker, 9)
+    with nothing_left(), make_runner(Endless, policy, **terms) as runner, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         restarts = [runner.run(frames=60, max_episode_frames=10).workers["restarts"] for _ in range(2)]
     sentence = "worker 0 has inferred for more than 10 times the longest inference and 1 s: it is started again"
