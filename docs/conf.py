@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pygments.lexers.python import PythonLexer
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.transforms.post_transforms import SphinxPostTransform
 
 DOCS = Path(__file__).parent
+OURS: set[str] = set()  # what things of the reference are called, without their modules
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "extensions")]
 
 from async_wrappers import __version__  # noqa: E402
@@ -95,9 +99,32 @@ def collapse(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
         context["toctree"] = lambda **how: toctree(**{**how, "collapse": True})
 
 
+class OtherPackages(SphinxPostTransform):
+    """Let types of other packages, such as ``Callable``, be looked for nowhere.
+
+    Sphinx compares a type that it does not find with the end of each name of the reference. Nine in ten of 44,000 types
+    are of other packages: that took a fifth of the build's time.
+    """
+
+    default_priority = 9  # before references are resolved
+
+    def run(self, **how: Any) -> None:
+        """Leave to an exact search what nothing here is called."""
+        for reference in self.document.findall(pending_xref):
+            if reference["refdomain"] == "py" and reference["reftarget"].rsplit(".", 1)[-1] not in OURS:
+                reference.attributes.pop("refspecific", None)
+
+
+def remember(app: Sphinx, env: BuildEnvironment) -> None:
+    """Keep the last part of each name of the reference."""
+    OURS.update(name.rsplit(".", 1)[-1] for name in env.domains.python_domain.objects)
+
+
 def setup(app: Sphinx) -> None:
     """Add what the pages need besides: gin's colours are Python's."""
     app.add_lexer("gin", PythonLexer)
+    app.add_post_transform(OtherPackages)
+    app.connect("env-updated", remember)
     app.connect("autodoc-skip-member", at_home)
     app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon
     app.connect("html-page-context", collapse, priority=100)  # before furo

@@ -41,6 +41,15 @@ OPTIMIZERS = ("adam", "rmsprop", "sgd")
 # for bit, on parameters of one device and dtype.
 
 
+def _plain(method: Any) -> Any:
+    """Return a method of PyTorch's optimizers without what keeps the compiler off it.
+
+    To keep it off, the first call imports the compiler: a second, and 85 MB, of each process that learns. Nothing here
+    compiles an optimizer.
+    """
+    return getattr(method, "__wrapped__", method)
+
+
 class Adam(torch.optim.Adam):
     """PyTorch's fused Adam (Kingma and Ba 2015), for parameters of one device and dtype; hooks of steps are not called.
 
@@ -49,19 +58,29 @@ class Adam(torch.optim.Adam):
         arguments: Of PyTorch's.
     """
 
+    add_param_group = _plain(torch.optim.Optimizer.add_param_group)
+    zero_grad = _plain(torch.optim.Optimizer.zero_grad)
+    state_dict = _plain(torch.optim.Optimizer.state_dict)
+    load_state_dict = _plain(torch.optim.Optimizer.load_state_dict)
+
     def __init__(self, parameters: Iterable[nn.Parameter], **arguments: Any) -> None:
         """See the class."""
         super().__init__(parameters, fused=True, **arguments)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
         """Step the parameters that have a gradient."""
-        if closure is not None or len(self.state) < sum(len(group["params"]) for group in self.param_groups):
-            return super().step(closure)  # the first step makes the moments
         for group in self.param_groups:
             stepped = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not stepped:
                 continue
+            for parameter in stepped:
+                if parameter not in self.state:
+                    self.state[parameter] = {
+                        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                        "exp_avg": torch.zeros_like(parameter),
+                        "exp_avg_sq": torch.zeros_like(parameter),
+                    }
             moments = [self.state[parameter] for parameter in stepped]
             steps = [each["step"] for each in moments]
             torch._foreach_add_(steps, 1)
@@ -80,7 +99,6 @@ class Adam(torch.optim.Adam):
                 amsgrad=False,
                 maximize=False,
             )
-        return None
 
     step.hooked = True  # type: ignore[attr-defined]  # so PyTorch does not wrap it
 

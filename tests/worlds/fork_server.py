@@ -11,9 +11,8 @@ from async_wrappers.processes.child import signals_blocked
 
 __all__ = ["children_of_a_server", "fork_server"]
 
-# What each learner imports in its first update, and each host in order to read its plan: nine tenths of a short life.
+# What each learner and host imports in order to make what it is given: nine tenths of a short life.
 _LIBRARIES = (
-    "torch._dynamo",
     "gymnasium.envs.classic_control",
     "hypothesis",
     "psutil",

@@ -30,8 +30,8 @@ from async_wrappers.agents.sweep.trial import TrialProcess
 __all__ = ["Running", "fork_trials", "running"]
 
 _FORK = multiprocessing.get_context("fork")
-# What a run imports besides PyTorch, some of it in its first update and some for its report.
-_LIBRARIES = ("matplotlib.figure", "scipy.stats", "torch._dynamo", "torch.utils.tensorboard")
+# What a run imports besides PyTorch for its report.
+_LIBRARIES = ("matplotlib.figure", "scipy.stats", "torch.utils.tensorboard")
 
 
 def _begin(stdin: int, stdout: int, stderr: int, variables: Mapping[str, str], keep: tuple[int, ...]) -> None:

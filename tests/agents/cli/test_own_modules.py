@@ -89,7 +89,6 @@ def test_a_notebook_loads_the_agent_from_anywhere(place: Path, elsewhere: Path, 
     # Three notebooks, of which each is a fork of one that has imported what an agent that learns needs.
     code = """
 import os
-import torch._dynamo
 from async_wrappers.agents.load import load_agent
 for given in ({{"gin_bindings": ["import {0}"]}}, {{"trust": True}}, {{"gin_bindings": ["RealtimeDelay.delay = 1"]}}):
     if os.fork() == 0:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -79,6 +81,23 @@ def test_adam_and_the_clip_are_pytorchs_bit_for_bit_also_after_a_load(most: floa
         other.step()
         for mine, its in zip(ours, theirs, strict=True):
             assert mine.equal(its)
+
+
+def test_a_process_that_learns_does_not_import_pytorchs_compiler() -> None:
+    code = """
+import sys
+import torch
+from async_wrappers.agents.losses.loss import create_optimizer
+parameter = torch.nn.Parameter(torch.ones(1))
+adam = create_optimizer([parameter])
+parameter.grad = torch.ones(1)
+adam.step()
+adam.zero_grad()
+adam.load_state_dict(adam.state_dict())
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_adam_steps_parameters_of_two_dtypes() -> None:
