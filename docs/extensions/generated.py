@@ -1,8 +1,9 @@
-"""Parts of pages that are made from the code when the site is built: names, flags, and what gin files may bind."""
+"""Pages that are made from the code when the site is built: names, flags, what gin files may bind, each package."""
 
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # the tests import this module without Sphinx
 
 ROOT = Path(__file__).parents[2]
 PLANNING = ("plan", "probe", "score")  # of python -m async_wrappers
+LEFT_OUT = ("async_wrappers.processes.fork_server",)  # it changes signals when imported
 
 
 def command_line() -> str:
@@ -58,13 +60,47 @@ def gin_parameters() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def packages() -> dict[str, str]:
+    """Return the page of each package: what it and each of its modules define, and its packages."""
+    root = import_module("async_wrappers")
+    names, packages = [root.__name__], [root.__name__]
+    for found in pkgutil.walk_packages(root.__path__, "async_wrappers."):
+        if found.name not in LEFT_OUT and not found.name.rpartition(".")[2].startswith("_"):
+            names.append(found.name)
+            packages += [found.name] * found.ispkg
+    pages = {}
+    for package in packages:
+        inside = [name for name in names if name.rpartition(".")[0] == package]
+        parts = [_definitions("Package", package, "=")]
+        if inside:
+            listed = [name.removeprefix(f"{package}.") for name in inside]
+            parts.append(".. autosummary::\n\n   " + "\n   ".join(listed))
+        parts += [_definitions("Module", name, "-") for name in inside if name not in packages]
+        if pages_of := [name for name in inside if name in packages]:
+            parts.append(".. toctree::\n   :hidden:\n\n   " + "\n   ".join(pages_of))
+        pages[package] = "\n\n".join(parts) + "\n"
+    return pages
+
+
+def _definitions(kind: str, name: str, line: str) -> str:
+    title = name.rpartition(".")[2].replace("_", r"\_")
+    return f"{title}\n{line * len(title)}\n\n{kind} ``{name}``.\n\n.. automodule:: {name}"
+
+
 def write(app: Sphinx) -> None:
-    """Write the pages into the folder ``generated``, where they differ from what is there."""
-    folder = Path(app.srcdir) / "reference" / "generated"
+    """Write the pages into the folders ``generated`` and ``api``, where they differ from what is there."""
+    folder = Path(app.srcdir) / "reference"
+    made = {"command_line.md": command_line(), "gin.md": gin_parameters(), "names.md": names_at_the_top()}
+    _write(folder / "generated", made)
+    _write(folder / "api", {f"{name}.rst": page for name, page in packages().items()})
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
     folder.mkdir(exist_ok=True)
-    made = {"command_line.md": command_line, "gin.md": gin_parameters, "names.md": names_at_the_top}
-    for name, make in made.items():
-        page, text = folder / name, make()
+    for old in {path.name for path in folder.iterdir()} - texts.keys():
+        (folder / old).unlink()
+    for name, text in texts.items():
+        page = folder / name
         if not page.is_file() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
 
