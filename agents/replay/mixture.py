@@ -152,6 +152,8 @@ class UnrollQueue(Saved):
         of_each = whole_at_once(spec.assembly.length, spec.in_flight or 0)
         few = of_each * replay_coefficient <= spec.rows
         self._at_once = spec.num_envs * of_each if few else capacity - kept
+        self._num_envs, self._rows = spec.num_envs, spec.rows
+        self._open = spec.assembly.length + (spec.in_flight or 0) + 1  # rows of an environment after a decision
         if self._by_itself:
             check_memory(
                 capacity * row_bytes(spec.assembly.columns),
@@ -173,13 +175,31 @@ class UnrollQueue(Saved):
 
     @property
     def crowded(self) -> bool:
-        """Whether the unrolls that one further decision of each environment completes may not fit."""
-        return len(self) + self._at_once > self._least
+        """Whether unrolls may not fit although an update is made with each decision from now on.
 
-    @property
-    def waits(self) -> bool:
-        """Whether transitions must wait for the learner, because further ones may not fit and none may be dropped."""
-        return self._when_full == "wait" and not self._grows and self.crowded
+        Of a circular buffer only the updates of the last pass make room. So each round of decisions is looked at until
+        all passes have come round.
+        """
+        first, of_passes = (self._replay_coefficient - 1) * self._batches, self._replay_coefficient * self._batches
+        done = self._pass * self._batches + self._place  # updates since the passes began
+
+        def made_room(updates: int) -> int:
+            passes, further = divmod(updates, of_passes)
+            return self._rows * (passes * self._batches + max(0, further - first))
+
+        return any(
+            len(self) + self._whole_within(each) - made_room(done + each * self._num_envs - self._num_envs)
+            > self._least - made_room(done)
+            for each in range(1, -(-of_passes // self._num_envs) + 2)
+        )
+
+    def _whole_within(self, rounds: int) -> int:
+        """Return how many unrolls become whole at most in a number of rounds, in which each environment decides once.
+
+        A decision closes two rows at most: its own, and that of the episode's end.
+        """
+        further = (self._open + 2 * (rounds - 1)) // self._assembly.length - self._open // self._assembly.length
+        return self._at_once + self._num_envs * further
 
     def in_words(self) -> str | None:
         """Return the capacity in words; None where unrolls may be dropped, or the user has set the capacity."""
@@ -455,13 +475,8 @@ class Mixture(Saved):
 
     @property
     def crowded(self) -> bool:
-        """Whether the unrolls that one further decision of each environment completes may not fit into a queue."""
+        """Whether the unrolls that become whole before an update makes room may not fit into a queue."""
         return any(source.crowded for source in self.sources if isinstance(source, UnrollQueue))
-
-    @property
-    def waits(self) -> bool:
-        """Whether transitions must wait for the learner: a queue that drops nothing may not have room for more."""
-        return any(source.waits for source in self.sources if isinstance(source, UnrollQueue))
 
     def queue_in_words(self) -> str | None:
         """Return the queue's capacity in words where acting waits for the learner; None where it does not."""
