@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,61 +65,33 @@ def run(*words: str, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
-    """Run command lines of train.py one after the other, in one process, and return how each ended."""
-    cwd = tmp_path_factory.mktemp("commands")
-    (cwd / "small.gin").write_text(SMALL)
-    (cwd / "vector.gin").write_text(VECTOR)
-    vector, one = ("--gin_files", "vector.gin", "--base_dir"), ("--seeds", "1")
-    words = {
-        "train": ("--gin_files", "small.gin", "--base_dir", "run"),
-        "evaluate": ("evaluate", "--base_dir", "run", "--trust", "--episodes", "1"),
-        "plot": ("plot", "run"),
-        "many": (*vector, "many"),
-        "processes": (*vector, "other", "--gin_bindings", "VectorRunner.processes = 2"),
-        "sweep": (
-            "sweep",
-            "--gin_files",
-            "small.gin",
-            "--grid",
-            "RealtimeDelay.delay = 1",
-            *one,
-            "--base_dir",
-            "swept",
-        ),
-        "plot the sweep": ("plot", "swept"),
-    }
-    everything = alone("-c", IN_TURN, json.dumps(list(words.values())), cwd=cwd)
-    assert everything.returncode == 0, everything.stdout + everything.stderr
-    assert "cannot be locked" not in everything.stderr
-    parts = [re.split(r"\n== ended: (\d+)\n", text) for text in (everything.stdout, everything.stderr)]
-    codes, outputs, errors = parts[0][1::2], parts[0][::2], parts[1][::2]
-    return {
-        name: subprocess.CompletedProcess(name, int(code), out, error)
-        for name, code, out, error in zip([*words, "the rest"], [*codes, "0"], outputs, errors, strict=True)
-    }
+# What each command line of train.py says; those of a sweep and of its plot need the ones before them.
+TRAIN = ("--gin_files", "small.gin", "--base_dir")
+MANY = ("--gin_files", "vector.gin", "--base_dir")
+SWEEP = ("sweep", "--gin_files", "small.gin", "--grid", "RealtimeDelay.delay = 1", "--seeds", "1", "--base_dir")
+COMMANDS = [
+    ((*TRAIN, "run"), "learning curve"),
+    (("evaluate", "--base_dir", "run", "--trust", "--episodes", "1"), "1 episode"),
+    (("plot", "run"), "learning_curve.png"),
+    ((*MANY, "many"), "learning curve"),
+    ((*SWEEP, "swept"), "1 of 1 done"),
+    (("plot", "swept"), "swept"),
+]
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("train", "learning curve"),
-        ("evaluate", "1 episode"),
-        ("plot", "learning_curve.png"),
-        ("many", "learning curve"),
-        ("sweep", "1 of 1 done"),
-        ("plot the sweep", ""),
-    ],
-)
-def test_a_command_of_train_py_does_its_work(commands: Any, command: str, said: str) -> None:
-    assert commands[command].returncode == 0, commands[command]
-    assert said in commands[command].stdout
-
-
-def test_environments_in_processes_are_refused(commands: Any) -> None:
-    assert commands["processes"].returncode
-    assert "processes=2 needs a POSIX system" in commands["processes"].stderr
+def test_commands_of_train_py_do_their_work_but_for_environments_in_processes(tmp_path: Path) -> None:
+    (tmp_path / "small.gin").write_text(SMALL)
+    (tmp_path / "vector.gin").write_text(VECTOR)
+    processes = (*MANY, "other", "--gin_bindings", "VectorRunner.processes = 2")
+    words = [*(words for words, _ in COMMANDS), processes]
+    done = alone("-c", IN_TURN, json.dumps(words), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cannot be locked" not in done.stderr
+    outputs, errors = (re.split(r"\n== ended: (\d+)\n", text) for text in (done.stdout, done.stderr))
+    assert outputs[1::2] == ["0"] * len(COMMANDS) + ["1"], done.stdout + done.stderr
+    for (line, said), output in zip(COMMANDS, outputs[::2], strict=False):
+        assert said in output, (line, output)
+    assert "processes=2 needs a POSIX system" in errors[2 * len(COMMANDS)]
 
 
 def test_every_module_is_imported(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pickle
 import tracemalloc
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -335,18 +336,18 @@ def test_spaces_within_spaces_are_refused_below_sixteen_levels() -> None:
         space_of(deep)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(0, 255, (60, 1000, 1000), np.uint8),
-        spaces.Box(-np.inf, np.inf, (7_000_000,), np.float64),
-        spaces.Box(-1, 1, (4, 3_000_000), np.float32),
-        spaces.MultiDiscrete(np.full((7_000_000,), 3)),
-        spaces.MultiBinary((8000, 8000)),
-    ],
-    ids=["uint8", "infinite", "float32", "discrete", "binary"],
-)
-def test_a_large_space_of_equal_bounds_comes_back_without_memory_for_them(space: gym.Space[Any]) -> None:
+LARGE: dict[str, Callable[[], gym.Space[Any]]] = {
+    "uint8": lambda: spaces.Box(0, 255, (60, 1000, 1000), np.uint8),
+    "infinite": lambda: spaces.Box(-np.inf, np.inf, (7_000_000,), np.float64),
+    "float32": lambda: spaces.Box(-1, 1, (4, 3_000_000), np.float32),
+    "discrete": lambda: spaces.MultiDiscrete(np.full((7_000_000,), 3)),
+    "binary": lambda: spaces.MultiBinary((8000, 8000)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_space_of_equal_bounds_comes_back_without_memory_for_them(name: str) -> None:
+    space = LARGE[name]()
     description = json.loads(json.dumps(describe(space)))
     Declared(observation_space=space).described  # noqa: B018 - of the space that a server has
     tracemalloc.start()
