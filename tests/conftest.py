@@ -34,8 +34,8 @@ gc.disable()  # a third of the time in which 13,000 tests and what they import c
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spread the modules of live play among the others: they wait for a clock, and the others compute.
 
-    A module's place is the share of its kind's tests that have come when it ends. Those that wait come sooner, so that at
-    the end no process of tests waits while the others have nothing left to compute.
+    A module's place is the share of its kind's tests that have come when it ends. Those that wait come sooner, so that
+    no process of tests waits at the end while the others have nothing left to compute.
     """
     modules = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
     parts: tuple[list[list[pytest.Item]], ...] = ([], [])
