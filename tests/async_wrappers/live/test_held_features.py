@@ -219,6 +219,7 @@ def test_nothing_is_held_over_a_pause() -> None:
 
 
 def test_the_example_of_a_policy_of_ones_own_is_bound_in_gin_and_plays_as_the_simulation_does() -> None:
+    gin.clear_config()  # a test before may have left it locked
     example = runpy.run_path(str(ROOT / "docs" / "examples" / "two_speeds" / "two_speeds.py"), run_name="two_speeds")
     try:
         report = example["main"]("AsyncRunner.seed = 3")
