@@ -26,7 +26,6 @@ import io
 import re
 import statistics
 import subprocess
-import tarfile
 import tempfile
 import tokenize
 from collections import Counter
@@ -449,8 +448,8 @@ def read_commit(repository: Path, commit: str) -> Project:
     archived = subprocess.run([*git, "archive", "--format=tar", commit, "--", "*.py", *links], capture_output=True)
     if archived.returncode:
         raise ValueError(f"git cannot read {commit} of {repository}: {archived.stderr.decode().strip()}")
-    with tempfile.TemporaryDirectory() as place, tarfile.open(fileobj=io.BytesIO(archived.stdout)) as archive:
-        archive.extractall(place, filter="data")
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["tar", "-x", "-C", place], input=archived.stdout, check=True)
         return read_folder(Path(place))
 
 
