@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,12 +63,9 @@ def gin_parameters() -> str:
 
 def packages() -> dict[str, str]:
     """Return the page of each package: what it and each of its modules define, and its packages."""
-    root = import_module("async_wrappers")
-    names, packages = [root.__name__], [root.__name__]
-    for found in pkgutil.walk_packages(root.__path__, "async_wrappers."):
-        if found.name not in LEFT_OUT and not found.name.rpartition(".")[2].startswith("_"):
-            names.append(found.name)
-            packages += [found.name] * found.ispkg
+    found = list(_modules(ROOT / "async_wrappers", "async_wrappers"))
+    names = ["async_wrappers", *(each.name for each in found)]
+    packages = ["async_wrappers", *(each.name for each in found if each.ispkg)]
     pages = {}
     for package in packages:
         inside = [name for name in names if name.rpartition(".")[0] == package]
@@ -80,6 +78,16 @@ def packages() -> dict[str, str]:
             parts.append(".. toctree::\n   :hidden:\n\n   " + "\n   ".join(pages_of))
         pages[package] = "\n\n".join(parts) + "\n"
     return pages
+
+
+def _modules(folder: Path, package: str) -> Iterator[pkgutil.ModuleInfo]:
+    """Yield what is in a package, at any depth, without importing it: some modules need an extra."""
+    for found in pkgutil.iter_modules([str(folder)], f"{package}."):
+        name = found.name.rpartition(".")[2]
+        if found.name not in LEFT_OUT and not name.startswith("_"):
+            yield found
+            if found.ispkg:
+                yield from _modules(folder / name, found.name)
 
 
 def _definitions(kind: str, name: str, line: str) -> str:
