@@ -65,16 +65,16 @@ def packages() -> dict[str, str]:
     """Return the page of each package: what it and each of its modules define, and its packages."""
     found = list(_modules(ROOT / "async_wrappers", "async_wrappers"))
     names = ["async_wrappers", *(each.name for each in found)]
-    packages = ["async_wrappers", *(each.name for each in found if each.ispkg)]
+    of_a_page = ["async_wrappers", *(each.name for each in found if each.ispkg)]
     pages = {}
-    for package in packages:
+    for package in of_a_page:
         inside = [name for name in names if name.rpartition(".")[0] == package]
         parts = [_definitions("Package", package, "=")]
         if inside:
             listed = [name.removeprefix(f"{package}.") for name in inside]
             parts.append(".. autosummary::\n\n   " + "\n   ".join(listed))
-        parts += [_definitions("Module", name, "-") for name in inside if name not in packages]
-        if pages_of := [name for name in inside if name in packages]:
+        parts += [_definitions("Module", name, "-") for name in inside if name not in of_a_page]
+        if pages_of := [name for name in inside if name in of_a_page]:
             parts.append(".. toctree::\n   :hidden:\n\n   " + "\n   ".join(pages_of))
         pages[package] = "\n\n".join(parts) + "\n"
     return pages
