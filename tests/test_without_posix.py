@@ -65,7 +65,7 @@ def run(*words: str, cwd: Path) -> str:
     return done.stdout
 
 
-# What each command line of train.py says; those of a sweep and of its plot need the ones before them.
+# Command lines of train.py, and what each says; one may read what another has written before it.
 TRAIN = ("--gin_files", "small.gin", "--base_dir")
 MANY = ("--gin_files", "vector.gin", "--base_dir")
 SWEEP = ("sweep", "--gin_files", "small.gin", "--grid", "RealtimeDelay.delay = 1", "--seeds", "1", "--base_dir")

@@ -36,18 +36,19 @@ from async_wrappers.agents.spaces.schema import each_array
 
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 
+
+def _plain(method: Any) -> Any:
+    """Return a method of PyTorch's optimizers as it was before PyTorch wrapped it.
+
+    The wrapper keeps PyTorch's compiler off the method, and imports the compiler to do so: a second, and 85 MB, in each
+    process that learns. Nothing here compiles an optimizer.
+    """
+    return getattr(method, "__wrapped__", method)
+
+
 # PyTorch's own `Adam.step` and `clip_grad_norm_` look for devices, dtypes and hooks on each call, which takes
 # longer than the arithmetic of a small network (`benchmarks/learning_speed.py`). These two do the same operations, bit
 # for bit, on parameters of one device and dtype.
-
-
-def _plain(method: Any) -> Any:
-    """Return a method of PyTorch's optimizers without what keeps the compiler off it.
-
-    To keep it off, the first call imports the compiler: a second, and 85 MB, of each process that learns. Nothing here
-    compiles an optimizer.
-    """
-    return getattr(method, "__wrapped__", method)
 
 
 class Adam(torch.optim.Adam):

@@ -153,7 +153,7 @@ class UnrollQueue(Saved):
         few = of_each * replay_coefficient <= spec.rows
         self._at_once = spec.num_envs * of_each if few else capacity - kept
         self._num_envs, self._rows = spec.num_envs, spec.rows
-        self._open = spec.assembly.length + (spec.in_flight or 0) + 1  # rows of an environment after a decision
+        self._open = spec.assembly.length + (spec.in_flight or 0) + 1  # rows that a decision leaves, at most
         if self._by_itself:
             check_memory(
                 capacity * row_bytes(spec.assembly.columns),
@@ -177,21 +177,22 @@ class UnrollQueue(Saved):
     def crowded(self) -> bool:
         """Whether unrolls may not fit although an update is made with each decision from now on.
 
-        Of a circular buffer only the updates of the last pass make room. So each round of decisions is looked at until
-        all passes have come round.
+        Only updates of the last pass over a circular buffer make room, and a round of decisions may end amid a pass. So
+        as many rounds are looked at as all passes have updates: after them rounds and passes meet as they do now.
         """
-        first, of_passes = (self._replay_coefficient - 1) * self._batches, self._replay_coefficient * self._batches
-        done = self._pass * self._batches + self._place  # updates since the passes began
+        all_passes = self._replay_coefficient * self._batches  # updates
+        before_the_last = all_passes - self._batches
+        done = self._pass * self._batches + self._place
 
-        def made_room(updates: int) -> int:
-            passes, further = divmod(updates, of_passes)
-            return self._rows * (passes * self._batches + max(0, further - first))
+        def room_made(updates: int) -> int:
+            whole, further = divmod(updates, all_passes)
+            return self._rows * (whole * self._batches + max(0, further - before_the_last))
 
-        return any(
-            len(self) + self._whole_within(each) - made_room(done + each * self._num_envs - self._num_envs)
-            > self._least - made_room(done)
-            for each in range(1, -(-of_passes // self._num_envs) + 2)
-        )
+        for each in range(1, all_passes + 2):
+            made = room_made(done + (each - 1) * self._num_envs) - room_made(done)
+            if len(self) + self._whole_within(each) - made > self._least:
+                return True
+        return False
 
     def _whole_within(self, rounds: int) -> int:
         """Return how many unrolls become whole at most in a number of rounds, in which each environment decides once.

@@ -18,8 +18,8 @@ from tests.worlds.plain_data import assert_identical, differs
 SMALL = (
     "MLPTorso.hidden = (8,)",
     "Runner.num_iterations = 2",
-    "Runner.training_episodes = 7",
-    "Runner.evaluation_episodes = 1",
+    "Runner.training_episodes = 10",
+    "Runner.evaluation_episodes = 2",
     "Runner.report_episodes = 0",
     "Runner.max_steps_per_episode = 60",
     "Runner.exact_resume = True",
@@ -55,7 +55,7 @@ AGENTS = {
     "r2d2": ("configs/r2d2/cartpole_no_velocity.gin", "create_recurrent_q_network"),
     "sac": ("configs/sac/pendulum_delay.gin", "create_box_actor_critic"),
 }
-STEPS = ("Runner.training_episodes = None", "Runner.training_steps = 150")
+STEPS = ("Runner.training_episodes = None", "Runner.training_steps = 200")
 LIVE = (
     *STEPS,
     "create_gym_environment.wrappers = []",

@@ -205,6 +205,7 @@ def test_what_is_in_flight_always_finds_room(
 @example(20, 0, (2, 2, 2), 3, [(25, 1), (27, 1), (21, 2), (30, 1)], "beside")
 @example(0, 0, (2, 2, 2), 1, [(1,)], "beside")  # an unroll with each decision, and room with every other update
 @example(0, 3, (2, 3, 2), 4, [(3, 1), (2, 1, 2), (1, 1, 3, 2), (36, 40, 3, 1)], "beside")
+@example(0, 2, (2, 5, 5), 3, [(2,), (1, 1, 5, 1), (3, 3), (2, 1)], "beside")  # rounds end amid passes
 def test_a_circular_buffer_finds_room_too(
     delay: int, noops: int, shape: tuple[int, int, int], batches: int, lengths: list[tuple[int, ...]], how: str
 ) -> None:
