@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
+import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from async_wrappers import posix
 from async_wrappers.version import __version__
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the system's errors where a disk is full
@@ -19,7 +23,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`.
 
     A link stays a link to the file that is written. What is no file, such as ``/dev/null`` or a pipe, is written to as
-    it is.
+    it is. If several processes write a file at a time, each writes a whole one, and the last one stays.
 
     Raises:
         OSError: The file could not be written. The error names `path` and the cause. An older file of that name stays,
@@ -31,30 +35,71 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
                 write(file)
             return
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
-    temporary = place.with_name(place.name + ".tmp")
-    with naming(path):
-        # Closed below, before the rename.
-        filled = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
-    try:
-        with naming(path):
-            try:
-                write(filled)
-                filled.flush()
-                os.fsync(filled.fileno())
-                filled.close()
-            except Exception as error:
-                # PyTorch and NumPy raise errors of their own, without the system's reason.
-                if (cause := filled.error or _cause(temporary)) is not None and not _has_reason(error):
-                    raise cause from error
-                raise
-            os.replace(temporary, place)
-    except BaseException:
-        with suppress(OSError):
+    with naming(path), unfinished(place) as temporary:
+        filled = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115  # closed below, before the rename
+        try:
+            write(filled)
+            filled.flush()
+            os.fsync(filled.fileno())
             filled.close()
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+        except Exception as error:
+            # PyTorch and NumPy raise errors of their own, without the system's reason.
+            if (cause := filled.error or _cause(temporary)) is not None and not _has_reason(error):
+                raise cause from error
+            raise
+        finally:
+            with suppress(OSError):
+                filled.close()
+        os.replace(temporary, place)
     sync_directory(place.parent)
+
+
+def _opened_file(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+
+
+@contextmanager
+def unfinished(place: Path, opened: Callable[[Path], int] = _opened_file) -> Iterator[Path]:
+    """Yield a temporary name beside `place`, which nobody else is given meanwhile.
+
+    An error in the block removes what has that name. What a killed process leaves is given to the next one.
+
+    Args:
+        place: What is written, to be renamed to `place` in the block.
+        opened: Makes the temporary file if there is none, and returns its descriptor; or a directory, and its one.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    for number in itertools.count():
+        temporary = place.with_name(f"{place.name}.tmp{number or ''}")
+        descriptor: int | None = opened(temporary)
+        try:
+            if os.name != "posix":  # where nothing can be renamed while it is open
+                os.close(descriptor)
+                descriptor = None
+            if descriptor is None or _is_free(descriptor, temporary):
+                try:
+                    yield temporary
+                except BaseException:
+                    with suppress(OSError):
+                        shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink()
+                    raise
+                return
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _is_free(descriptor: int, path: Path) -> bool:
+    """Return whether nobody else writes to an open file, and lock it until it is closed."""
+    if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+        return True  # a device is everybody's
+    try:
+        posix.lock(descriptor)
+    except OSError as error:
+        return error.errno not in posix.LOCKED  # there may be no locks here
+    return posix.is_at(descriptor, path)  # else its writer has renamed it since it was opened
 
 
 class _File(io.BufferedWriter):

@@ -5,10 +5,12 @@ Where a system lacks one of them, what can be done without is done without, and 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 try:
     import fcntl
@@ -21,12 +23,15 @@ except ImportError:  # all others
 
 _BYTE = 2**30  # that is locked on Windows, where nobody can read a locked one
 
+LOCKED = (errno.EAGAIN, errno.EACCES)
+"""The system's errors where others hold a lock."""
+
 
 def lock(descriptor: int) -> None:
     """Lock an open file until it is closed, or its holder dies.
 
     Raises:
-        OSError: It is locked by others (EAGAIN or EACCES), or its file system has no locks.
+        OSError: It is locked by others (`LOCKED`), or its file system has no locks.
     """
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,6 +40,14 @@ def lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     else:
         raise OSError("the system has no locks of files")
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def has_fork_server() -> bool:

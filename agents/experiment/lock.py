@@ -19,13 +19,12 @@ from pathlib import Path
 
 from absl import logging
 
-from async_wrappers.posix import lock as lock_file
+from async_wrappers import posix
 
 LOCK = "lock"
 PATIENCE = 10  # seconds for the children of a killed holder to be gone
 
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-_HELD_BY_OTHERS = (errno.EAGAIN, errno.EACCES)
 
 
 class DirectoryInUse(ValueError):
@@ -103,7 +102,7 @@ def holder_in(directory: Path) -> int | None:
 def _is_locked(path: Path) -> bool:
     """Return whether somebody holds a lock, by trying to take it; where a process cannot be asked whether it lives."""
     with suppress(OSError), open(path, "rb") as file:
-        lock_file(file.fileno())
+        posix.lock(file.fileno())
         return False
     return True
 
@@ -132,19 +131,19 @@ def _acquire(directory: Path, path: Path) -> _Held:
         if descriptor is None:
             return _Held(None)
         try:
-            lock_file(descriptor)
+            posix.lock(descriptor)
         except OSError as error:
             os.lseek(descriptor, 0, os.SEEK_SET)
             holder = os.read(descriptor, 300).decode(errors="replace").split()
             os.close(descriptor)
-            if error.errno not in _HELD_BY_OTHERS:
+            if error.errno not in posix.LOCKED:
                 logging.warning("%s cannot be locked (%s): see to it that nothing else runs there", path, error)
                 return _Held(None)
             if _lives(holder) or time.monotonic() > deadline:
                 raise DirectoryInUse(_in_use(directory, holder)) from None
             time.sleep(0.05)
             continue
-        if _is_at(descriptor, path):
+        if posix.is_at(descriptor, path):
             with suppress(OSError):  # a full disk; the name of the holder is for the message alone
                 os.ftruncate(descriptor, 0)
                 os.lseek(descriptor, 0, os.SEEK_SET)
@@ -174,13 +173,6 @@ def _release(lock: _Held, path: Path, remove: bool) -> None:
         if remove and os.listdir(path.parent) == [path.name]:
             path.unlink()
     os.close(lock.descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _lives(holder: list[str]) -> bool:

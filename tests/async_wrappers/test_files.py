@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from async_wrappers.files import write_atomically, write_text_atomically
+from async_wrappers import posix
+from async_wrappers.files import unfinished, write_atomically, write_text_atomically
 
 LARGE = 200_000  # bytes, more than fits
 
@@ -113,6 +114,52 @@ def test_a_link_stays_one_to_the_file_that_is_written(tmp_path: Path, exists: bo
     assert (tmp_path / "link").is_symlink()
     assert target.read_text() == "newer"
     assert [each.name for each in target.parent.iterdir()] == ["file"]
+
+
+def test_of_two_writers_at_a_time_each_writes_a_whole_file_and_the_last_one_stays(tmp_path: Path) -> None:
+    path, seen = tmp_path / "file", []
+
+    def write(file: IO[bytes]) -> None:
+        file.write(b"the fir")
+        write_text_atomically(path, "the second, which is longer")
+        seen.append(path.read_text())
+        file.write(b"st")
+
+    (tmp_path / "file.tmp").write_bytes(b"what a killed process has left, longer than either")
+    write_atomically(path, write)
+    assert [*seen, path.read_text()] == ["the second, which is longer", "the first"]
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_whose_writer_has_renamed_it_by_now_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, temporary = tmp_path / "file", tmp_path / "file.tmp"
+    temporary.write_text("another's")
+    lock, locked = posix.lock, []
+
+    def rename_first(descriptor: int) -> None:
+        if not locked:
+            temporary.rename(path)
+        locked.append(descriptor)
+        lock(descriptor)
+
+    monkeypatch.setattr(posix, "lock", rename_first)
+    with unfinished(path) as free:
+        assert path.read_text() == "another's"
+        free.write_text("ours")
+        free.rename(path)
+    assert path.read_text() == "ours"
+    assert len(locked) == 2
+
+
+def test_where_files_cannot_be_locked_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(descriptor: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr(posix, "lock", no_locks)
+    write_text_atomically(tmp_path / "file", "text")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "text")]
 
 
 def test_a_directory_is_refused_and_stays(tmp_path: Path) -> None:
