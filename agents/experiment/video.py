@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -14,6 +15,7 @@ import numpy as np
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.film import Choice, Film, beside
 from async_wrappers.extras import extra
+from async_wrappers.files import unfinished
 from async_wrappers.frame_rate import frame_rate
 
 _PRESET = "veryfast"  # of the encoder: faster than its default, and no larger
@@ -114,25 +116,26 @@ def recorded(
         ValueError: As `check_recordable`.
     """
     check_recordable(environment)
-    unfinished = directory.with_name(directory.name + ".tmp")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
     pace, number = _pace(environment.unwrapped), 0
+    with unfinished(directory, _opened_directory) as place:
+        for left in place.iterdir():  # by a killed process
+            left.unlink()
 
-    def write(film: Film) -> None:
-        nonlocal number
-        films = [film] if other is None else [film, other()]
-        _write(unfinished / f"evaluation-episode-{number}.mp4", films, pace)
-        number += 1
+        def write(film: Film) -> None:
+            nonlocal number
+            films = [film] if other is None else [film, other()]
+            _write(place / f"evaluation-episode-{number}.mp4", films, pace)
+            number += 1
 
-    try:
         with filmed(environment, title, write) as played:
             yield played
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)  # the unfinished video is dropped
-        raise
-    shutil.rmtree(directory, ignore_errors=True)
-    unfinished.rename(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        place.rename(directory)
+
+
+def _opened_directory(path: Path) -> int:
+    path.mkdir(parents=True, exist_ok=True)
+    return os.open(path if os.name == "posix" else os.devnull, os.O_RDONLY)  # Windows opens no directory
 
 
 def _pace(environment: gym.Env[Any, Any]) -> float:

@@ -102,6 +102,34 @@ def test_videos_take_the_place_of_older_ones_only_when_they_are_whole(tmp_path: 
     assert env.env is env.unwrapped
 
 
+def test_of_two_evaluations_at_a_time_each_makes_whole_videos(tmp_path: Path) -> None:
+    """The second one begins and ends while the first one plays."""
+    directory = tmp_path / "videos"
+    (tmp_path / "videos.tmp").mkdir()
+    (tmp_path / "videos.tmp" / "evaluation-episode-9.mp4").write_bytes(b"left by a killed process")
+
+    def play(frames: int, episodes: int, amid: Any = lambda: None) -> None:
+        env = RecordingEnv(length=frames, render_mode="rgb_array")
+        with recorded(env, directory) as played:
+            evaluate(RandomAgent(env), played, 1, seed=0)
+            amid()
+            evaluate(RandomAgent(env), played, episodes - 1, seed=0)
+
+    def check(frames: int, episodes: int) -> None:
+        videos = sorted(directory.iterdir())
+        assert [path.name for path in videos] == [f"evaluation-episode-{number}.mp4" for number in range(episodes)]
+        for path in videos:
+            assert_shows(path, frames)
+
+    def another() -> None:
+        play(6, 3)
+        check(6, 3)
+
+    play(4, 2, another)
+    check(4, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["videos"]
+
+
 class Pixels(RecordingEnv):
     """An image of three rows of two pixels, ten times as bright as the number of frames played."""
 
