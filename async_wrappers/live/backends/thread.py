@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import warnings
 from contextlib import ExitStack
 from functools import partial
@@ -24,6 +25,8 @@ from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
 from async_wrappers.processes.supervised import enough_descriptors
+
+_PATIENCE = 5.0  # seconds that the threads have to end
 
 
 class ThreadBackend:
@@ -119,12 +122,13 @@ class ThreadBackend:
         self._loop.abandon()
 
     def close(self) -> None:
-        """End the threads; one that infers ends after its inference."""
+        """End the threads; one that infers ends after its inference, and is waited for with the others for 5 s."""
         self._over = True
         for inbox in self._inboxes:
             inbox.close()
+        deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
-            thread.join(timeout=5)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._held.close()
 
     def _work(self, worker: int, spec: RunSpec, inbox: socket.socket) -> None:

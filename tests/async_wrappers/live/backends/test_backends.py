@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from async_wrappers.live.backends import thread
 from async_wrappers.testing.backends import BackendContract
+from tests.worlds.endless import Endless, make_runner
 
 
 class TestVirtual(BackendContract):
@@ -15,3 +23,26 @@ class TestThread(BackendContract):
 
 class TestProcess(BackendContract):
     backend = "process"
+
+
+def test_threads_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, waits, clock = threading.Event(), [], [0.0]
+
+    class Hangs:
+        def act(self, observation: Any, decision: Any) -> int:
+            if not decision.eval_mode:  # as the warm-up is
+                over.wait(60)
+            return 1
+
+    def join(hanging: threading.Thread, timeout: float) -> None:
+        waits.append(timeout)
+        clock[0] += timeout
+
+    try:
+        with make_runner(Endless, Hangs, workers=3, backend="thread") as runner:
+            runner.run(frames=6)
+            monkeypatch.setattr(threading.Thread, "join", join)
+            monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        assert waits == [5.0, 0.0, 0.0]
+    finally:
+        over.set()
