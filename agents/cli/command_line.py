@@ -59,6 +59,7 @@ COMMANDS = {
 _NEED_PYTORCH = ("train", "evaluate", "export", "sweep", "record")  # its import takes seconds
 _GINS = "\n  In call to configurable"  # what gin adds to the message of an error that passes through it
 _FEW_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_NO_THREAD = "can't start new thread"  # Python's RuntimeError
 # The system's errors where there is no such place.
 _NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
@@ -177,8 +178,11 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     in_words |= BrokenEnvironment
     if isinstance(error, in_words):
         return 1, str(error).partition(_GINS)[0]
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return 1, f"memory is full ({first_line(error)}): bind a smaller replay, fewer environments or fewer workers"
+    if _NO_THREAD in str(error) or (isinstance(error, OSError) and error.errno == errno.EAGAIN):
+        remedy = "raise the limit (ulimit -u, or a container's), or ask for fewer processes"
+        return 1, f"no more processes or threads may run ({first_line(error)}): {remedy}"
     if not isinstance(error, OSError):
         return None
     if error.errno in _FEW_DESCRIPTORS:

@@ -26,8 +26,8 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 def as_child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | None = None) -> Iterator[None]:
     """Ignore SIGINT and SIGTERM, exit when the parent exits, report exceptions."""
     ignore_signals()
-    threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
     try:
+        threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
         yield
     except BaseException as error:
         if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import multiprocessing
 import os
@@ -61,8 +62,11 @@ def start_child(
             if spawned:
                 raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
             await_dead_fork_server()
-        except BaseException:
+        except BaseException as error:
             ours.close()
+            if isinstance(error, OSError) and error.errno == errno.EAGAIN:
+                remedy = "raise the limit (`ulimit -u`, or a container's), or start fewer"
+                raise RunFailed(f"{name} cannot be started, as no more processes may run: {remedy}") from None
             raise
         finally:
             theirs.close()

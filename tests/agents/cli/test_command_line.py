@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from argparse import Namespace
@@ -191,6 +192,23 @@ def test_a_warning_of_ours_is_a_sentence_without_the_line_of_code_that_it_arose_
     assert process.returncode == 2
     assert first.startswith("train.py: warning: workers=1000 share ") and "UserWarning" not in err
     assert len(others) == 1 and others[0].startswith("train.py: Runner.initial_checkpoint must be ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "no more processes or threads may run"),
+        (RuntimeError("can't start new thread\n  In call to"), "no more processes or threads may run"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory is full"),
+        (MemoryError("Unable to allocate 9 TiB"), "memory is full"),
+    ],
+)
+def test_a_limit_of_processes_or_memory_is_named_in_one_sentence(error: Exception, said: str) -> None:
+    explained = _explain(error, "run")
+    assert explained is not None
+    code, sentence = explained
+    assert code == 1
+    assert sentence.startswith(f"{said} (") and "\n" not in sentence
 
 
 def test_a_cluster_that_does_not_answer_is_a_usage_error_of_one_sentence() -> None:

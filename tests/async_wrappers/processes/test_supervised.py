@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from async_wrappers.processes import supervised
-from async_wrappers.processes.supervised import Child
+from async_wrappers.processes import child, supervised
+from async_wrappers.processes.starting import start_child, unpickled
+from async_wrappers.processes.supervised import Child, RunFailed
 
 
 def start(target: Any, *arguments: Any) -> Child:
@@ -71,3 +75,42 @@ def test_a_stopped_process_goes_on_and_can_be_killed(descriptors: bool, monkeypa
         child.kill()
         child.close()
     assert len(os.listdir("/dev/fd")) == before
+
+
+class Refused:
+    """A process that cannot be started, and the context that makes it."""
+
+    def __init__(self, **_: Any) -> None:
+        self.Process = Refused
+
+    def get_start_method(self) -> str:
+        return "spawn"
+
+    def start(self) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def test_where_no_more_processes_may_run_a_sentence_names_the_limit() -> None:
+    resource_tracker.ensure_running()  # which stays
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(RunFailed, match=r"^worker 3 cannot be started, as no more processes may run: .*`ulimit -u`"):
+        start_child(Refused(), "worker 3", print, (), {})
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_child_without_room_for_a_thread_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def ended(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(child, "ignore_signals", lambda: None)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(os, "_exit", ended)
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        with pytest.raises(SystemExit), child.as_child(theirs):
+            pytest.fail("it goes on")
+        what, pickled, text = ours.recv()
+    assert what == "failed" and str(unpickled(pickled)) == "can't start new thread" and "Traceback" in text
