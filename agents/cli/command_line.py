@@ -196,6 +196,9 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     named = base_dir or "results"
     root, there = os.path.abspath(named), os.path.abspath(os.fsdecode(error.filename or os.devnull))
     above, below = os.path.join(root, "").startswith(os.path.join(there, "")), there.startswith(root + os.sep)
-    if (above and error.errno in _NO_PLACE) or ((above or below) and error.errno in NOT_WRITABLE):
-        return 2, f"--base_dir {named} cannot be written ({error.strerror}: {where}): name another"
+    refused = f"--base_dir {named} cannot be written ({error.strerror}: {where})"
+    if above and error.errno in _NO_PLACE:
+        return 2, f"{refused}: name another"
+    if (above or below) and error.errno in NOT_WRITABLE:
+        return 2, f"{refused}: make it writable, or name another"
     return None

@@ -100,7 +100,11 @@ def become_child() -> None:
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     posix.receive(_ENDING)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    except RuntimeError as error:
+        # Its parent tells that it has ended.
+        sys.exit(f"process {os.getpid()}: {error}: raise the limit (`ulimit -u`, or a container's)")
 
 
 def _end_with_parent() -> None:

@@ -7,6 +7,7 @@ nodes of a Ray cluster. In both each runs `learn`.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import secrets
@@ -88,10 +89,15 @@ class Group:
                     timeout=timedelta(seconds=_PATIENCE),
                 )
             except RuntimeError as error:
+                said = str(error).partition("\n")[0]
+                remedy = (
+                    "let their machines reach one another on any port, or name another network interface in "
+                    "GLOO_SOCKET_IFNAME"
+                )
+                if os.strerror(errno.EAGAIN) in said:  # a thread of PyTorch's
+                    remedy = "raise the limit of processes and threads (`ulimit -u`, or a container's)"
                 raise LearnerFailed(
-                    f"learner {number} of {learners} has not met the others at {meeting_place} "
-                    f"({str(error).partition(chr(10))[0]}): let their machines reach one another on any port, or name "
-                    "another network interface in GLOO_SOCKET_IFNAME"
+                    f"learner {number} of {learners} has not met the others at {meeting_place} ({said}): {remedy}"
                 ) from None
 
     def sum(self, *numbers: float) -> list[float]:

@@ -398,7 +398,8 @@ class TestExitCodes:
 
         monkeypatch.setattr("builtins.open", read_only)
         message = refused(call(*arguments, "Runner.num_iterations = 2"))
-        assert message == f"--base_dir run cannot be written ({os.strerror(number)}: run/config.gin): name another"
+        refusal = f"--base_dir run cannot be written ({os.strerror(number)}: run/config.gin)"
+        assert message == f"{refusal}: make it writable, or name another"
         done = call("evaluate", "--base_dir", "run", "--episodes", "1", "--trust")
         assert done.code == 0
         assert f"not written to run/evaluation.json ({os.strerror(number)})" in done.out

@@ -126,6 +126,15 @@ def test_learners_that_do_not_meet_are_told_in_a_sentence(monkeypatch: pytest.Mo
     assert "\n" not in str(caught.value)
 
 
+def test_learners_without_room_for_threads_name_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError(os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(learners.dist, "init_process_group", refuse)
+    with pytest.raises(LearnerFailed, match=r"Resource temporarily unavailable\): raise the limit .*`ulimit -u`"):
+        Group(1, 2, "/nowhere/store")
+
+
 class Stops:
     """A share of a learner that has its process stopped."""
 

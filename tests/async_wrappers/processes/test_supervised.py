@@ -98,15 +98,25 @@ def test_where_no_more_processes_may_run_a_sentence_names_the_limit() -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_a_child_without_room_for_a_thread_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
+
+def test_a_process_of_hosts_or_learners_without_room_for_a_thread_ends_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(SystemExit, match=r"^process \d+: can't start new thread: raise the limit \(`ulimit -u`, "):
+        child.become_child()
+
+
+def test_a_child_without_room_for_a_thread_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(code: int) -> None:
         raise SystemExit(code)
 
     monkeypatch.setattr(child, "ignore_signals", lambda: None)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
     monkeypatch.setattr(os, "_exit", ended)
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
