@@ -10,6 +10,7 @@ from gymnasium.error import DependencyNotInstalled
 from async_wrappers.cli import machines, plan, score
 from async_wrappers.cli.flags import Parser, refuse_unwritable
 from async_wrappers.printing import OwnCodeFailed, in_pipeline, let_all_be_printed, own_traceback
+from async_wrappers.processes.supervised import RunFailed
 
 COMMANDS = ("plan", "probe", "score", "convert", "doctor", "serve")
 _MOVED = {"workers": "plan --latencies-ms", "networks": "plan --networks"}
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises:
         SystemExit: A usage error, with code 2 and one line on standard error, below the traceback of an error that
-            the user's own code has raised.
+            the user's own code has raised; code 1 where `serve` has failed.
     """
     parser = _make_parser()
     words = sys.argv[1:] if arguments is None else arguments
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options) or 0
     except BrokenPipeError:  # the reader of the output has ended, which is no usage error
         raise
+    except RunFailed as error:
+        parser.exit(1, f"{parser.prog} {options.command}: {error}\n")
     except (ValueError, OSError, DependencyNotInstalled) as error:
         if isinstance(error, OwnCodeFailed) and error.__cause__ is not None:
             print(own_traceback(error.__cause__), end="", file=sys.stderr)

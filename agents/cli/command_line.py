@@ -201,4 +201,6 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
         return 2, f"{refused}: name another"
     if (above or below) and error.errno in NOT_WRITABLE:
         return 2, f"{refused}: make it writable, or name another"
+    if error.filename and error.errno in NOT_WRITABLE:
+        return 2, f"{where} cannot be read or written ({error.strerror}): change that, or name another place"
     return None

@@ -7,6 +7,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, resource_tracker
@@ -20,6 +21,7 @@ from async_wrappers.processes.pulse import await_dead_fork_server, wake_servers
 from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 
 _PATIENCE = 3.0  # seconds that a process has to end once it is killed
+_REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 
 
@@ -65,8 +67,7 @@ def start_child(
         except BaseException as error:
             ours.close()
             if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-                remedy = "raise the limit (`ulimit -u`, or a container's), or start fewer"
-                raise RunFailed(f"{name} cannot be started, as no more processes may run: {remedy}") from None
+                raise RunFailed(f"{name} cannot be started, as no more processes may run: {_REMEDY}") from None
             raise
         finally:
             theirs.close()
@@ -74,6 +75,18 @@ def start_child(
         f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
         "and whether there is room for more processes (`ulimit -u`) and memory"
     )
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        RunFailed: No more threads may run.
+    """
+    try:
+        thread.start()
+    except RuntimeError:
+        raise RunFailed(f"{thread.name} cannot be started, as no more threads may run: {_REMEDY}") from None
 
 
 def kill_all(started: Mapping[str, Child | BaseProcess]) -> None:

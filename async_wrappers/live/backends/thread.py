@@ -24,6 +24,7 @@ from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
+from async_wrappers.processes.starting import start_thread
 from async_wrappers.processes.supervised import enough_descriptors
 
 _PATIENCE = 5.0  # seconds that the threads have to end
@@ -87,8 +88,12 @@ class ThreadBackend:
                 for worker, (_, theirs) in enumerate(pairs)
             ]
             self._held = held.pop_all()
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                start_thread(thread)
+        except BaseException:
+            self.close()
+            raise
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase.
@@ -127,7 +132,7 @@ class ThreadBackend:
         for inbox in self._inboxes:
             inbox.close()
         deadline = time.monotonic() + _PATIENCE
-        for thread in self._threads:
+        for thread in filter(threading.Thread.is_alive, self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         self._held.close()
 

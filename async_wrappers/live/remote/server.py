@@ -38,8 +38,8 @@ from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.posix import cores
 from async_wrappers.processes.block import Block
-from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed
+from async_wrappers.processes.starting import kill_all, pickled, start_child, start_thread, unpickled
+from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors
 
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
@@ -286,8 +286,9 @@ class PolicyServer:
             each.setblocking(False)
         selector.register(parts.wakes[0], selectors.EVENT_READ, None)
         self._payload = pickled("make_policy", self._make_policy) if self._backend == "process" else b""
-        for number in range(self._workers):
-            parts.stations.append(self._station(number))
+        with enough_descriptors(workers=self._workers):
+            for number in range(self._workers):
+                parts.stations.append(self._station(number))
         while not self._over and not all(each.is_ready for each in parts.stations):
             self._turn(parts, first=True)
         if self._over:
@@ -484,7 +485,7 @@ class PolicyServer:
                 pipe, messages = multiprocessing.Pipe()
                 given = self._make_policy, theirs.dup(), messages, raised
                 handle: Any = threading.Thread(target=run_thread, args=given, name=name, daemon=True)
-                handle.start()
+                start_thread(handle)
             else:
                 context = multiprocessing.get_context("forkserver")
                 block = Block.holding(self._payload)

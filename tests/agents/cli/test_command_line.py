@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -209,6 +210,14 @@ def test_a_limit_of_processes_or_memory_is_named_in_one_sentence(error: Exceptio
     code, sentence = explained
     assert code == 1
     assert sentence.startswith(f"{said} (") and "\n" not in sentence
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_what_may_not_be_read_or_written_is_named_in_one_sentence(number: int) -> None:
+    """As a picture beside a run of another user, or that run's own files."""
+    explained = _explain(OSError(number, os.strerror(number), "theirs/figures"), None)
+    said = f"theirs/figures cannot be read or written ({os.strerror(number)}): change that, or name another place"
+    assert explained == (2, said)
 
 
 def test_a_cluster_that_does_not_answer_is_a_usage_error_of_one_sentence() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.live.backends import thread
+from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.testing.backends import BackendContract
 from tests.worlds.endless import Endless, make_runner
 
@@ -46,3 +47,26 @@ def test_threads_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPat
         assert waits == [5.0, 0.0, 0.0]
     finally:
         over.set()
+
+
+def test_a_run_whose_threads_cannot_be_started_names_the_limit_and_closes_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed, start = [], threading.Thread.start
+
+    class Closes(Endless):
+        def close(self) -> None:
+            closed.append(self)
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "worker 1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = threading.active_count()
+    runner = make_runner(Closes, lambda: lambda observation: 1, workers=3, backend="thread")
+    with pytest.raises(RunFailed, match=r"^worker 1 cannot be started, as no more threads may run: .*ulimit -u"):
+        runner.run(frames=1)
+    assert len(closed) == 1
+    assert threading.active_count() == before

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner
+from async_wrappers.__main__ import main
 from async_wrappers.live import RunFailed
 from async_wrappers.live.remote import server as server_module
 from async_wrappers.live.remote import worker as worker_module
@@ -180,6 +181,33 @@ def test_a_process_that_cannot_make_its_policy_tells_why_and_leaves_no_process(
 
 
 @pytest.mark.filterwarnings("ignore:worker 0 of the policy server was ended")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("can't start new thread"), "worker 1 cannot be started, as no more threads may run: .*ulimit -u"),
+        (OSError(errno.EMFILE, "Too many open files"), "workers=2 need more open files .*`ulimit -n"),
+    ],
+)
+def test_a_server_without_room_for_its_workers_names_the_limit_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "worker 1":
+            raise error
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = threading.active_count()
+    words = ["serve", "tests.worlds.served:Echo", "--bind", "tcp://127.0.0.1:0", "--workers", "2", "--threads"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 1
+    assert re.fullmatch(f"python -m async_wrappers serve: {said}.*\n", capsys.readouterr().err)
+    assert threading.active_count() == before
+
+
 def test_a_server_is_closed_while_a_process_waits_for_its_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_BACKOFF", (PATIENCE,))
     with PolicyServer(Echo, "tcp://127.0.0.1:0", 2) as server:
