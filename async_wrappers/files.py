@@ -73,12 +73,12 @@ def unfinished(place: Path, opened: Callable[[Path], int] = _opened_file) -> Ite
     """
     for number in itertools.count():
         temporary = place.with_name(f"{place.name}.tmp{number or ''}")
-        descriptor: int | None = opened(temporary)
+        descriptor = opened(temporary)
+        locks = os.name == "posix"  # elsewhere nothing can be renamed while it is open
+        if not locks:
+            os.close(descriptor)
         try:
-            if os.name != "posix":  # where nothing can be renamed while it is open
-                os.close(descriptor)
-                descriptor = None
-            if descriptor is None or _is_free(descriptor, temporary):
+            if not locks or _is_free(descriptor, temporary):
                 try:
                     yield temporary
                 except BaseException:
@@ -87,7 +87,7 @@ def unfinished(place: Path, opened: Callable[[Path], int] = _opened_file) -> Ite
                     raise
                 return
         finally:
-            if descriptor is not None:
+            if locks:
                 os.close(descriptor)
 
 
