@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, usage_errors
+from async_wrappers.agents.experiment.metrics import name_in
 from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
 from async_wrappers.agents.sweep.figures import (
     PICTURES,
@@ -26,11 +27,11 @@ from async_wrappers.agents.sweep.runs import (
     by_environment,
     common_directory,
     find_runs,
-    last_values,
     metrics_of,
+    newest_in_words,
 )
 from async_wrappers.agents.sweep.tables import FRAMES, columns_of, gather, is_sweep, is_table
-from async_wrappers.agents.sweep.view import make_view, why_no_ladder
+from async_wrappers.agents.sweep.view import make_view, why_no_ladder, with_interval
 
 OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
 
@@ -91,7 +92,7 @@ def _plot_scores(options: Namespace, places: list[Path]) -> None:
         for name, curve in panel.curves.items():
             for score in curve:
                 point = ", ".join(filter(None, [panel.title, name, f"{x} {score.x:g}"]))
-                print(f"{point}: {score.value:.2f} [{score.low:.2f}, {score.high:.2f}] over {len(score.scores)}")
+                print(f"{point}: {with_interval(score.value, score.low, score.high)} over {len(score.scores)}")
     _write(options, places, figure, "score")
 
 
@@ -104,7 +105,7 @@ def _plot_runs(options: Namespace, places: list[Path]) -> None:
     figure = draw_runs(environments, metrics, options.statistic)
     runs = [run for curves in environments.values() for each in curves.values() for run in each]
     shared = {name: {run.facts.get(name, "") for run in runs} for name in ("environment", "agent", "delay")}
-    words = {name: next(iter(facts)).partition(",")[0] for name, facts in shared.items() if len(facts) == 1}
+    words = {name: name_in(next(iter(facts))) for name, facts in shared.items() if len(facts) == 1}
     words["delay"] = f"delay {words['delay']}" if words.get("delay", "none") != "none" else ""
     put_subject(figure, ", ".join(filter(None, words.values())))
     several = len(environments) > 1
@@ -115,9 +116,8 @@ def _plot_runs(options: Namespace, places: list[Path]) -> None:
     ]
     for name, group in curves:
         for metric in metrics:
-            if (last := last_values(group, metric, options.statistic)) is not None:
-                spread = f" [{last.low:.2f}, {last.high:.2f}] over {len(group)} runs" if len(group) > 1 else ""
-                print(f"{f'{name}: ' if name else ''}{IN_WORDS.get(metric, metric)}, newest: {last.value:.2f}{spread}")
+            if newest := newest_in_words(group, metric, options.statistic):
+                print(f"{f'{name}: ' if name else ''}{IN_WORDS.get(metric, metric)}, newest: {newest}")
     _write(
         options,
         places,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -219,6 +220,11 @@ def read_facts(base_dir: Path) -> dict[str, str]:
         return {}
     with refuse_damage(path, "remove it"):
         return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def name_in(fact: str) -> str:
+    """Return the name in a run's fact, without the numbers of environments or weights; it may have commas itself."""
+    return re.sub(r", [\d,]+ (at once|weights).*", "", fact)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from async_wrappers.agents.experiment.evaluate import (
     words_of_equal_episodes,
 )
 from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
+from async_wrappers.agents.experiment.metrics import name_in, read_facts, read_iterations
 from async_wrappers.agents.experiment.progress import EVERY, different_episodes
 from async_wrappers.agents.play.play import Agent, Episode
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
@@ -212,7 +212,7 @@ def _title(facts: Mapping[str, str]) -> str:
     """Return a run's facts in one line; empty where none are known."""
     if not facts:
         return ""
-    agent = facts["agent"].partition(",")[0]
+    agent = name_in(facts["agent"])
     delay = "no delay" if facts["delay"] == "none" else f"delay {facts['delay']}".replace("delay latency", "latency")
     return f"{facts['environment']}, {agent}, {delay}, seed {facts['seed']}"
 

@@ -13,12 +13,14 @@ above random, by the 95 % interval of the difference, has no such scale: it is n
 over games.
 
 Intervals are 95 % percentile-bootstrap intervals, stratified: seeds are resampled within each game, and the games stay.
+With one seed there is none.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,7 +142,7 @@ def aggregate_of(view: View) -> Aggregate | None:
     for title, (random, without) in tops.items():
         gain = difference(without, random, "mean")
         scales[title] = Scale(float(np.mean(random)), float(np.mean(without)), gain.low, gain.high)
-        if not gain.low > 0:
+        if not (gain.value if math.isnan(gain.low) else gain.low) > 0:
             apart.append(title)
     scores: dict[tuple[str, float], dict[str, Scores]] = {}
     for panel in view.panels:
@@ -177,7 +179,7 @@ def write_aggregate(aggregate: Aggregate, path: Path) -> Path:
         rows.append(("probability of improvement", *where, *pair.probability))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
-        [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows
+        ["" if cell != cell else f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows
     )
     write_text_atomically(path, text.getvalue())
     return path
@@ -249,8 +251,11 @@ def _resampled(
 ) -> Scores:
     """Return the statistic of resamples, in each of which the seeds of each game are drawn anew, with replacement.
 
-    The generator's seed is fixed, so that the same scores always give the same interval.
+    The generator's seed is fixed, so that the same scores always give the same interval. With one seed of every game
+    all resamples are alike, and the statistic has no interval: the result is NaN.
     """
+    if all(len(scores) == 1 for side in sides for scores in side.values()):
+        return np.array([math.nan])
     rng = np.random.default_rng(0)
     found = []
     for _ in range(_RESAMPLES // _BATCH):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from async_wrappers.agents.sweep.aggregate import Aggregate
-from async_wrappers.agents.sweep.runs import IN_WORDS, RecordedRun
+from async_wrappers.agents.sweep.runs import IN_WORDS, RecordedRun, Series, series_of, together
 from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
 from async_wrappers.files import write_atomically
 
@@ -51,6 +51,7 @@ def draw_scores(view: View) -> Figure:
         _draw_levels(axes, panel.levels)
         _scale(axes, sorted({score.x for curve in panel.curves.values() for score in curve}))
         axes.set_title(panel.title, fontsize="medium")
+    _same_ranges(places, [view.games[panel.title] for panel in panels])
     _put_legend(figure, places, view.statistic_label)
     return figure
 
@@ -60,22 +61,24 @@ def _draw_levels(axes: Axes, levels: Mapping[str, Summary]) -> None:
     for name, level in levels.items():
         line = LEVELS[name.partition(",")[0]]
         axes.axhline(level.value, color="0.25", linestyle=line, linewidth=1.2, label=name)
-        axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
+        if level.low < level.high:
+            axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
 
 
 def draw_learning_curves(view: View, metric: str) -> Figure:
     """Draw a metric of the iterations against training frames, a panel per value along the axis.
 
-    The curve without delay stands in the panel of each delay, and in one of its own where no delay has been played yet.
+    The curves without delay stand in the panel of each delay, and in one of their own where no delay has been played.
     """
     rows = [row for row in view.rows if row["iteration"] is not None and row["arm"] not in BASELINES]
     frames = {(row["trial"], row["iteration"]): row["value"] for row in rows if row["metric"] == "frames"}
-    curves: dict[tuple[str, float], dict[str, _Curve]] = defaultdict(dict)
+    # Of each panel, by the curve's name, the series of its trials.
+    curves: dict[tuple[str, float], dict[str, dict[str, list[tuple[float, float]]]]] = defaultdict(dict)
     for row in rows:
         if row["metric"] == metric:
             at: Any = frames.get((row["trial"], row["iteration"]), row["iteration"])
             curve = curves[view.title(row), row[view.x]].setdefault(view.own_name(row), defaultdict(list))
-            curve[row["iteration"]].append((at, row["value"]))
+            curve[row["trial"]].append((at, row["value"]))
     for title in {view.title(row) for row in rows if view.is_without_delay(row)} & {title for title, x in curves if x}:
         without = curves.pop((title, 0))
         for key in [key for key in curves if key[0] == title]:
@@ -86,14 +89,15 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     figure, places = _make_panels(len(shown), x_label, y_label)
     styles = _styles(name for panel in curves.values() for name in panel)
     for (title, x), axes in zip(shown, places, strict=True):
-        for name, iterations in curves[title, x].items():
-            _draw_band(axes, iterations, view.statistic, label=name, **{**styles[name], "markersize": 3})
+        for name, trials in curves[title, x].items():
+            _draw_band(axes, list(trials.values()), view.statistic, label=name, **{**styles[name], "markersize": 3})
         _draw_levels(axes, levels.get(title, {}))
         x_in_words = f"delay {x:g} frames" if view.x_label.startswith("delay") else f"{view.x} {x:g}"
         axes.set_title(", ".join(filter(None, [title, x_in_words])), fontsize="medium")
-    _same_heights(dict(zip(shown, places, strict=True)))
-    seeds = max(len(found) for panel in curves.values() for curve in panel.values() for found in curve.values())
+    _same_ranges(places, [view.games[title] for title, _ in shown])
+    seeds = max(len(curve) for panel in curves.values() for curve in panel.values())
     spread = "one seed" if seeds == 1 else f"{view.statistic} of up to {seeds} seeds, bands: 95 % bootstrap interval"
+    spread += _FEWER if any(_is_uneven(curve.values()) for panel in curves.values() for curve in panel.values()) else ""
     left_out = f"; {len(shown)} of {len(curves)} panels" if len(shown) < len(curves) else ""
     _put_legend(figure, places, spread + left_out)
     return figure
@@ -116,30 +120,27 @@ def draw_runs(
     figure, places = _make_panels(len(panels), "training frames", "")
     styles = _styles(name for _, curves, _ in panels for name in curves)
     every = [runs for _, curves, _ in panels for runs in curves.values()]
-    alone = len({run.directory for runs in every for run in runs}) == 1
+    alone, uneven = len({run.directory for runs in every for run in runs}) == 1, False
     for (environment, curves, metric), axes in zip(panels, places, strict=True):
         axes.set_ylabel(fill(IN_WORDS.get(metric, metric.replace("_", " ")), 24), fontsize="small")
         axes.set_title(environment if len(environments) > 1 else "", fontsize="medium")
         for name, runs in curves.items():
             if alone and metric.endswith("_average_return"):
                 _draw_episodes(axes, runs[0], metric.partition("_")[0])
-            curve: _Curve = defaultdict(list)
-            for run in runs:
-                lines = [line for line in run.lines if metric in line]
-                for line in lines:
-                    curve[line["iteration"]].append((line["frames"], line[metric]))
-                if len(runs) > 1:
-                    single = [line["frames"] for line in lines], [line[metric] for line in lines]
-                    axes.plot(*single, color=styles[name]["color"], linewidth=0.6, alpha=0.6, label="_")
-            if curve:
+            series = [found for run in runs if (found := series_of(run, metric))]
+            for each in series if len(runs) > 1 else ():
+                single = zip(*each, strict=True)
+                axes.plot(*single, color=styles[name]["color"], linewidth=0.6, alpha=0.6, label="_")
+            if series:
                 label = "mean of an iteration" if alone else name or f"{len(runs)} runs"
-                _draw_band(
-                    axes, dict(sorted(curve.items())), statistic, label=label, **{**styles[name], "markersize": 3}
-                )
+                _draw_band(axes, series, statistic, label=label, **{**styles[name], "markersize": 3})
+                uneven = uneven or _is_uneven(series)
         axes.margins(x=0.02)
     most = max(map(len, every))
     mean = "interquartile mean" if statistic == "iqm" else "mean"
-    runs_in_words = f"{mean} of up to {most} runs, bands: 95 % bootstrap interval, thin: each run"
+    runs_in_words = (
+        f"{mean} of up to {most} runs, bands: 95 % bootstrap interval, thin: each run{_FEWER if uneven else ''}"
+    )
     figure.set_figheight(figure.get_figheight() + 0.12 * len(styles))  # for the legend
     _put_legend(figure, places, "" if alone else "a run for each curve" if most == 1 else runs_in_words)
     return figure
@@ -237,17 +238,26 @@ def _apart(where: Mapping[float, float], least: float) -> list[float]:
     return kept
 
 
-# Of each iteration the frames played and the value, a pair per trial.
-_Curve = dict[int, list[tuple[float, float]]]
+_FEWER = "; dotted: after the end of some"
 
 
-def _draw_band(axes: Axes, curve: _Curve, statistic: str, **style: Any) -> None:
-    xs = [sum(at for at, _ in found) / len(found) for found in curve.values()]
-    found = [[value for _, value in found] for found in curve.values()]
-    values, low, high = zip(*(summary(each, statistic) for each in found), strict=True)
-    axes.plot(xs, values, **style)
-    if max(map(len, found)) > 1:
+def _is_uneven(curves: Iterable[Series]) -> bool:
+    """Return whether curves end at different frames."""
+    points = together(curves)
+    return len(points[-1][1]) < max(len(values) for _, values in points)
+
+
+def _draw_band(axes: Axes, curves: Sequence[Series], statistic: str, **style: Any) -> None:
+    """Draw a statistic of curves with its interval; dotted, and without, where only some of them go on."""
+    points = [(x, values, *summary(values, statistic)) for x, values in together(curves)]
+    last = max(index for index, point in enumerate(points) if len(point[1]) == max(len(each[1]) for each in points))
+    xs, _, means, low, high = zip(*points[: last + 1], strict=True)
+    axes.plot(xs, means, **style)
+    if len(curves) > 1:
         axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    if last + 1 < len(points):
+        xs, _, means, *_ = zip(*points[last:], strict=True)
+        axes.plot(xs, means, color=style["color"], linestyle=":", linewidth=1, label="_")
 
 
 def _put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
@@ -275,13 +285,14 @@ def _spread(keys: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     return shown
 
 
-def _same_heights(places: Mapping[tuple[str, float], Axes]) -> None:
-    """Give the panels of one title the same range, so that they can be compared."""
-    for title in {title for title, _ in places}:
-        own = [axes for (name, _), axes in places.items() if name == title]
-        low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
-        for axes in own:
-            axes.set_ylim(min(low), max(high))
+def _same_ranges(places: Sequence[Axes], games: Sequence[str]) -> None:
+    """Give the panels of one environment the same axes, so that they can be compared."""
+    for game in set(games):
+        own = [axes for axes, its in zip(places, games, strict=True) if its == game]
+        for limits, set_limits in (("get_xlim", "set_xlim"), ("get_ylim", "set_ylim")):
+            low, high = zip(*(getattr(axes, limits)() for axes in own), strict=True)
+            for axes in own:
+                getattr(axes, set_limits)(min(low), max(high))
 
 
 # Over games.
@@ -363,7 +374,7 @@ def _draw_step(axes: Axes, place: int, step: int, begin: float, cost: Summary, n
     whiskers: dict[str, Any] = {"yerr": error, "capsize": 3, "error_kw": {"linewidth": 1.1}}
     axes.bar(place + shift, -cost.value, WIDTH * 0.9, begin, edgecolor="0.1", linewidth=0.8, **look, **whiskers)
     if numbered:
-        highest = max(begin, begin - cost.value, begin - cost.low)
+        highest = np.nanmax([begin, begin - cost.value, begin - cost.low])
         at = (place + shift, highest)
         # Without a sign for values that round to 0.
         text = "0" if f"{cost.value:.3g}" in ("0", "-0") else f"{-cost.value:+.3g}"

@@ -19,7 +19,7 @@ from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.results import MANIFEST, read_rows
 from async_wrappers.agents.sweep.tables import column_of, is_sweep, is_table, read_table, refuse_missing
 from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
-from async_wrappers.agents.sweep.view import BASELINES, View, difference, make_view, summary
+from async_wrappers.agents.sweep.view import BASELINES, View, difference, make_view, summary, with_interval
 from async_wrappers.files import refuse_damage, write_text_atomically
 
 
@@ -127,13 +127,12 @@ def comparison_table(found: Sequence[Difference], statistic: str = "mean") -> st
 def _line(each: Difference, width: int, statistic: str) -> str:
     value, low, high = difference(each.others, each.first, statistic)
     sides = [_side(scores, statistic) for scores in (each.first, each.others)]
-    return f"{each.point:<{width}}{'  '.join(sides)}  {value:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{each.point:<{width}}{'  '.join(sides)}  {with_interval(value, low, high)}"
 
 
 def _side(scores: Sequence[float], statistic: str) -> str:
-    value, low, high = summary(scores, statistic)
-    interval = f"[{low:.2f}, {high:.2f}]"
-    return f"{value:>10.2f}  {interval:<22}{len(scores):>3}"
+    value, _, interval = with_interval(*summary(scores, statistic)).partition(" ")
+    return f"{value:>10}  {interval:<22}{len(scores):>3}"
 
 
 def _scores(place: Path, metric: str | None, statistic: str) -> Mapping[str, Sequence[float]]:

@@ -26,7 +26,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.experiment.metrics import read_facts
+from async_wrappers.agents.experiment.metrics import name_in, read_facts
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.trial import RESULT, trial_status
@@ -277,8 +277,7 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: There is no sweep, or no trial of it has finished.
     """
-    plan = read_plan(base_dir)
-    table = list(_rows(Path(base_dir), plan))
+    plan, table = read_plan(base_dir), rows_of(base_dir)
     if not table:
         failed = sum(trial_status(Path(base_dir) / "trials" / each.name) == "failed" for each in plan.trials())
         if failed:
@@ -287,6 +286,11 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
             remedy = ": let it run until one has; the command that began it continues it"
         raise ValueError(f"{base_dir}: no trial of this sweep has finished yet{remedy}")
     return table
+
+
+def rows_of(base_dir: Path) -> list[dict[str, Any]]:
+    """Return the table of a sweep's directory; empty where no trial has finished."""
+    return list(_rows(Path(base_dir), read_plan(base_dir)))
 
 
 def read_subject(base_dir: Path) -> str:
@@ -298,7 +302,7 @@ def read_subject(base_dir: Path) -> str:
     runs = [read_facts(directory) for _, directory in _finished(base_dir, read_plan(base_dir))]
     found = []
     for name in ("environment", "agent") if all(runs) else ("agent",):
-        words = dict.fromkeys(run[name].partition(",")[0] for run in runs if run)
+        words = dict.fromkeys(name_in(run[name]) for run in runs if run)
         # Players that do not learn are lines across the figure, with names of their own.
         learning = [word for word in words if word not in ("RandomAgent", "NoopAgent")]
         if 0 < len(learning) <= _MOST_NAMED:

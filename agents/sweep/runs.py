@@ -1,6 +1,6 @@
 """Runs as curves, of train.py, of a sweep's trials and of tables: runs that differ only in the seed make one curve.
 
-A curve's value is the mean, or the interquartile mean, of its runs at the end of each iteration.
+A curve's value is the mean, or the interquartile mean, of its runs after as many frames.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
+import numpy as np
+
+from async_wrappers.agents.experiment.metrics import name_in, read_facts, read_iterations
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import read_plan
-from async_wrappers.agents.sweep.results import read_rows
+from async_wrappers.agents.sweep.results import rows_of
 from async_wrappers.agents.sweep.tables import (
     FRAMES,
     RETURN,
@@ -25,7 +27,7 @@ from async_wrappers.agents.sweep.tables import (
     refuse_missing,
     runs_in,
 )
-from async_wrappers.agents.sweep.view import METRICS, Summary, summary
+from async_wrappers.agents.sweep.view import METRICS, summary, with_interval
 
 RETURNS = ("train_average_return", "eval_average_return")
 WINS = ("train_win_share", "eval_win_share")
@@ -107,21 +109,25 @@ def _of_table(path: Path, metric: str | None) -> list[RecordedRun]:
 
 
 def _of_sweep(place: Path) -> list[RecordedRun]:
-    """Return the finished trials of a sweep; those of another trainer have the curves that they returned as lists.
+    """Return the trials of a sweep, running ones too.
 
-    A key ``environment`` of the grid names theirs.
+    Those of another trainer have the curves that they returned as lists, or the iterations that they have added. A key
+    ``environment`` of the grid names their environment.
     """
-    rows = read_rows(place)
     runs = []
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows_of(place):
+        if row["iteration"] is not None:
+            rows[row["trial"]].append(row)
     for trial in read_plan(place).trials():
         directory = place / "trials" / trial.name
-        if _holds_run(directory):
+        if _holds_run(directory) and read_facts(directory):
             runs.append(_read(directory))
-        elif own := [row for row in rows if row["trial"] == trial.name and row["iteration"] is not None]:
+        elif own := rows[trial.name] or _added(directory):
             lines: dict[int, dict[str, Any]] = defaultdict(dict)
             for row in own:
                 lines[row["iteration"]] |= {"iteration": row["iteration"], row["metric"]: row["value"]}
-            if FRAMES not in lines[0]:
+            if not all(FRAMES in line for line in lines.values()):
                 raise ValueError(f"{place} has no frames beside its curves: let its trials return a list of them")
             about = {"agent": trial.arm or place.resolve().name, "seed": f"{trial.seed_number}"}
             point = {key: plain(value) for key, value in trial.bindings.items()}
@@ -131,6 +137,12 @@ def _of_sweep(place: Path) -> list[RecordedRun]:
     if not runs:
         raise ValueError(f"{place} has no learning curve: let its trials return lists, or leave it out")
     return runs
+
+
+def _added(directory: Path) -> list[dict[str, Any]]:
+    """Return the iterations that a trial of another trainer has added so far, as rows."""
+    lines = read_iterations(directory)
+    return [{"iteration": line["iteration"], "metric": name, "value": line[name]} for line in lines for name in line]
 
 
 def _holds_run(place: Path) -> bool:
@@ -238,13 +250,14 @@ def _name(run: RecordedRun, all_of: Sequence[RecordedRun]) -> str:
 
 def _told(run: RecordedRun) -> dict[str, str]:
     """Return a run's facts in the words of a name, without the numbers of environments and weights."""
-    facts = {name: run.facts[name].partition(",")[0] for name in ("environment", "agent") if name in run.facts}
-    return facts | ({"delay": f"delay {run.facts['delay']}"} if "delay" in run.facts else {})
+    facts = {name: name_in(run.facts[name]) for name in ("environment", "agent") if name in run.facts}
+    delay = run.facts.get("delay")
+    return facts | ({} if delay is None else {"delay": "no delay" if delay == "none" else f"delay {delay}"})
 
 
 def by_environment(runs: Sequence[RecordedRun]) -> dict[str, dict[str, list[RecordedRun]]]:
     """Return the curves of each environment; a run that does not say its own is of the only one that is known."""
-    plain = [run.facts.get("environment", "").partition(",")[0] for run in runs]  # without how many are played at once
+    plain = [name_in(run.facts.get("environment", "")) for run in runs]
     known = list(dict.fromkeys(filter(None, plain)))
     if len(known) == 1:
         plain = known * len(runs)
@@ -258,16 +271,56 @@ def by_environment(runs: Sequence[RecordedRun]) -> dict[str, dict[str, list[Reco
     for name in [*known, ""]:
         if own := [run for run, its in zip(runs, plain, strict=True) if its == name]:
             curves = curves_of(own)
-            words = ", ".join(own[0].facts[fact].partition(",")[0] for fact in ("agent",) if fact in own[0].facts)
-            found[name or "unknown environment"] = {words: own} if len(curves) == 1 else curves
+            alone = {name_in(own[0].facts.get("agent", "")): own}
+            found[name or "unknown environment"] = alone if len(curves) == 1 else curves
     return found
 
 
-def last_values(runs: Sequence[RecordedRun], metric: str, statistic: str) -> Summary | None:
-    """Return the statistic of the runs' newest values of a metric; None where no run has one."""
-    newest = [[line[metric] for line in run.lines if metric in line][-1:] for run in runs]
-    values = [value for each in newest for value in each]
-    return summary(values, statistic) if values else None
+Series = Sequence[tuple[float, float]]
+"""A curve: frames and value of each point, in order."""
+
+
+def series_of(run: RecordedRun, metric: str) -> Series:
+    """Return a run's curve of a metric."""
+    return [(line[FRAMES], line[metric]) for line in run.lines if metric in line]
+
+
+def together(curves: Iterable[Series]) -> list[tuple[float, list[float]]]:
+    """Return the values of several curves at the same frames, those of the one that goes on for longest.
+
+    Between two of its points a curve is taken as straight. It has no value more than half a step before its first point
+    or after its last: where curves end at different frames, the last values are of fewer curves.
+    """
+    found = [np.array(curve, np.float64) for curve in curves if len(curve)]
+    if not found:
+        return []
+    longest = max(found, key=lambda curve: (curve[-1, 0], len(curve)))
+    values: list[list[float]] = [[] for _ in longest]
+    for curve in found:
+        first, last = curve[0, 0], curve[-1, 0]
+        half = (last - first) / (len(curve) - 1) / 2 if len(curve) > 1 else last / 2
+        for into, x, value in zip(values, longest[:, 0], np.interp(longest[:, 0], *curve.T), strict=True):
+            if first - half <= x <= last + half:
+                into.append(float(value))
+    return [(float(x), each) for x, each in zip(longest[:, 0], values, strict=True)]
+
+
+def newest_in_words(runs: Sequence[RecordedRun], metric: str, statistic: str) -> str:
+    """Return the statistic of the runs' newest values of a metric; an empty text where no run has one.
+
+    Where runs end at different frames it is given for the last frame of all, and for the last one that any has reached.
+    """
+    points = together(series_of(run, metric) for run in runs)
+    if not points:
+        return ""
+    most = max(len(values) for _, values in points)
+    ends = {len(values): (x, values) for x, values in points if len(values) in (most, len(points[-1][1]))}
+    if len(ends) == 1:
+        return with_interval(*summary(points[-1][1], statistic)) + (f" over {most} runs" if len(runs) > 1 else "")
+    return ", ".join(
+        f"{with_interval(*summary(values, statistic))} at {x:,.0f} frames ({len(values)} of {len(runs)} runs)"
+        for x, values in reversed(ends.values())
+    )
 
 
 def common_directory(places: Sequence[Path]) -> Path:

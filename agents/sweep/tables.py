@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.experiment.metrics import read_facts
+from async_wrappers.agents.experiment.metrics import name_in, read_facts
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, read_plan
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.view import BASELINES, METRICS, SCORES
+from async_wrappers.agents.sweep.view import BASELINES, ENVIRONMENTS, METRICS, SCORES
 
 RETURN, FRAMES = "return", "frames"
-_OF_AN_ENVIRONMENT = ("environment", "environment_id", "env_id", "game")  # keys whose value is its name
 
 
 def is_table(place: Path) -> bool:
@@ -164,7 +163,7 @@ def gather(places: Sequence[Path], x: str, metric: str | None) -> tuple[SweepPla
         for key in axes:
             row.setdefault(key, 0 if key == "noops" else "")
     if len({row["environment"] for row in rows}) > 1:
-        axes = [key for key in axes if key not in _OF_AN_ENVIRONMENT or key == "environment"]
+        axes = [key for key in axes if key not in ENVIRONMENTS or key == "environment"]
         axes = [*axes, "environment"] if "environment" not in axes else axes
     else:
         axes = [key for key in axes if key != "environment"]
@@ -203,8 +202,8 @@ def _of_sweep(place: Path, x: str, metric: str | None) -> tuple[list[dict[str, A
     for row in {(row["trial"], row["metric"]): row for row in table}.values():  # of several iterations the last
         if row["metric"] == value:
             named = {short.get(key, key): each for key, each in row.items()}
-            own = next((str(named[key]) for key in _OF_AN_ENVIRONMENT if named.get(key)), "")
-            own = facts[row["trial"]].get("environment", own).partition(",")[0]
+            own = next((str(named[key]) for key in ENVIRONMENTS if named.get(key)), "")
+            own = name_in(facts[row["trial"]].get("environment", own))
             found.append({**named, "iteration": None, "environment": own})
     return found, [short[key] for key in plan.axes]
 

@@ -3,8 +3,8 @@
 A sweep has more keys than a figure has axes. One key of numbers lies along the x axis: the delay, if there is one. Each
 arm makes a curve, and so does each interaction. The interaction is computed from the delay and the noops together
 (asynchronous: noops = 0; sequential: noops = delay), because the noops of a sequential curve differ at every delay.
-Keys whose value follows from x, as in linked axes, are ignored. All other keys make panels; without arms and
-interactions, the first of them makes curves.
+Keys whose value follows from x, as in linked axes, are ignored. A key that names the environment makes panels, since
+scores of two games cannot be compared. All other keys make curves as long as colours tell these apart, and then panels.
 
 Random and no-op players do not learn, so they are levels across a panel: those of the arms of that name or, without
 such arms, the means of the closing tables of all trials.
@@ -12,9 +12,10 @@ such arms, the means of the closing tables of all trials.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from operator import attrgetter
@@ -26,6 +27,10 @@ from async_wrappers.agents.sweep.plan import SweepPlan
 
 # Arms that are drawn as lines across the panel, not as curves.
 BASELINES = {"random": "random", "no-op": "no-op", "noop": "no-op"}
+# Keys whose value is the name of an environment.
+ENVIRONMENTS = ("environment", "environment_id", "env_id", "game", "game_name")
+NO_INTERVAL = (math.nan, math.nan)
+MOST_CURVES = 8  # in a panel: as many as there are colours
 METRICS = {
     "final_return": "return of an episode in the closing evaluation",
     "training_return": "return of an episode, all training episodes",
@@ -44,7 +49,7 @@ Row = Mapping[str, Any]
 
 
 class Summary(NamedTuple):
-    """A statistic of scores, and its 95 % bootstrap interval."""
+    """A statistic of scores, and its 95 % bootstrap interval; of one score there is none, and its bounds are NaN."""
 
     value: float
     low: float
@@ -59,7 +64,7 @@ class Score:
         x: Value of the key along the axis.
         scores: In the order of the seeds.
         value: Their mean, or the view's other statistic.
-        low: Lower bound of its 95 % bootstrap interval over trials.
+        low: Lower bound of its 95 % bootstrap interval over trials; NaN for one trial.
         high: Upper bound.
         trials: The trials' names.
     """
@@ -197,25 +202,34 @@ class View:
         return self._names(row, self._all_interactions)
 
     def own_name(self, row: Row) -> str:
-        """Return the name of a row's own curve; without delay and noops it is ``no delay``."""
-        return self._names(row, [NO_DELAY])[0]
+        """Return the name of a row's own curve, with ``no delay`` in it where there are neither delay nor noops."""
+        name = self._names(row, [NO_DELAY])[0]
+        if self._interaction_keys or not self.is_without_delay(row):
+            return name
+        return NO_DELAY if name == self.metric_label else f"{NO_DELAY}, {name}"
 
     def is_without_delay(self, row: Row) -> bool:
-        """Return whether a row has neither delay nor noops, in a sweep over both along the delay."""
-        keys = self._interaction_keys
-        return keys is not None and keys[0] == self.x and all(row[key] == 0 for key in keys)
+        """Return whether a row has neither delay nor noops, in a sweep along the delay."""
+        delay, noops = (_key(word, self.plan) for word in ("delay", "noops"))
+        return delay == self.x and row[self.x] == 0 and not row.get(noops, 0)
 
     def _names(self, row: Row, without_delay: Sequence[str]) -> list[str]:
         words = [[row["arm"]]] if row["arm"] else []
         if self._interaction_keys:
             delay, noops = (row[key] for key in self._interaction_keys)
             words.append([*without_delay] if delay == noops == 0 else [_interaction(delay, noops)])
-        words += [[f"{key.rpartition('.')[2]} {row[key]}"] for key in self.by]
+        words += [[_value_in_words(key, row)] for key in self.by]
         return [", ".join(name) for name in product(*words)] if words else [self.metric_label]
 
     def title(self, row: Row) -> str:
         """Return the title of a row's panel."""
-        return ", ".join(str(row[key]) for key in self.apart)
+        return ", ".join(_value_in_words(key, row) for key in self.apart)
+
+    @cached_property
+    def games(self) -> dict[str, str]:
+        """The environment of each panel, by its title; scores of the same one can be compared."""
+        keys = [key for key in self.apart if _is_environment(key)]
+        return {self.title(row): ", ".join(str(row[key]) for key in keys) for row in self.rows}
 
     @property
     def metric_label(self) -> str:
@@ -278,13 +292,15 @@ class View:
 def summary(scores: Sequence[float], statistic: str) -> Summary:
     """Return a statistic of scores, and its 95 % bootstrap interval."""
     of = STATISTICS[statistic]
-    return Summary(float(of(scores)), *bootstrap_interval(scores, of))
+    return Summary(float(of(scores)), *(bootstrap_interval(scores, of) if len(scores) > 1 else NO_INTERVAL))
 
 
 def difference(scores: Sequence[float], others: Sequence[float], statistic: str) -> Summary:
     """Return the statistic of scores minus that of others, and its 95 % bootstrap interval."""
     of = STATISTICS[statistic]
-    return Summary(float(of(scores) - of(others)), *difference_interval(scores, others, of))
+    several = min(len(scores), len(others)) > 1
+    interval = difference_interval(scores, others, of) if several else NO_INTERVAL
+    return Summary(float(of(scores) - of(others)), *interval)
 
 
 def make_view(
@@ -315,17 +331,34 @@ def make_view(
     x = x or max(numeric, key=lambda key: (key == delay, len({row[key] for row in rows})))
     if x not in rows[0] or not _is_numeric(x, rows):
         raise ValueError(f"x must be a key with numbers, one of {', '.join(numeric)}, got {x!r}")
-    arms = {row["arm"] for row in rows} - {""}
     curves = [row for row in rows if row["arm"] not in BASELINES]
     if not any(row["metric"] == metric for row in curves):
         raise ValueError(f"metric {metric}: no trial has it yet but those of random and no-op: let the sweep go on")
     # Where both keys vary, the interaction's name replaces the noops.
     interactions = noops in plan.axes and delay is not None
     hidden = {x, str(noops)} if interactions else {x}
-    others = [key for key in plan.axes if key not in hidden and not _follows(key, hidden, curves)]
-    named = bool(arms) or interactions
-    by, apart = ((), others) if named else (others[:1], others[1:])
-    return View(plan, rows, x, tuple(by), tuple(apart), metric, statistic)
+    # A key of one's own that is named `arm` is the row's arm, which also says what follows from it.
+    said = {key: hidden if _is_environment(key) else {*hidden, "arm"} for key in plan.axes}
+    others = [key for key in plan.axes if key not in {*hidden, "arm"} and not _follows(key, said[key], curves)]
+    view = View(plan, rows, x, (), tuple(others), metric, statistic)
+    named = interactions or any(row["arm"] for row in curves)
+    for key in (each for each in others if not _is_environment(each)):
+        more = replace(view, by=(*view.by, key), apart=tuple(each for each in view.apart if each != key))
+        if (named or view.by) and len({name for row in curves for name in more.names(row)}) > MOST_CURVES:
+            break
+        view = more
+    return view
+
+
+def _is_environment(key: str) -> bool:
+    return key.rpartition(".")[2] in ENVIRONMENTS
+
+
+def _value_in_words(key: str, row: Row) -> str:
+    """Return a key's value in a row; with the key's last word but for an environment."""
+    if _is_environment(key):
+        return str(row[key])
+    return f"{key.rpartition('.')[2]} {row[key]}"
 
 
 def _key(word: str, plan: SweepPlan) -> str | None:
@@ -352,6 +385,11 @@ def _follows(key: str, hidden: Collection[str], rows: Sequence[Row]) -> bool:
     return len(pairs) == len({at for at, _ in pairs})
 
 
+def with_interval(value: float, low: float, high: float, digits: str = ".2f") -> str:
+    """Return a value in words with its interval, such as ``1.50 [1.25, 2.50]``; alone where its bounds are NaN."""
+    return f"{value:{digits}}" + ("" if math.isnan(low) else f" [{low:{digits}}, {high:{digits}}]")
+
+
 def why_no_ladder(view: View) -> str:
     """Return the line that is printed for a sweep without ladders."""
     needs = f"a score without delay ({view.x} = 0, noops = 0) and, at another delay, both interactions"
@@ -360,7 +398,7 @@ def why_no_ladder(view: View) -> str:
 
 def _of(score: Score) -> str:
     """Return a score, with its interval where there are several seeds."""
-    return f"{score.value:.4g}" + (f" [{score.low:.4g}, {score.high:.4g}]" if len(score.scores) > 1 else "")
+    return with_interval(score.value, score.low, score.high, ".4g")
 
 
 def _rung(top: Score, asynchronous: Score, sequential: Score, statistic: str) -> Rung:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib.image
@@ -73,6 +75,26 @@ class TestFigures:
             "Boxing, delay 2 frames": ["no delay", "asynchronous", *ALL_TRIALS],
             "Krull, delay 0 frames": ["no delay", *ALL_TRIALS],
         }
+
+    def test_curves_of_a_key_share_panels_and_axes_with_those_without_delay(self, tmp_path: Path) -> None:
+        found = view(made_up_sweep(tmp_path, [f"{D} = 0, 2, 70", "AppliedActions.told = False, True"]))
+        figure = draw_learning_curves(found, "train_average_return")
+        assert [axes.get_title() for axes in figure.axes] == ["delay 2 frames", "delay 70 frames"]
+        for axes in figure.axes:
+            names = [line.get_label() for line in axes.get_lines()][:4]
+            assert names == ["no delay, told False", "no delay, told True", "told False", "told True"]
+        assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
+
+    def test_where_a_seed_has_ended_the_mean_of_the_others_is_dotted(self, tmp_path: Path) -> None:
+        def score(point: Mapping[str, Any], seed: int) -> dict[str, Any]:
+            ends = 3 + 2 * seed
+            return {"frames": [1000.0 * (n + 1) for n in range(ends)], "return": [float(seed)] * ends, "score": 0.0}
+
+        figure = draw_learning_curves(view(made_up_sweep(tmp_path, [f"{D} = 2"], seeds=2, score=score)), "return")
+        mean, rest = figure.axes[0].get_lines()
+        assert [list(each) for each in mean.get_data()] == [[1000, 2000, 3000], [0.5] * 3]
+        assert [list(each) for each in rest.get_data()] == [[3000, 4000, 5000], [0.5, 1, 1]]
+        assert rest.get_linestyle() == ":" and "dotted: after the end of some" in figure.get_suptitle()
 
     def test_a_figure_is_written_as_png_and_svg_and_the_same_again(self, tmp_path: Path) -> None:
         found = view(made_up_sweep(tmp_path / "s"))

@@ -8,9 +8,12 @@ from typing import Any
 
 import matplotlib.image
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.figures import draw_runs
-from async_wrappers.agents.sweep.runs import by_environment, find_runs, metrics_of
+from async_wrappers.agents.sweep.runs import by_environment, find_runs, metrics_of, together
 from async_wrappers.agents.sweep.tables import gather
 from async_wrappers.agents.sweep.view import make_view
 from tests.worlds.command_line import call, place, refused
@@ -91,8 +94,8 @@ def test_a_directory_that_holds_runs_is_drawn_with_a_curve_for_each_kind(call: A
     assert done.code == 0, done.err
     assert sorted(line.partition(": ")[0] for line in done.out.splitlines()[:3]) == [
         "delay 2 frames",
-        "delay none, learning_rate 0.001",
-        "delay none, learning_rate 0.1",
+        "no delay, learning_rate 0.001",
+        "no delay, learning_rate 0.1",
     ]
     assert (place / "here" / "learning_curve.svg").is_file()
 
@@ -240,6 +243,43 @@ def test_runs_sweeps_and_tables_are_one_figure_with_environments_apart(call: Any
     }
 
 
+def test_runs_that_end_at_different_frames_are_counted_for_each_end(call: Any, place: Path) -> None:
+    rows = [f'{1000 * k},{seed},"DQN, told",{k + seed}' for seed in (0, 1) for k in range(1, 4 + 2 * seed)]
+    (place / "peer.csv").write_text("\n".join(["frames,seed,agent,return", *rows]))
+    made_up_sweep(place / "sweep", [f"{D} = 1"], seeds=1)
+    done = call("plot", "sweep", "peer.csv")
+    assert done.out.splitlines()[1] == (
+        "DQN, told: return of an episode in training, newest: 6.00 at 5,000 frames (1 of 2 runs), "
+        "3.50 [3.00, 4.00] at 3,000 frames (2 of 2 runs)"
+    )
+
+
+def test_trials_of_others_are_drawn_while_they_run(call: Any, place: Path) -> None:
+    sweep = made_up_sweep(place / "sweep", [f"{D} = 1, 8"], seeds=1)
+    for number, trial in enumerate(sorted((sweep / "trials").iterdir())):
+        (trial / "result.json").unlink()
+        for frames in (100, 200):
+            add_iteration(trial, frames=frames, skill=frames / 100 + number)
+    (place / "peer.csv").write_text("frames,skill\n100,4\n")
+    done = call("plot", "sweep", "peer.csv", "--metric", "skill")
+    assert done.out.splitlines()[:2] == [
+        "sweep, delay 1 frame: skill, newest: 2.00",
+        "sweep, delay 8 frames: skill, newest: 3.00",
+    ]
+
+
+@given(st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=8, unique=True), min_size=1, max_size=4))
+def test_curves_on_a_line_stay_on_it_and_none_is_counted_after_its_end(ends: list[list[int]]) -> None:
+    curves = [[(10.0 * x, 3.0 * x + 1) for x in sorted(each)] for each in ends]
+    points = together(curves)
+    assert points[-1][0] == max(curve[-1][0] for curve in curves)
+    for x, values in points:
+        inside = sum(curve[0][0] <= x <= curve[-1][0] for curve in curves)
+        assert inside <= len(values) <= len(curves)
+        on_the_line = [value for value in values if value == pytest.approx(0.3 * x + 1)]
+        assert len(on_the_line) >= inside
+
+
 def test_several_sweeps_and_tables_are_scores_against_one_key(call: Any, place: Path) -> None:
     made_up_sweep(place / "ours")
     made_up_sweep(place / "longer", [f"{D} = 1, 70"], score=lambda point, seed: {"score": 2.0 * seed})
@@ -248,7 +288,7 @@ def test_several_sweeps_and_tables_are_scores_against_one_key(call: Any, place: 
     assert done.code == 0, done.err
     said = dict(line.split(": ") for line in done.out.splitlines()[:-1])
     assert said["theirs, asynchronous, delay 1"] == "12.00 [10.00, 14.00] over 2"
-    assert said["theirs, sequential, delay 8"] == "3.00 [3.00, 3.00] over 1"
+    assert said["theirs, sequential, delay 8"] == "3.00 over 1"
     assert said["longer, asynchronous, delay 70"] == "2.00 [0.00, 4.00] over 3"
     assert sum(name.startswith("ours, ") for name in said) == 6
     assert matplotlib.image.imread(place / "scores.png").std() > 0.02

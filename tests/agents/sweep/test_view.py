@@ -10,7 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
-from async_wrappers.agents.sweep.view import Score, View
+from async_wrappers.agents.sweep.grid import Point
+from async_wrappers.agents.sweep.plan import SweepPlan
+from async_wrappers.agents.sweep.view import Score, View, make_view
 from tests.worlds.command_line import call, place, refused
 from tests.worlds.made_up_sweep import ALL_TRIALS, BOTH, D, N, a_score, made_up_sweep, view
 
@@ -195,3 +197,48 @@ class TestCommands:
             path.unlink()
         message = refused(call("plot", "s"))
         assert message.startswith("s: no trial of this sweep has finished yet: let it run until one has; the command")
+
+
+TOLD = "AppliedActions.told"
+
+
+class TestKeysOfOnesOwn:
+    def test_beside_arms_and_interactions_they_make_curves_too(self, tmp_path: Path) -> None:
+        grid = [f"{GAME} = 'Boxing', 'Krull'", f"{D}, {N} = (0, 0), (4, 0), (4, 4)", f"{TOLD} = False, True"]
+        panels = shape(view(made_up_sweep(tmp_path, grid)))
+        assert [title for title, _, _ in panels] == ["Boxing", "Krull"]
+        names = {f"{way}, told {told}" for way in ("asynchronous", "sequential") for told in (False, True)}
+        assert all(set(curves) == names for _, curves, _ in panels)
+
+    def test_what_an_arm_says_is_not_said_again(self, tmp_path: Path) -> None:
+        arms = {"told": [f"{TOLD} = True"], "late": [f"{TOLD} = False"]}
+        found = view(made_up_sweep(tmp_path, [f"{D} = 0, 4", f"{TOLD} = False, True"], arms))
+        assert shape(found)[0][:2] == ("", {"told": [0, 4], "late": [0, 4]})
+
+    def test_a_key_named_arm_is_the_arm(self, tmp_path: Path) -> None:
+        rows = [
+            {"arm": arm, "delay": delay, "seed": 0, "iteration": None, "metric": "score", "value": 1.0, "trial": name}
+            for name, arm, delay in (("0", "late", 4), ("1", "told", 4), ("2", "at once", 0))
+        ]
+        points = [Point("", {"arm": row["arm"], "delay": row["delay"]}) for row in rows]
+        found = make_view(SweepPlan(points, ["arm", "delay"], 1, [], ""), rows)
+        assert shape(found) == [("", {"late": [4], "told": [4], "at once": [0]}, [])]
+
+    def test_more_curves_than_colours_become_panels_whose_titles_name_the_key(self, tmp_path: Path) -> None:
+        found = view(
+            made_up_sweep(tmp_path, [*BOTH, f"{TOLD} = False, True", "DQNAgent.gamma = .9, .95, .99"], seeds=1)
+        )
+        panels = shape(found)
+        assert [title for title, _, _ in panels] == ["gamma 0.9", "gamma 0.95", "gamma 0.99"]
+        assert {len(curves) for _, curves, _ in panels} == {4}
+
+
+def test_one_seed_has_no_interval_in_the_page_and_in_words(call: Any, place: Path) -> None:
+    made_up_sweep(place / "sweep", [f"{GAME} = 'Boxing', 'Krull'", f"{D}, {N} = (0, 0), (8, 0), (8, 8)"], seeds=1)
+    assert call("plot", "sweep").code == 0
+    text = (place / "sweep" / "report.html").read_text()
+    tables = text[text.index("<h2>Scores") : text.index("<h2>Trials")]
+    rows = [row for row in tables.split("<tr>") if "over all trials" not in row]  # these are over several trials
+    assert "Over games" in tables and not re.search(r"<td>\[|>nan", "".join(rows))
+    assert "nan" not in (place / "sweep" / "aggregate.csv").read_text()
+    assert "[" not in call("compare", "sweep", "sweep").out.partition("B minus A")[2]
