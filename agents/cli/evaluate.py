@@ -29,6 +29,7 @@ from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
 from async_wrappers.agents.experiment.video import check_beside
+from async_wrappers.agents.sweep.plan import title_of
 from async_wrappers.agents.trained.agent_file import read_about, score_in_words
 from async_wrappers.files import write_text_atomically
 
@@ -42,6 +43,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
     parser.add_switch("render", "show the game in a window")
     parser.add_switch("video", "record each episode, in base_dir/videos, or in results/trained/NAME/videos")
+    slow = "with --video: show each image N times as long; without it, short episodes are slowed to at least 5 s"
+    parser.add_argument("--slow", type=at_least(1), metavar="N", help=slow)
     beside = "with --video: another run or agent, which plays the same episodes beside it"
     parser.add_argument("--beside", metavar="DIR_OR_AGENT", help=beside)
     drawn = "draw actions from the policy (V-trace, IMPACT, PPO), where otherwise they are the likeliest"
@@ -62,6 +65,8 @@ def run(options: Namespace) -> None:
         raise UsageError("--follow and --video exclude each other: the videos of two checkpoints would have one name")
     if options.beside and not options.video:
         raise UsageError(f"--beside {options.beside} needs --video, which shows both: add it, or leave --beside out")
+    if options.slow and not options.video:
+        raise UsageError(f"--slow {options.slow} needs --video, which it slows down: add it, or leave --slow out")
     if options.render:
         refuse_without_display("--render", "record the episodes with --video, or leave --render out")
     mode = "human" if options.render else "rgb_array" if options.video else None
@@ -93,8 +98,9 @@ def run(options: Namespace) -> None:
                     f"--video writes to {videos}, and {error.filename} cannot be made ({error.strerror}): work in "
                     "another directory, or leave --video out"
                 ) from None
-    title = options.agent or base_dir.resolve().name
-    facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos, title, other)) | how
+    with usage_errors():
+        title = options.agent or title_of(base_dir)
+    facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos, title, other, options.slow)) | how
     path = base_dir / "evaluation.json"
     written = f"written to {path}"
     try:
@@ -126,7 +132,7 @@ def _beside(options: Namespace, runner: Experiment, bindings: list[str]) -> tupl
         agent = other.trained_agent(file)
         other.check_recordable()
         check_beside(runner.environment, other.environment)
-    return other, agent, own.agent or place.resolve().name
+    return other, agent, own.agent or title_of(place)
 
 
 def _introduced(name: str, about: dict[str, Any]) -> str:

@@ -580,6 +580,7 @@ class Experiment:
         videos: Path | None = None,
         title: str = "",
         beside: tuple[Experiment, Agent, str] | None = None,
+        slow: int | None = None,
     ) -> Sequence[Episode]:
         """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone.
 
@@ -590,6 +591,7 @@ class Experiment:
             title: Of the videos: who plays.
             beside: Another experiment, an agent of its own, and a title: it plays episodes of the same seeds, which the
                 videos show beside these.
+            slow: How many times as long the videos show an image; None slows short episodes down.
 
         Raises:
             ValueError: Videos are asked for, and cannot be recorded.
@@ -614,7 +616,7 @@ class Experiment:
                     its_environment.cut()
                     return films.pop()
 
-            environment = stack.enter_context(recorded(self.environment, videos, title, other))
+            environment = stack.enter_context(recorded(self.environment, videos, title, other, slow))
             return evaluate(agent, environment, episodes, seed, limit)
 
 

@@ -45,6 +45,7 @@ class Film:
         scores: The return until then.
         landed: The action that the environment received on each frame, default actions too.
         choices: The decisions whose actions landed, in order.
+        fast_age: Age in frames of the observation that a fast path read as an action landed; None without one.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Film:
     scores: list[float] = field(default_factory=list)
     landed: list[Any] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    fast_age: int | None = None
 
     def panel(self, number: int, least: int = LEAST) -> Image.Image:
         """Draw an image and its words, at least so many pixels wide; after the last one the film stands still."""
@@ -80,7 +82,8 @@ class Film:
         if now and (last is None or last.effect < now - 1):
             lands = f"{self.word(self.landed[now - 1])} (default)"
         elif now and last is not None:
-            lands = f"{self.word(last.action)}, {_ago(last.effect - last.start)}"
+            fresh = "" if self.fast_age is None else f" and {self.fast_age} before"
+            lands = f"{self.word(last.action)}, {_ago(last.effect - last.start)}{fresh}"
         _write(draw, _EDGE, top + 8, f"lands: {lands}", 16, LANDED)
         if newest is not None:
             _write(draw, _EDGE, top + 30, f"chosen: {self.word(newest.action)}, {_ahead(newest, now)}", 16, CHOSEN)

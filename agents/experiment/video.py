@@ -19,6 +19,8 @@ from async_wrappers.files import unfinished
 from async_wrappers.frame_rate import frame_rate
 
 _PRESET = "veryfast"  # of the encoder: faster than its default, and no larger
+_SHORT = 5.0  # seconds, of an episode that can be followed
+_SLOWEST = 8  # times slower
 _PACE = 30  # images a second, where an environment does not say its own
 
 
@@ -99,6 +101,7 @@ def recorded(
     directory: Path,
     title: str = "",
     other: Callable[[], Film] | None = None,
+    slow: int | None = None,
 ) -> Iterator[gym.Env[Any, Any]]:
     """Record every episode that is played in the context, at the pace of the innermost environment's steps.
 
@@ -108,6 +111,8 @@ def recorded(
             replaced.
         title: As in `filmed`.
         other: Plays the same episode otherwise, and returns its film, which is shown beside this one's.
+        slow: How many times as long each image is shown; None is as often as an episode takes `_SHORT` seconds, and at
+            most `_SLOWEST` times. The film says so.
 
     Yields:
         The environment that is to be played.
@@ -124,7 +129,7 @@ def recorded(
         def write(film: Film) -> None:
             nonlocal number
             films = [film] if other is None else [film, other()]
-            _write(place / f"evaluation-episode-{number}.mp4", films, pace)
+            _write(place / f"evaluation-episode-{number}.mp4", films, pace, slow)
             number += 1
 
         with filmed(environment, title, write) as played:
@@ -146,10 +151,17 @@ def _pace(environment: gym.Env[Any, Any]) -> float:
         return float(environment.metadata.get("render_fps", _PACE))
 
 
-def _write(path: Path, films: Sequence[Film], pace: float) -> None:
+def _write(path: Path, films: Sequence[Film], pace: float, slow: int | None) -> None:
     """Write films side by side."""
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
+    if slow is None:
+        seconds = max(len(film.images) for film in films) / pace
+        slow = min(math.ceil(_SHORT / seconds), _SLOWEST)
+    if slow > 1:
+        pace /= slow
+        for film in films:
+            film.way += f", {slow} times slower"
     images = beside(films)
     first = next(images)
     with closing(FFMPEG_VideoWriter(str(path), first.size, pace, preset=_PRESET)) as writer:
@@ -180,6 +192,7 @@ class _Camera:
         """Name the age of the frame that a fast path reads as its action lands; None where there is no fast path."""
         if age is not None:
             self.film.way = f"{self._way}, fast path {age} frame{'s' * (age != 1)} old"
+            self.film.fast_age = age
 
     def cut(self) -> None:
         """End the film; one of a reset alone, such as no-ops at the start, is forgotten."""

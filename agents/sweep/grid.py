@@ -113,8 +113,9 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
             or no point has all of them.
     """
     named = dict.fromkeys(filter(None, (point.arm for point in points)))
-    arms = {text for text in texts if text in named}
+    arms = [text for text in texts if text in named]
     keys = dict.fromkeys(key for point in points for key in point.bindings)
+    everywhere = points
     points = [point for point in points if point.arm in arms] if arms else points
     given = [text for text in texts if text not in arms]
     for text in given:
@@ -127,6 +128,12 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
         if unknown := [key for key in axis.keys if key not in keys]:
             bound = f"{', '.join(keys)}{_closest(unknown[0], keys)}"
             raise ConfigError(f"only {text!r}: no point of this grid binds {unknown[0]}, they bind {bound}")
+        if arms and any(_has(point, axis) for point in everywhere) and not any(_has(point, axis) for point in points):
+            there = dict.fromkeys(point.arm for point in everywhere if _has(point, axis))
+            raise ConfigError(
+                f"only {text!r}: no point of {' and '.join(map(repr, arms))} has such a value, but those of "
+                f"{' and '.join(map(repr, there))} have: sweep these in a call of their own"
+            )
         if not any(_has(point, axis) for point in points):
             values = {tuple(point.bindings.get(key) for key in axis.keys) for point in points}
             there = sorted(", ".join(map(str, each)) for each in values)

@@ -139,6 +139,12 @@ class Trial:
     seed_number: int
     seed: int
 
+    @property
+    def title(self) -> str:
+        """The arm and the values of the keys, by their last words, in one line."""
+        words = [f"{key.rpartition('.')[2]} {value}" for key, value in self.bindings.items()]
+        return ", ".join([self.arm] if self.arm else words)
+
 
 @dataclass(frozen=True)
 class SweepPlan:
@@ -198,6 +204,15 @@ def read_plan(base_dir: Path) -> SweepPlan:
     if fault := _fault(plan):
         raise ConfigError(f"{path} is not the plan of a sweep ({fault}): {_REMEDY}")
     return plan
+
+
+def title_of(base_dir: Path) -> str:
+    """Return the title of a run: that of its point, where it is a sweep's trial, else the directory's name."""
+    place = base_dir.resolve()
+    sweep = place.parent.parent
+    if place.parent.name == "trials" and (sweep / PLAN).is_file():
+        return next((each.title for each in read_plan(sweep).trials() if each.name == place.name), place.name)
+    return place.name
 
 
 def _fault(plan: SweepPlan) -> str | None:

@@ -176,6 +176,12 @@ class TestSomePoints:
         with pytest.raises(ConfigError, match=r"^only 'thre': .* an arm \(one, two, three\); did you mean 'three'\?$"):
             points_with(points, ["thre"])
 
+    def test_name_the_arm_that_excludes_a_value(self) -> None:
+        points = make_points([f"{D} = 0, 8"], {"late": [f"{N} = 0"], "random": [f"{D}, {N} = (0, 0)"]})
+        said = "^only 'RealtimeDelay.delay = 8': no point of 'random' has such a value, but those of 'late' have"
+        with pytest.raises(ConfigError, match=said):
+            points_with(points, [f"{D} = 8", "random"])
+
     @pytest.mark.parametrize(
         ("axes", "reason"),
         [

@@ -10,7 +10,7 @@ import pytest
 
 from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.sweep.grid import Point
-from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, is_continued, read_plan, write_plan
+from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, is_continued, read_plan, title_of, write_plan
 
 
 class TestSeeds:
@@ -60,3 +60,13 @@ class TestSettings:
         (tmp_path / PLAN).write_text(json.dumps(facts))
         assert read_plan(tmp_path).settings is None
         assert is_continued(self.plan, tmp_path)
+
+
+def test_a_trial_is_titled_by_its_arm_or_its_values_and_another_run_by_its_directory(tmp_path: Path) -> None:
+    points = [Point("told", {"A.delay": "4"}), Point("", {"A.delay": "4", "A.noops": "0"})]
+    for name in ("0000", "0001", "other"):
+        (tmp_path / "trials" / name).mkdir(parents=True)
+    assert title_of(tmp_path / "trials" / "0000") == "0000"
+    write_plan(SweepPlan(points, ["A.delay"], 1, [], "train.py"), tmp_path)
+    titles = [title_of(tmp_path / "trials" / name) for name in ("0000", "0001", "other")]
+    assert titles == ["told", "delay 4, noops 0", "other"]
