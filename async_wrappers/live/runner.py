@@ -20,7 +20,7 @@ from async_wrappers.live.settings import LONGEST_STACK, RunnerSettings, chunk_an
 from async_wrappers.live.world.environment import FrameStatus
 from async_wrappers.live.world.stacks import stacked_space
 from async_wrappers.processes.supervised import RunFailed
-from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.frames import FrameClock, as_fraction
 from async_wrappers.settings import documented, takes
 from async_wrappers.wrappers.committed_prefix import PrefixRows
 
@@ -456,8 +456,8 @@ def _backend(backend: str | Callable[[RunSpec], Backend]) -> Callable[[RunSpec],
 
 def _seconds(value: Any) -> Fraction:
     try:
-        seconds = value if isinstance(value, Fraction) else Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
+        seconds = as_fraction(value)
+    except ValueError:
         seconds = Fraction(0)
     if seconds <= 0:
         raise ValueError(f"seconds must be > 0 and finite, got {value!r}")

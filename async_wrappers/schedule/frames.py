@@ -17,6 +17,26 @@ from typing import Any
 # frames exactly ends at ceil(k P) + floor(d P) <= ceil((k + d) P): it is in time for frame k + d at every frame rate.
 
 
+def as_fraction(value: Any) -> Fraction:
+    """Return a number as it is written: 59.7275, "59.7275" and "23891/400" are the same.
+
+    Raises:
+        ValueError: It is no finite number, or too large for a float; Python would write out all the digits of
+            ``"1e99999999"``.
+    """
+    if isinstance(value, Fraction):
+        return value
+    text = str(value)
+    try:
+        near = 1.0 if "/" in text else float(text)
+        # What is too small for a float is 0, whose digits need not be written out either.
+        found = Fraction(text) if near and math.isfinite(near) else Fraction(near)
+        float(found)
+    except (ArithmeticError, ValueError):
+        raise ValueError(f"a finite number was expected, got {value!r:.100}") from None
+    return found
+
+
 class FrameClock:
     """Converts between frames and whole nanoseconds: frame k begins at the ceiling of ``k / fps``.
 
@@ -30,8 +50,8 @@ class FrameClock:
     def __init__(self, fps: Any) -> None:
         """See the class."""
         try:
-            self.fps = fps if isinstance(fps, Fraction) else Fraction(str(fps))
-        except (ValueError, ZeroDivisionError):
+            self.fps = as_fraction(fps)
+        except ValueError:
             raise ValueError(f"fps must be a positive number of frames per second, got {fps!r}") from None
         if self.fps <= 0:
             raise ValueError(f"fps must be > 0 frames per second, got {fps!r}")

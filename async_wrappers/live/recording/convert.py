@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -27,6 +26,7 @@ from async_wrappers.extras import extra
 from async_wrappers.live.recording.files import EpisodeFiles
 from async_wrappers.live.recording.reader import Episode, Recording, load_recording
 from async_wrappers.live.recording.rows import RowLayout
+from async_wrappers.schedule.frames import as_fraction
 
 Array = npt.NDArray[Any]
 
@@ -417,7 +417,7 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
     if len(names) == 1:
         observed = box[names[0]]
     layout = RowLayout(observed, box["action"])
-    facts = {"fps": str(Fraction(dataset.fps)), "workers": 0, "default_action": "none", "clock": "LeRobot"}
+    facts = {"fps": str(as_fraction(dataset.fps)), "workers": 0, "default_action": "none", "clock": "LeRobot"}
     path = Path(target).absolute()
     with _new_directory(path) as temporary, _in_a_sentence(f"{str(directory)!r} cannot become a recording"):
         files = EpisodeFiles(temporary, layout, facts)

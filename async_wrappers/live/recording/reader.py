@@ -25,6 +25,7 @@ from async_wrappers.live.recording.files import (
     space_of_json,
 )
 from async_wrappers.live.recording.rows import RowLayout, Rows
+from async_wrappers.schedule.frames import as_fraction
 
 _REMEDY = "delete it to read the others"
 COLUMNS = ("frame", "deadline", "lateness", "late", "start", "delay", "lag", "default", "limited", "paused")
@@ -142,7 +143,7 @@ def load_recording(directory: str | Path) -> Recording:
         observation_space, action_space = (
             space_of_json(facts.pop(f"{each}_space")) for each in ("observation", "action")
         )
-        fps = Fraction(facts.pop("fps"))
+        fps = as_fraction(facts.pop("fps"))
         if fps <= 0:
             raise ValueError(f"fps is {fps}")
         layout = RowLayout(observation_space, action_space)

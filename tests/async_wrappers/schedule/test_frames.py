@@ -111,6 +111,15 @@ def test_fps_is_taken_as_it_is_written(fps: object) -> None:
     assert FrameClock(fps).fps == Fraction(23891, 400)
 
 
+@pytest.mark.parametrize(
+    "fps", ["1e99999999", "1e-99999999", Decimal("1e99999999"), f"{'9' * 400}/1", 10**400, "inf", "nan", "1/0", "60 /s"]
+)
+@pytest.mark.timeout(20)
+def test_a_number_beyond_every_float_is_refused_before_its_digits_are_written_out(fps: object) -> None:
+    with pytest.raises(ValueError, match=r"^fps must be "):
+        FrameClock(fps)
+
+
 @SETTINGS
 @given(fps=st.fractions(1, 10**6, max_denominator=1000), frame=st.integers(0, 10**6), off=st.integers(-5, 5))
 def test_aligned_moves_a_time_to_a_frame_from_two_nanoseconds_before_where_frames_are_rounded(
