@@ -30,7 +30,7 @@ from torch import nn
 
 from async_wrappers import checks
 from async_wrappers.agents.config.config import CONFIG, empty_gin
-from async_wrappers.agents.demonstrations.pickled import PickledArray, load_data, plain
+from async_wrappers.agents.demonstrations.pickled import Function, PickledArray, load_data, plain
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -194,7 +194,7 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax")
 def _stand_in(module: str, name: str) -> Any:
     """Return the stand-in of a global of the libraries of Dopamine's JAX agents."""
     if name in ("_reconstruct_array", "reconstruct_device_array") and module.startswith("jax."):
-        return _jax_array
+        return Function(_jax_array)
     if (module, name) in (("flax.core.frozen_dict", "FrozenDict"), ("collections", "OrderedDict")):
         return OrderedDict
     return type(name, (_Record,), {}) if module.partition(".")[0] in _LIBRARIES else None

@@ -17,10 +17,11 @@ observation is the next row's. An episode begins with k - 1 rows of zeros, k bei
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ from async_wrappers.agents.spaces.schema import Arrays
 
 _STORED = ("observation", "action", "reward", "terminal")
 _BLOCK = 1024  # rows read at a time
+_MOST_ENDS = 2**28  # bytes of a pickle of rows; a few of gzip's can be as many zeros as one likes
 
 
 def find_replay(directory: Path, number: int) -> tuple[Path, int] | str:
@@ -194,7 +196,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 # The files.
 
-_TORN = (OSError, EOFError, ValueError, zlib.error)
+_TORN = (OSError, EOFError, ValueError, MemoryError, zlib.error)
 
 
 class _Rows:
@@ -262,10 +264,12 @@ def _whole(path: Path) -> npt.NDArray[Any]:
 
 def _indices(path: Path) -> set[int]:
     """Return a pickled set of row numbers."""
-    content = "the ends of episodes are a set of whole numbers"
+    what = "the ends of episodes are a set of whole numbers"
     try:
         with gzip.open(path, "rb") as file:
-            found = load_data(cast(IO[bytes], file), path, content, "pickle of the ends of episodes", _stand_in)
+            if len(content := file.read(_MOST_ENDS + 1)) > _MOST_ENDS:
+                raise ValueError(f"{path} must hold the ends of episodes, got more than {_MOST_ENDS:,} bytes")
+            found = load_data(io.BytesIO(content), path, what, "pickle of the ends of episodes", _stand_in)
     except _TORN as error:
         raise error if type(error) is ValueError else _torn(path, error) from None
     if not isinstance(found, set) or not all(isinstance(each, int | np.integer) for each in found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,82 @@ def test_other_data_is_refused_in_one_sentence(tmp_path: Path, value: Any, sente
         list(read_demonstrations(written(tmp_path, value)))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def nested(levels: int) -> list[Any]:
+    """A list of two in a list of two and so on, each the same one twice: as many numbers as 2 to the levels."""
+    found: list[Any] = [0, 0]
+    for _ in range(levels - 1):
+        found = [found, found]
+    return found
+
+
+LOOP: list[Any] = []
+LOOP += [LOOP, LOOP]
+LARGE = np.zeros(200_000)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"Nr\xff\xff\xff\x7f.", "place 2,147,483,647 of its memo"),
+        (b"Np4294967295\n.", "place 4,294,967,295 of its memo"),
+        (b"\x80\x04\x95" + (2**40).to_bytes(8, "little") + b"N.", "a frame is longer"),
+        (b"\x80\x04\x8e" + (2**40).to_bytes(8, "little") + b"N.", "is no whole pickle"),
+        (b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"N.", "is no whole pickle"),
+        (Calls(bytearray, 2**40), "a bytearray of a int"),
+        (b"\x80\x04}N" + b"\x85" * 1000 + b"Ns.", "tuples lie in each other"),
+        (b"\x80\x04\x8fN(" + b"N\x86" * 1000 + b"\x90.", "tuples lie in each other"),
+        ([(nested(40), 0, 0.0, nested(40))], "entry 0 must be"),
+        ([(LOOP, 0, 0.0, LOOP)], "entry 0 must be"),
+        ([(["a" * 10**4, *[""] * 10**4], 0, 0.0, [""])], "entry 0 must be"),
+        ([(LARGE, 0, 0.0, LARGE)] * 200, "from its 1,60"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_a_small_file_does_not_take_much_memory_stack_or_time(tmp_path: Path, value: Any, said: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError) as caught:
+            list(read_demonstrations(written(tmp_path, value, 5)))
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
+    assert said in str(caught.value)
+
+
+def test_a_second_pickle_in_a_file_is_not_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no whole pickle .*bytes follow its end, and a file is one pickle: write"):
+        list(read_demonstrations(written(tmp_path, 2 * pickle.dumps(rows()))))
+
+
+@pytest.mark.parametrize("action", [2**63, -(2**63) - 1, 2**70])
+def test_an_action_of_more_than_64_bits_is_refused(tmp_path: Path, action: int) -> None:
+    with pytest.raises(ValueError, match=r"entry 1 must be .* a whole number of 64 bits"):
+        list(
+            read_demonstrations(
+                written(tmp_path, [*rows(1), (np.ones((1, 1, 3, 3)), action, 0.0, np.zeros((1, 1, 3, 3)))])
+            )
+        )
+
+
+def test_an_array_without_content_is_refused(tmp_path: Path) -> None:
+    empty = Calls(*np.zeros(1).__reduce__()[:1], np.ndarray, (0,), b"b")
+    (episode,) = read_demonstrations(written(tmp_path, [(empty, 0, 0.0, empty)]))
+    assert episode.observations.shape == (2, 0)
+
+
+@pytest.mark.parametrize("state", [{"__defaults__": ("F", None)}, (None, {"__defaults__": ("F", None)})])
+def test_a_pickle_cannot_change_how_the_next_is_read(tmp_path: Path, state: Any) -> None:
+    content = b"\x80\x04cnumpy._core.numeric\n_frombuffer\n" + pickle.dumps(state, 4)[2:-1] + b"b."
+    with pytest.raises(ValueError, match="asks for a change of a function"):
+        list(read_demonstrations(written(tmp_path, content)))
+
+
+def test_a_sensor_that_was_nan_does_not_end_an_episode(tmp_path: Path) -> None:
+    value = [(np.full(2, np.nan), frame, 0.0, np.full(2, np.nan)) for frame in range(3)]
+    (episode,) = read_demonstrations(written(tmp_path, value))
+    assert len(episode) == 3
 
 
 def test_episodes_with_observations_of_two_shapes_are_stopped_at(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ The files in `dopamine/` were written by Dopamine 4.1.2 and TensorFlow 2.21
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import pickle
 import shutil
@@ -28,6 +29,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
 from async_wrappers.agents.registry import create_runner
+from async_wrappers.agents.teaching.dopamine import dopamine_replay
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.dopamine.dopamine_replay import DopamineReplay
 from async_wrappers.agents.teaching.dopamine.tensor_bundle import read_tensors
@@ -276,6 +278,28 @@ def test_hostile_ends_of_episodes_execute_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"asks for the global builtins\.exec, which is not loaded"):
         DopamineReplay(copied, 0, 3)
     assert not executed.exists()
+
+
+def test_ends_of_episodes_that_unpack_to_gigabytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dopamine_replay, "_MOST_ENDS", 1000)
+    copied = tmp_path / "checkpoints"
+    shutil.copytree(FILES / "replay" / "checkpoints", copied)
+    (copied / "episode_end_indices_ckpt.0.gz").write_bytes(gzip.compress(bytes(1001)))
+    with pytest.raises(ValueError, match="must hold the ends of episodes, got more than 1,000 bytes"):
+        DopamineReplay(copied, 0, 3)
+
+
+@pytest.mark.parametrize("name", ["observation", "terminal"])
+def test_an_array_that_states_more_than_any_memory_holds_is_torn(tmp_path: Path, name: str) -> None:
+    copied = tmp_path / "checkpoints"
+    shutil.copytree(FILES / "replay" / "checkpoints", copied)
+    header = io.BytesIO()
+    rows = DopamineReplay(copied, 0, 3).capacity
+    shape = (rows, 2**55) if name == "observation" else (2**55,)
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    (copied / f"$store$_{name}_ckpt.0.gz").write_bytes(gzip.compress(header.getvalue() + bytes(100)))
+    with pytest.raises(ValueError, match="is no whole array of Dopamine's replay"):
+        list(DopamineReplay(copied, 0, 3).episodes())
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 3000, 6000])
