@@ -1,4 +1,4 @@
-"""Files that are whole or absent, since they are written to a temporary name, flushed to disk and renamed."""
+"""Files and directories that are whole or absent, since they are written under a temporary name and renamed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from async_wrappers.version import __version__
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the system's errors where a disk is full
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bool = True) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`.
 
     A link stays a link to the file that is written. What is no file, such as ``/dev/null`` or a pipe, is written to as
     it is. If several processes write a file at a time, each writes a whole one, and the last one stays.
+
+    Args:
+        path: Of the file.
+        write: Is given the file.
+        flush: Whether it is flushed to disk; else a power cut may lose it.
 
     Raises:
         OSError: The file could not be written. The error names `path` and the cause. An older file of that name stays,
@@ -40,7 +45,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         try:
             write(filled)
             filled.flush()
-            os.fsync(filled.fileno())
+            if flush:
+                os.fsync(filled.fileno())
             filled.close()
         except Exception as error:
             # PyTorch and NumPy raise errors of their own, without the system's reason.
@@ -51,7 +57,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             with suppress(OSError):
                 filled.close()
         os.replace(temporary, place)
-    sync_directory(place.parent)
+    if flush:
+        sync_directory(place.parent)
 
 
 def _opened_file(path: Path) -> int:
@@ -146,6 +153,90 @@ def naming(path: Path) -> Iterator[None]:
 def write_text_atomically(path: Path, text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_figure(path: Path, figure: Any) -> None:
+    """Write a figure of matplotlib's in the format of the file's ending, or as PNG."""
+    write_atomically(path, lambda file: figure.savefig(file, dpi=130, format=path.suffix[1:] or "png"))
+
+
+class NewDirectory:
+    """A directory that appears under its name when it is whole; until then it lies hidden beside it.
+
+    Left without an error, the `with` block shows it, else it is dropped.
+
+    Args:
+        what: Names it, for the messages.
+        path: Its name.
+
+    Attributes:
+        path: Its real place: that of ``missing/../name`` is ``name``, though there is nothing missing yet.
+        temporary: Where it is written.
+
+    Raises:
+        ValueError: The name is taken, or cannot be written to.
+    """
+
+    def __init__(self, what: str, path: Path) -> None:
+        """See the class."""
+        self._what, self.path = what, Path(os.path.realpath(path))
+        if self.path.exists():
+            raise ValueError(f"{what} must be a new one, but {self.path} exists: choose another name")
+        # By chance, not by the process, whose number one that was killed may have had, in a container.
+        self._aside = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}")
+        self.temporary = self._aside.with_name(f".{self._aside.name}.tmp")
+        try:
+            self.temporary.mkdir(parents=True)
+        except OSError as error:
+            raise ValueError(
+                f"{what} cannot be written to {self.path} ({error.strerror}): choose another directory"
+            ) from None
+
+    def show(self) -> None:
+        """Give the directory its name; where another one has it meanwhile, a longer one.
+
+        Raises:
+            ValueError: Another one has it; the message says where this one is.
+        """
+        try:
+            os.rename(self.temporary, self.path)
+        except OSError as error:
+            os.rename(self.temporary, self._aside)
+            raise ValueError(
+                f"{self._what} cannot be named {self.path} any more ({error.strerror}): it is in {self._aside}"
+            ) from None
+
+    def drop(self) -> None:
+        """Delete what was written."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+    def __enter__(self) -> NewDirectory:
+        """Begin."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Show the directory, or drop it after an error."""
+        if kind is None:
+            self.show()
+        else:
+            self.drop()
+
+
+_MARGIN = 2**20  # bytes that a library writes beside arrays
+
+
+def need_room(path: Path, size: int) -> None:
+    """Refuse to write, by a library that ends the process where a disk is full (HDF5), what has no room.
+
+    Args:
+        path: A directory that is there.
+        size: Bytes of arrays.
+
+    Raises:
+        OSError: There is no room for them.
+    """
+    if shutil.disk_usage(path).free < size + _MARGIN:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 @contextmanager

@@ -191,11 +191,12 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
             f"too few files may be open ({error.strerror}): raise the limit (ulimit -n), or ask for fewer processes",
         )
     where = error.filename or "a file"
-    if error.errno in FULL:
-        return 1, f"{error.strerror}, writing {where}: free space, and continue with the same --base_dir"
     named = base_dir or "results"
     root, there = os.path.abspath(named), os.path.abspath(os.fsdecode(error.filename or os.devnull))
     above, below = os.path.join(root, "").startswith(os.path.join(there, "")), there.startswith(root + os.sep)
+    if error.errno in FULL:
+        again = "continue with the same --base_dir" if below or not error.filename else "give the command again"
+        return 1, f"{error.strerror}, writing {where}: free space, and {again}"
     refused = f"--base_dir {named} cannot be written ({error.strerror}: {where})"
     if above and error.errno in _NO_PLACE:
         return 2, f"{refused}: name another"

@@ -32,6 +32,7 @@ from async_wrappers.agents.sweep.runs import (
 )
 from async_wrappers.agents.sweep.tables import FRAMES, columns_of, gather, is_sweep, is_table
 from async_wrappers.agents.sweep.view import make_view, why_no_ladder, with_interval
+from async_wrappers.files import FULL
 
 OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
 
@@ -52,6 +53,16 @@ def add_flags(parser: Parser) -> None:
 
 def run(options: Namespace) -> None:
     """Write the figures, and the page of a sweep, and print their paths."""
+    try:
+        _run(options)
+    except OSError as error:
+        if error.filename is None or error.errno in FULL:
+            raise
+        remedy = "figures of runs go to any place with --output, those of a sweep into it"
+        raise UsageError(f"{error.filename} cannot be read or written ({error.strerror}): {remedy}") from None
+
+
+def _run(options: Namespace) -> None:
     places = [Path(each) for each in options.dir]
     _refuse_other_pictures(options.output)
     if options.wins and options.metric:

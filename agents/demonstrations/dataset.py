@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from absl import logging
 
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
 from async_wrappers.extras import extra
+from async_wrappers.files import NewDirectory, need_room
 
 # Names of Minari's layout.
 _DATA, _METADATA = "data", "metadata.json"
@@ -52,7 +52,8 @@ class DatasetWriter:
         frames: Number of frames written.
 
     Raises:
-        ValueError: The name is taken, the directory cannot be written, or observations are no arrays.
+        ValueError: The name is taken, the directory cannot be written, observations are no arrays, or of a type that
+            Minari does not keep.
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
 
@@ -69,22 +70,23 @@ class DatasetWriter:
         minari = _minari()
         if observation_space.shape is None:
             raise ValueError(f"observations must be arrays to be recorded, got {observation_space}: {FLATTEN}")
-        self.path = _directory(target)
-        if self.path.exists():
-            raise ValueError(f"dataset {target!r} must be a new one, but {self.path} exists: choose another name")
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
-            self._temporary.mkdir(parents=True)
-        except OSError as error:
-            raise ValueError(
-                f"dataset {target!r} cannot be written to {self.path} ({error.strerror}): choose another directory"
-            ) from None
-        new, place = minari.dataset.minari_storage.MinariStorage.new, self._temporary / _DATA
-        # JPEG would change the pictures.
-        self._storage = new(place, observation_space, action_space, env_spec=_written(spec), jpeg_encoding=False)
+        self._directory = NewDirectory(f"dataset {target!r}", _directory(target))
+        self.path = self._directory.path
         name = target if _is_id(target) else f"{re.sub(r'[^-_a-zA-Z0-9]', '_', self.path.name)}-v0"
         facts = {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": player}
-        self._storage.update_metadata(facts)
+        new, place = minari.dataset.minari_storage.MinariStorage.new, self._directory.temporary / _DATA
+        try:
+            # JPEG would change the pictures.
+            self._storage = new(place, observation_space, action_space, env_spec=_written(spec), jpeg_encoding=False)
+            self._storage.update_metadata(facts)
+        except BaseException as error:
+            self._directory.drop()
+            if isinstance(error, OSError) or not isinstance(error, Exception):
+                raise
+            raise ValueError(
+                f"dataset {target!r} cannot hold observations of {observation_space} and actions of {action_space} "
+                f"({str(error).partition(chr(10))[0]}): choose types that Minari keeps"
+            ) from None
         self.episodes = self.frames = 0
         self._delays: list[int] = []
 
@@ -93,9 +95,14 @@ class DatasetWriter:
         self._delays.append(delay)
 
     def add(self, demonstration: Demonstration) -> None:
-        """Write an episode."""
+        """Write an episode.
+
+        Raises:
+            OSError: The disk has no room for it.
+        """
         from minari.data_collector import EpisodeBuffer
 
+        need_room(self._directory.temporary, demonstration.observations.nbytes + demonstration.actions.nbytes)
         before = [False] * (len(demonstration) - 1)
         episode = EpisodeBuffer(
             id=self.episodes,
@@ -116,13 +123,16 @@ class DatasetWriter:
 
     def __exit__(self, *error: object) -> None:
         """Show the dataset, with the episodes that have been added."""
-        if self.episodes:
+        if not self.episodes:
+            self._directory.drop()
+            return
+        try:
             if self._delays:
+                need_room(self._directory.temporary, 0)
                 median, least, most = float(np.median(self._delays)), min(self._delays), max(self._delays)
                 self._storage.update_metadata({"delay_frames": {"median": median, "least": least, "most": most}})
-            os.rename(self._temporary, self.path)
-        else:
-            shutil.rmtree(self._temporary)
+        finally:
+            self._directory.show()
 
 
 def read_demonstrations(source: str) -> Iterator[Demonstration]:

@@ -287,7 +287,11 @@ def import_demonstrations(source: str, dataset: str) -> DatasetWriter:
     observation_space = _box("observations", source, [episode.observations for episode in episodes])
     action_space: gym.Space[Any] = _box("actions", source, [episode.actions for episode in episodes])
     if action_space.shape == () and np.issubdtype(action_space.dtype, np.integer):
-        action_space = gym.spaces.Discrete(int(max(episode.actions.max() for episode in episodes)) + 1)
+        first = min(0, *(int(episode.actions.min()) for episode in episodes))
+        last = max(int(episode.actions.max()) for episode in episodes)
+        if last - first + 1 >= 2**63:
+            raise ValueError(f"{source} must hold the numbers of actions, which begin at 0, got {first} to {last}")
+        action_space = gym.spaces.Discrete(last - first + 1, start=first)
     with DatasetWriter(dataset, observation_space, action_space, player=Path(source).name) as writer:
         for episode in episodes:
             writer.add(episode)

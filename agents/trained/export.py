@@ -26,6 +26,7 @@ from async_wrappers.agents.acting.exploration import noisy_layers, resample_nois
 from async_wrappers.agents.spaces.actions import DiscreteActions
 from async_wrappers.agents.spaces.schema import EFFECT, START, ArrayTree, each_array, space_without_tuples, stacked
 from async_wrappers.extras import extra, ignored_warnings
+from async_wrappers.files import write_atomically
 from async_wrappers.version import __version__
 
 FRESH = "fresh"  # inputs of a fast path, named as the observation's
@@ -95,9 +96,7 @@ def export(agent: Any, output: Path, real: Sequence[Any] = (), observations: int
         written.append((path, text))
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, text in written:
-        part = path.with_name(f"{path.name}.part")
-        part.write_bytes(text)
-        part.replace(path)
+        write_atomically(path, lambda file, text=text: file.write(text))
     return Agreement([path for path, _ in written], len(drawn), len(real), ties, difference)
 
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from async_wrappers.checks import number, whole
 from async_wrappers.extras import extra
-from async_wrappers.files import write_text_atomically
+from async_wrappers.files import write_figure, write_text_atomically
 from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.served import Decisions, ServedSchedule
@@ -398,7 +398,7 @@ def capacity_picture(found: Iterable[Capacity], labels: Iterable[str], path: str
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize="small")
     if path is not None:
-        figure.savefig(path, dpi=130)
+        write_figure(Path(path), figure)
     return figure
 
 

@@ -14,9 +14,10 @@ from typing import IO, Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from async_wrappers import posix
-from async_wrappers.files import unfinished, write_atomically, write_text_atomically
+from async_wrappers.files import NewDirectory, unfinished, write_atomically, write_figure, write_text_atomically
 
 LARGE = 200_000  # bytes, more than fits
 
@@ -160,6 +161,47 @@ def test_where_files_cannot_be_locked_they_are_written(tmp_path: Path, monkeypat
     monkeypatch.setattr(posix, "lock", no_locks)
     write_text_atomically(tmp_path / "file", "text")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "text")]
+
+
+def test_what_is_not_flushed_is_whole_or_absent_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", None)
+    write_atomically(tmp_path / "file", WRITERS["bytes"], flush=False)
+    (tmp_path / "other.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        write_atomically(tmp_path / "other", WRITERS["bytes"], flush=False)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.usefixtures("little_room")
+@pytest.mark.parametrize("name", ["file.png", "file.svg", "file"])
+def test_a_figure_that_does_not_fit_leaves_nothing_and_names_its_file(tmp_path: Path, name: str) -> None:
+    figure = Figure(figsize=(8, 8))
+    figure.subplots().plot(np.random.default_rng(0).random((40, 400)))
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EFBIG))) as caught:
+        write_figure(tmp_path / name, figure)
+    assert caught.value.filename == str(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_directory_is_whole_or_absent(tmp_path: Path) -> None:
+    with NewDirectory("output", tmp_path / "missing" / ".." / "new") as made:
+        (made.temporary / "file").touch()
+        assert not (tmp_path / "new").exists()
+    assert (tmp_path / "new" / "file").exists()
+    with pytest.raises(ZeroDivisionError), NewDirectory("output", tmp_path / "other"):
+        raise ZeroDivisionError
+    assert [each.name for each in tmp_path.iterdir()] == ["new"]
+
+
+def test_the_later_of_two_directories_of_a_name_is_kept_aside(tmp_path: Path) -> None:
+    first, later = (NewDirectory("output", tmp_path / name) for name in ("new", "./new"))
+    first.temporary.joinpath("first").touch()
+    first.show()
+    with pytest.raises(ValueError, match=r"^output cannot be named .*/new any more \(.*\): it is in .*/new\.\w+$"):
+        later.show()
+    assert (tmp_path / "new" / "first").exists()
+    with pytest.raises(ValueError, match=r"^output must be a new one, but .*/new exists: choose another name$"):
+        NewDirectory("output", tmp_path / "new")
 
 
 def test_a_directory_is_refused_and_stays(tmp_path: Path) -> None:

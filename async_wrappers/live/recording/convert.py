@@ -7,9 +7,7 @@ async_wrappers installs too: run ``python -m async_wrappers convert`` there.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +21,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from async_wrappers.extras import extra
+from async_wrappers.files import NewDirectory, need_room
 from async_wrappers.live.recording.files import EpisodeFiles
 from async_wrappers.live.recording.reader import Episode, Recording, load_recording
 from async_wrappers.live.recording.rows import RowLayout
@@ -70,15 +69,17 @@ def to_minari(directory: str | Path, target: str) -> Converted:
         from minari.data_collector import EpisodeBuffer
     path, name = _minari_place(target)
     spaces_of_it = _without_slashes(recording.observation_space), _without_slashes(recording.action_space)
-    with _new_directory(path) as temporary, _in_a_sentence(f"output {str(path)!r} is not written, as Minari fails"):
-        new = minari.dataset.minari_storage.MinariStorage.new
+    output = f"output {str(path)!r}"
+    with NewDirectory(output, path) as made, _in_a_sentence(f"{output} is not written, as Minari fails"):
+        new, place = minari.dataset.minari_storage.MinariStorage.new, made.temporary / "data"
         # JPEG would change the pictures.
-        storage = new(temporary / "data", *spaces_of_it, jpeg_encoding=False)
+        storage = new(place, *spaces_of_it, jpeg_encoding=False)
         facts = {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "AsyncRunner"}
         storage.update_metadata({**facts, "fps": float(recording.fps), "delay_frames": _delay(recording)})
         for number, episode in enumerate(recording):
-            storage.update_episodes([EpisodeBuffer(id=number, **_buffer(episode))])
-        found = minari.MinariDataset(temporary / "data")
+            need_room(place, _bytes_of(buffer := _buffer(episode)))
+            storage.update_episodes([EpisodeBuffer(id=number, **buffer)])
+        found = minari.MinariDataset(place)
         for episode, read in zip(recording, found.iterate_episodes(), strict=True):
             for part, written in _buffer(episode).items():
                 if not _same(written, getattr(read, part)):
@@ -99,6 +100,13 @@ def _buffer(episode: Episode) -> dict[str, Any]:
         "truncations": cut if episode.terminated else last,
         "infos": _infos(episode),
     }
+
+
+def _bytes_of(values: Any) -> int:
+    """Return the bytes of arrays in dicts and tuples."""
+    if isinstance(values, Mapping | tuple):
+        return sum(map(_bytes_of, values.values() if isinstance(values, Mapping) else values))
+    return int(values.nbytes)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -192,24 +200,6 @@ def _in_a_sentence(what: str) -> Iterator[None]:
         raise ValueError(f"{what} ({reason})") from error
 
 
-@contextmanager
-def _new_directory(path: Path) -> Iterator[Path]:
-    """Give a directory to write into, which takes its name when the block is left without an error."""
-    if path.exists():
-        raise ValueError(f"output {str(path)!r} must be a new one, but it exists: choose another name")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.mkdir(parents=True)
-    except OSError as error:
-        raise ValueError(f"output {str(path)!r} cannot be written ({error.strerror}): choose another") from None
-    try:
-        yield temporary
-        os.rename(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
 # LeRobot. A frame of its datasets is a dict of arrays by the names of features, with a task in words.
 
 _WHOLE = {"frame", "deadline", "lateness", "start", "delay", "lag"}
@@ -282,8 +272,6 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
             "number: convert it to Minari"
         )
     library = _lerobot()
-    if path.exists():
-        raise ValueError(f"output {str(path)!r} must be a new one, but it exists: choose another name")
     seen = _named(recording.observation_space, "observation", videos)
     acted = _named(recording.action_space, "action", videos)
     features = {name: leaf.feature() for name, leaf in {**seen, **acted}.items()}
@@ -291,17 +279,15 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
     features |= {f"{_OURS}{name}": _scalar("int64" if name in _WHOLE else "bool") for name in sorted(_WHOLE | _FLAGS)}
     features |= {"next.reward": _scalar("float32"), "next.done": _scalar("bool"), "next.terminated": _scalar("bool")}
     facts: dict[str, Any] = {"robot_type": "async_wrappers", "use_videos": videos}
-    try:
-        with _in_a_sentence(f"output {str(path)!r} is not written, as LeRobot fails"):
-            dataset = library.create(f"local/{path.name}", int(recording.fps), features, root=path, **facts)
-            for episode in recording:
-                for frame in range(len(episode)):
-                    dataset.add_frame({**_frame_of(episode, frame, seen, acted), "task": task})
-                dataset.save_episode()
-            dataset.finalize()
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+    output = f"output {str(path)!r}"
+    with NewDirectory(output, path) as made, _in_a_sentence(f"{output} is not written, as LeRobot fails"):
+        made.temporary.rmdir()  # LeRobot wants to make it
+        dataset = library.create(f"local/{path.name}", int(recording.fps), features, root=made.temporary, **facts)
+        for episode in recording:
+            for frame in range(len(episode)):
+                dataset.add_frame({**_frame_of(episode, frame, seen, acted), "task": task})
+            dataset.save_episode()
+        dataset.finalize()
     return Converted(path, len(recording), sum(map(len, recording)))
 
 
@@ -419,8 +405,9 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
     layout = RowLayout(observed, box["action"])
     facts = {"fps": str(as_fraction(dataset.fps)), "workers": 0, "default_action": "none", "clock": "LeRobot"}
     path = Path(target).absolute()
-    with _new_directory(path) as temporary, _in_a_sentence(f"{str(directory)!r} cannot become a recording"):
-        files = EpisodeFiles(temporary, layout, facts)
+    output = f"output {str(path)!r}"
+    with NewDirectory(output, path) as made, _in_a_sentence(f"{str(directory)!r} cannot become a recording"):
+        files = EpisodeFiles(made.temporary, layout, facts)
         number = 0
         items = (dataset[index] for index in range(len(dataset)))
         for item, following in pairwise(chain(items, [None])):
@@ -436,7 +423,7 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
                     files.write(row)
                 number += 2  # a gap, after which a new file begins
         files.close()
-        return Converted(path, len(load_recording(temporary)), files.frames)
+        return Converted(path, len(load_recording(made.temporary)), files.frames)
 
 
 def _row_of(item: Mapping[str, Any], observation: Any, layout: RowLayout) -> Array:

@@ -16,12 +16,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from async_wrappers.files import write_atomically
 from async_wrappers.live.memory.exchange import FrameRing
 from async_wrappers.live.memory.glance import DEFAULT, Glance, Rows
 from async_wrappers.live.report.report import as_json, distribution
@@ -108,9 +110,10 @@ class Snapshots:
         with suppress(OSError):
             if numbers:
                 text = json.dumps({**self.numbers(), "over": over}, allow_nan=False)
-                _replace(self._directory / NUMBERS, lambda path: path.write_text(text, encoding="utf-8"))
+                write_atomically(self._directory / NUMBERS, lambda file: file.write(text.encode()), flush=False)
             if (picture := self._picture()) is not None:
-                _replace(self._directory / PICTURE, lambda path: _save(path, picture))
+                save = partial(np.save, arr=picture, allow_pickle=False)
+                write_atomically(self._directory / PICTURE, save, flush=False)
 
     def numbers(self) -> dict[str, Any]:
         """Return what has been played since the phase began, as plain data."""
@@ -244,15 +247,3 @@ def _image_in(observation: Any) -> Any:
         return None
     newest = observation[-1] if observation.ndim == 4 else observation  # of a stack
     return newest if newest.ndim in (2, 3) and newest.nbytes <= _LARGEST and min(newest.shape[-2:]) > 0 else None
-
-
-def _save(path: Path, picture: Any) -> None:
-    with open(path, "wb") as file:
-        np.save(file, picture, allow_pickle=False)
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file that is whole whenever it is read; a crash may lose it, and nothing is flushed to disk."""
-    temporary = path.with_name(path.name + ".tmp")
-    write(temporary)
-    os.replace(temporary, path)

@@ -136,6 +136,25 @@ class TestRecording:
         assert np.array_equal(pickled.observations, imported.observations)
         assert imported.actions.tolist() == [6] * 4
 
+    def test_actions_below_0_are_imported_as_they_are(self, place: Path) -> None:
+        (place / "below.pkl").write_bytes(pickle.dumps([(np.zeros(2), action, 1.0, np.zeros(2)) for action in (-2, 1)]))
+        import_demonstrations("below.pkl", "imported")
+        (imported,) = read_demonstrations("imported")
+        assert imported.actions.tolist() == [-2, 1]
+        written = json.loads((place / "imported" / "data" / "metadata.json").read_text())
+        assert json.loads(written["action_space"]) == {"type": "Discrete", "dtype": "int64", "start": -2, "n": 4}
+
+    @pytest.mark.parametrize(("first", "last"), [(0, 2**63 - 1), (-(2**63), 0)])
+    def test_actions_whose_numbers_no_space_holds_are_refused_before_anything_is_written(
+        self, call: Any, place: Path, first: int, last: int
+    ) -> None:
+        rows = [(np.zeros(2), action, 1.0, np.zeros(2)) for action in (first, last)]
+        (place / "large.pkl").write_bytes(pickle.dumps(rows))
+        done = call("import", "large.pkl", "--dataset", "imported")
+        said = f"train.py: large.pkl must hold the numbers of actions, which begin at 0, got {first} to {last}\n"
+        assert (done.code, done.err) == (2, said)
+        assert [path.name for path in place.iterdir() if "imported" in path.name] == []
+
     @pytest.mark.parametrize("kind", ["?", "i2", "f4"])
     def test_observations_of_any_kind_of_number_are_imported(self, place: Path, kind: str) -> None:
         images = [np.full((2, 2), number % 2, kind) for number in range(4)]

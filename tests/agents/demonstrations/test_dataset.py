@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -95,6 +97,42 @@ class TestWriting:
         (tmp_path / "file").write_text("")
         with pytest.raises(ValueError, match=r"cannot be written to .*Not a directory.*: choose another directory"):
             DatasetWriter(str(tmp_path / "file" / "shown"), IMAGES, ACTIONS)
+
+    def test_a_name_is_the_place_that_it_leads_to(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").mkdir()
+        with pytest.raises(ValueError, match=rf"must be a new one, but {tmp_path}/mine exists"):
+            DatasetWriter(str(tmp_path / "missing" / ".." / "mine"), IMAGES, ACTIONS)
+        assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+    def test_the_later_of_two_writers_of_one_name_says_where_its_episodes_are(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"cannot be named .*shown any more \(.*\): it is in (.*)$") as caught:  # noqa: SIM117
+            with DatasetWriter(str(tmp_path / "shown"), IMAGES, ACTIONS) as writer:
+                writer.add(episode(seed=1))
+                (tmp_path / "shown").mkdir()
+                (tmp_path / "shown" / "theirs").touch()
+        (read,) = read_demonstrations(str(caught.value).rpartition(" is in ")[2])
+        assert alike(read, episode(seed=1))
+        assert not hidden(tmp_path)
+
+    def test_a_type_that_minari_does_not_keep_is_one_sentence_and_leaves_nothing(self, tmp_path: Path) -> None:
+        long = Box(-1, 1, (2,), np.longdouble)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"cannot hold observations of .*longdouble.* JSON .*: choose types that"):
+            DatasetWriter(str(tmp_path / "shown"), long, ACTIONS)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_full_disk_is_noticed_before_hdf5_and_keeps_the_episodes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """HDF5 would end the process, and leave a file that it cannot read."""
+        with pytest.raises(OSError, match="No space left on device") as caught:  # noqa: SIM117
+            with DatasetWriter(str(tmp_path / "shown"), IMAGES, ACTIONS) as writer:
+                writer.add(episode(seed=2))
+                monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
+                writer.add(episode(seed=3))
+        assert str(tmp_path) in str(caught.value.filename)
+        (read,) = read_demonstrations(str(tmp_path / "shown"))
+        assert alike(read, episode(seed=2))
+        assert not hidden(tmp_path)
 
     def test_a_dict_of_observations_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="must be arrays to be recorded"):

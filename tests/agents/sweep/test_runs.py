@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,28 @@ def test_returns_of_others_are_drawn_in_one_panel_beside_a_metric_of_ours(call: 
         runs = find_runs([place / each for each in places], metric)
         [axes] = draw_runs(by_environment(runs), metrics_of(runs, metric, False), "mean").axes
         assert len({line.get_label() for line in axes.lines} - {"_"}) == 3
+
+
+@pytest.mark.parametrize(
+    "words", [["run"], ["sweep"], ["run", "--output", "taken"], ["run", "--output", "taken/x.png"]]
+)
+def test_a_place_that_cannot_be_written_is_one_sentence(call: Any, place: Path, words: list[str]) -> None:
+    made_up_run(place / "run")
+    made_up_sweep(place / "sweep")
+    for name in ("run/figures", "sweep/figures", "taken"):
+        (place / name).touch()
+    done = call("plot", *words)
+    assert done.code == 2
+    assert re.search(r"^train\.py: \S+ cannot be read or written \(.* (exists|directory)\): figures of", done.err, re.M)
+    assert "Traceback" not in done.err
+
+
+def test_a_full_disk_is_one_sentence(call: Any, place: Path) -> None:
+    made_up_run(place / "run")
+    (place / "a.png").symlink_to("/dev/full")
+    done = call("plot", "run", "--output", "a.png")
+    said = "train.py: No space left on device, writing a.png: free space, and give the command again\n"
+    assert (done.code, done.err) == (1, said)
 
 
 def test_an_output_that_names_a_picture_is_that_file(call: Any, place: Path) -> None:

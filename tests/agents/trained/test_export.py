@@ -52,6 +52,15 @@ def observations(space: gym.Space[Any], count: int) -> list[Any]:
     return [space.sample() for _ in range(count)]
 
 
+def test_a_full_disk_leaves_nothing_and_names_the_file(tmp_path: Path) -> None:
+    agent = TurnBasedAgent(DQN(CART.observation_space, CART.action_space, network=partial(create_network, torso=SMALL)))
+    (tmp_path / "agent.onnx.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        export(agent, tmp_path / "agent.onnx", observations=4)
+    assert caught.value.filename == str(tmp_path / "agent.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_dueling_network_of_a_dict_with_stacks_acts_alike(tmp_path: Path) -> None:
     network = partial(create_network, head="dueling")
     agent = TurnBasedAgent(DQN(MIXED, Discrete(4, start=2), stack_size=2, network=network, epsilon_eval=0.0))
