@@ -48,7 +48,8 @@ def read_table(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
         wanted: Columns that it must have.
 
     Raises:
-        ValueError: It is not there, lacks a column, has no row, or a cell of these columns is no number.
+        ValueError: It is not there, lacks a column or has it twice, has no row, or a cell of these columns is no finite
+            number.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -61,11 +62,16 @@ def read_table(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
             f"{path} must have {'a column' if len(wanted) == 1 else 'columns'} {' and '.join(wanted)}, got "
             f"{', '.join(columns) or 'none'}, without {' and '.join(missing)}: name them in its first line"
         )
+    if twice := [name for name in wanted if columns.count(name) > 1]:
+        raise ValueError(f"{path} must have one column {twice[0]}, got {columns.count(twice[0])}: rename the others")
     lines.fieldnames = columns
-    rows = [{name: _value(cell) for name, cell in row.items() if name} for row in lines]
+    try:
+        rows = [{name: _value(cell) for name, cell in row.items() if name} for row in lines]
+    except csv.Error as error:
+        raise ValueError(f"{path} cannot be read as a table ({error}): name a CSV with named columns") from None
     for number, row in enumerate(rows, 1):
-        if wrong := [name for name in wanted if not isinstance(row[name], int | float)]:
-            raise ValueError(f"{path} must have numbers in {wrong[0]}, got {row[wrong[0]]!r} in row {number}")
+        if wrong := [name for name in wanted if not _is_finite(row[name])]:
+            raise ValueError(f"{path} must have numbers in {wrong[0]}, got {row[wrong[0]]!r:.40} in row {number}")
     if not rows:
         raise ValueError(f"{path} has no row below the names of its columns: add its results")
     return rows
@@ -87,6 +93,13 @@ def column_of(path: Path, metric: str | None) -> str:
         ValueError: As `read_table`.
     """
     return RETURN if metric is None or (metric in METRICS and metric not in columns_of(path)) else metric
+
+
+_MOST = 1e300  # what is drawn is added up and squared
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and -_MOST < value < _MOST
 
 
 def _value(cell: str | None) -> Any:

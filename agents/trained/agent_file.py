@@ -153,8 +153,8 @@ def _about(text: str) -> dict[str, Any]:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    if path.is_dir():
-        raise ValueError(f"{path} is a directory, and no {SUFFIX} file of an agent")
+    if path.exists() and not path.is_file():  # to open a pipe would wait for its other end
+        raise ValueError(f"{path} is a directory or a device, and no {SUFFIX} file of an agent")
     with open(path, "rb"):  # safetensors does not say why it cannot open a file
         pass
     try:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.figures import draw_runs
 from async_wrappers.agents.sweep.runs import by_environment, find_runs, metrics_of, together
-from async_wrappers.agents.sweep.tables import gather
+from async_wrappers.agents.sweep.tables import gather, read_table
 from async_wrappers.agents.sweep.view import make_view
 from tests.worlds.command_line import call, place, refused
 from tests.worlds.made_up_sweep import D, made_up_sweep
@@ -150,6 +150,23 @@ def test_a_full_disk_is_one_sentence(call: Any, place: Path) -> None:
     done = call("plot", "run", "--output", "a.png")
     said = "train.py: No space left on device, writing a.png: free space, and give the command again\n"
     assert (done.code, done.err) == (1, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((f"frames,return\n1,{cell}\n", "must have numbers in return, got") for cell in ("nan", "-inf", "9" * 400)),
+        *((f"frames,return\n{cell},1\n", "must have numbers in frames, got") for cell in ("inf", "9" * 5000, "1e308")),
+        ("frames,frames,return\n1,2,3\n", "must have one column frames, got 2"),
+        ("frames,return\n1," + "2" * 200_000, "cannot be read as a table (field larger than field limit"),
+    ],
+)
+def test_a_table_of_what_cannot_be_drawn_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(ValueError) as caught:
+        read_table(tmp_path / "table.csv", ("frames", "return"))
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 def test_an_output_that_names_a_picture_is_that_file(call: Any, place: Path) -> None:

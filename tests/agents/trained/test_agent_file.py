@@ -462,3 +462,9 @@ def test_without_minatar_its_agents_say_so(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(DependencyNotInstalled, match=r"^a game of MinAtar needs the extra 'minatar' .*pip install"):
         load_agent("minatar/breakout")
+
+
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "agent.safetensors")
+    with pytest.raises(ValueError, match=r"agent\.safetensors is a directory or a device, and no \.safetensors file"):
+        read_about(tmp_path / "agent.safetensors")
