@@ -308,7 +308,8 @@ def _check(file: IO[bytes], size: int) -> None:
     file.seek(0)
     # Without the file's `tell`, which `genops` would call a million times.
     program: Any = SimpleNamespace(read=file.read, readline=file.readline)
-    for number, (code, argument, _) in enumerate(pickletools.genops(program)):
+    steps: Iterator[tuple[Any, Any, Any]] = pickletools.genops(program)
+    for number, (code, argument, _) in enumerate(steps):
         name = code.name
         if not code.stack_before and name not in _SPECIAL:
             stack += [0] * len(code.stack_after)

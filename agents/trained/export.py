@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ def export(agent: Any, output: Path, real: Sequence[Any] = (), observations: int
         written.append((path, text))
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, text in written:
-        write_atomically(path, lambda file, text=text: file.write(text))
+        write_atomically(path, methodcaller("write", text))
     return Agreement([path for path, _ in written], len(drawn), len(real), ties, difference)
 
 

@@ -115,7 +115,7 @@ class TestWriting:
         assert not hidden(tmp_path)
 
     def test_a_type_that_minari_does_not_keep_is_one_sentence_and_leaves_nothing(self, tmp_path: Path) -> None:
-        long = Box(-1, 1, (2,), np.longdouble)  # type: ignore[arg-type]
+        long = Box(-1, 1, (2,), np.longdouble)
         with pytest.raises(ValueError, match=r"cannot hold observations of .*longdouble.* JSON .*: choose types that"):
             DatasetWriter(str(tmp_path / "shown"), long, ACTIONS)
         assert not list(tmp_path.iterdir())
