@@ -6,10 +6,11 @@ Where a system lacks one of them, what can be done without is done without, and 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 try:
@@ -89,5 +90,42 @@ def receive(numbers: Sequence[signal.Signals]) -> None:
 
 
 def cores() -> int:
-    """Return how many cores this process may use; where the system does not say, how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use: of a quota, such as a container's, a part counts as one.
+
+    Where the system does not say, it is how many there are.
+    """
+    given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = quota()
+    return given if limit is None else min(given, math.ceil(limit))
+
+
+def quota(root: Path = Path("/")) -> float | None:
+    """Return the cores whose time the control groups of this process have; None where no group has a limit.
+
+    Args:
+        root: Where the system's files are.
+    """
+    groups = root / "sys/fs/cgroup"
+    # A container may see its own group as the topmost one, and its path on the host beside it.
+    places = [groups / "cpu.max", groups / "cpu/cpu.cfs_quota_us"]
+    for line in text_of(root / "proc/self/cgroup").splitlines():
+        _, kinds, path = line.split(":", 2)
+        own = path.strip("/")
+        if not kinds:
+            places += [each / "cpu.max" for each in ((groups / own), *(groups / own).parents)]
+        elif "cpu" in kinds.split(","):
+            places += [each / "cpu.cfs_quota_us" for each in ((groups / "cpu" / own), *(groups / "cpu" / own).parents)]
+    limits = []
+    for place in places:
+        time, _, period = text_of(place).partition(" ")
+        with suppress(ValueError, ZeroDivisionError):
+            limits.append(int(time) / int(period or text_of(place.with_name("cpu.cfs_period_us"))))
+    return min((each for each in limits if each > 0), default=None)
+
+
+def text_of(path: Path) -> str:
+    """Return what a file of the system says; nothing if it is not there."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

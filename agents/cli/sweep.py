@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from argparse import Namespace
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, 
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, trial_status
+from async_wrappers.posix import cores
 
 
 class TrialsFailed(Exception):
@@ -38,7 +38,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--grid", action="append", default=[], metavar="AXIS", help=grid)
     seeds = "seeds per point; the same as binding Sweep.seeds"
     parser.add_argument("--seeds", type=at_least(1), metavar="N", help=seeds)
-    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores)")
+    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores that it may use)")
     parser.add_switch("retry_failed", "run trials again that failed before")
     only = "axis or arm of the grid: run the trials with these values, and leave the others to a later call; repeated"
     parser.add_argument("--only", action="append", default=[], metavar="AXIS", help=only)
@@ -67,7 +67,7 @@ def run(options: Namespace) -> None:
                 trial,
                 base_dir,
                 settings,
-                jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
+                jobs=options.jobs or (None if options.address else cores()),
                 retry_failed=options.retry_failed,
                 finished=options.finished,
                 only=options.only,

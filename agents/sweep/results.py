@@ -12,7 +12,6 @@ import csv
 import io
 import json
 import math
-import os
 import platform
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.trial import RESULT, trial_status
 from async_wrappers.extras import extra
 from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
+from async_wrappers.posix import cores
 
 # Beside the scalars of a run of train.py.
 TENSORBOARD = Path("metrics") / "tensorboard"
@@ -322,7 +322,7 @@ def write_manifest(base_dir: Path, jobs: int | None, engine: str = "local") -> N
         "revision": _revision(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": cores()},
     }
     write_text_atomically(path, json.dumps({"starts": [*starts, start]}, indent=1) + "\n")
 

@@ -233,22 +233,15 @@ def _container(root: Path, priority: bool) -> Finding:
 
 def _quota(root: Path) -> Finding:
     """Look for a limit on processor time, which stops a process for the rest of each 100 ms."""
-    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:
-        quota = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    try:
-        shares = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):
-        shares = -1.0
-    if shares <= 0:
+    shares = posix.quota(root)
+    if shares is None:
         return Finding("quota", "none")
     return Finding("quota", f"{shares:g} cores", "start the container without --cpus (CPUQuota= of a service)")
 
 
 def _governor(root: Path) -> Finding:
     files = sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({_text(file) for file in files})
+    governors = sorted({posix.text_of(file) for file in files})
     if not governors:
         return Finding("governor", "not shown, as on most virtual machines")
     slow = governors != ["performance"]
@@ -256,7 +249,7 @@ def _governor(root: Path) -> Finding:
 
 
 def _isolation(root: Path, cores: int) -> Finding:
-    isolated = _text(root / "sys/devices/system/cpu/isolated")
+    isolated = posix.text_of(root / "sys/devices/system/cpu/isolated")
     if isolated:
         return Finding("isolated", f"cores {isolated}: give one of them as Realtime(core=...)")
     # Of the cores that this process may use.
@@ -266,7 +259,7 @@ def _isolation(root: Path, cores: int) -> Finding:
 
 
 def _clock(root: Path) -> Finding:
-    source = _text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource")
+    source = posix.text_of(root / "sys/devices/system/clocksource/clocksource0/current_clocksource")
     if not source:
         return Finding("clock", "not shown")
     remedy = f"reading {source} takes microseconds: boot with `clocksource=tsc`, if the processor's is stable"
@@ -274,16 +267,16 @@ def _clock(root: Path) -> Finding:
 
 
 def _kernel(root: Path) -> Finding:
-    if _text(root / "sys/kernel/realtime") == "1":
+    if posix.text_of(root / "sys/kernel/realtime") == "1":
         return Finding("kernel", f"{platform.release()}, PREEMPT_RT")
-    runtime = _text(root / "proc/sys/kernel/sched_rt_runtime_us")
+    runtime = posix.text_of(root / "proc/sys/kernel/sched_rt_runtime_us")
     limit = f"; SCHED_FIFO may take {int(runtime) / 1e4:g} % of a core" if runtime.isdigit() else ""
     return Finding("kernel", f"{platform.release()}, without PREEMPT_RT{limit}")
 
 
 def stolen_ticks(root: Path) -> tuple[int, int] | None:
     """Return ticks stolen by the host and all ticks, over all cores; None where they are not shown."""
-    line = _text(root / "proc/stat").partition("\n")[0].split()
+    line = posix.text_of(root / "proc/stat").partition("\n")[0].split()
     if len(line) < 9 or line[0] != "cpu":
         return None
     ticks = [int(each) for each in line[1:9]]
@@ -295,11 +288,3 @@ def stolen_share(before: tuple[int, int] | None, after: tuple[int, int] | None) 
     if before is None or after is None or after[1] <= before[1]:
         return None
     return (after[0] - before[0]) / (after[1] - before[1])
-
-
-def _text(path: Path) -> str:
-    """Return what a file of the system says; nothing if it is not there."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from async_wrappers import posix
 from async_wrappers.analysis.forecast import FRESH, PLAYOUTS, Forecast, Forecaster, Slots
 from async_wrappers.checks import flag, positive, whole
 from async_wrappers.files import write_text_atomically
@@ -260,7 +260,7 @@ def plan(
     Raises:
         ValueError: An argument out of range, a policy without an observation, or a latency above 100,000 frames.
     """
-    cores = whole("cores", os.cpu_count() or 1 if cores is None else cores, 1)
+    cores = whole("cores", posix.cores() if cores is None else cores, 1)
     if learn_ms is not None:
         positive("learn_ms", learn_ms, "milliseconds")
     if model_mb is not None:

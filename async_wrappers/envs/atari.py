@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 from async_wrappers.checks import flag, whole, whole_frames
 from async_wrappers.envs.factories import ClipReward, VectorEnv, Wrapper, wrap, wrapped
 from async_wrappers.extras import extra
+from async_wrappers.posix import cores
 from async_wrappers.wrappers.copies import VectorWrapper
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
@@ -472,7 +472,7 @@ def atari_games(game: str, num_envs: int, num_threads: int = 0, **settings: Any)
     if num_envs <= _ALONE:
         return AtariVectorEnv(game, num_envs, num_threads=num_threads, **settings)
     groups = -(-num_envs // AT_ONCE)
-    of_each = -(-(num_threads or os.cpu_count() or 1) // groups)
+    of_each = -(-(num_threads or cores()) // groups)
     return AtariGroups(partial(AtariVectorEnv, game, num_threads=of_each, **settings), num_envs)
 
 
@@ -490,7 +490,7 @@ class AtariGroups(gym.vector.VectorEnv[Any, Any, Any]):
         self.num_envs = self.batch_size = num_envs
         self._make, self._at = make, [slice(i, min(i + at_once, num_envs)) for i in range(0, num_envs, at_once)]
         self._groups: list[Any] = []
-        self._pool = ThreadPoolExecutor(min(len(self._at), os.cpu_count() or 1), "games")
+        self._pool = ThreadPoolExecutor(min(len(self._at), cores()), "games")
         first = self._group(0)
         self.ale, self.autoreset_mode = first.ale, first.autoreset_mode
         self.metadata = {**first.metadata}

@@ -27,6 +27,7 @@ from stable_baselines3.common.monitor import Monitor
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.posix import cores
 
 EVALUATIONS = 5  # points of a learning curve
 
@@ -92,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> Path:
     if not isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.Box):
         parser.error(f"--env {options.env} has actions of {env.action_space}, and DQN and SAC take Discrete or Box")
     run = partial(trial, env_id=options.env)
-    return sweep(run, grid, options.seeds, options.base_dir, jobs=os.cpu_count(), retry_failed=True)
+    return sweep(run, grid, options.seeds, options.base_dir, jobs=cores(), retry_failed=True)
 
 
 if __name__ == "__main__":

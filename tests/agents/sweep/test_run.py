@@ -23,6 +23,7 @@ from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.sweep.plan import Sweep, read_plan
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import estimated_seconds, forget_replay, sweep
+from async_wrappers.posix import cores
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
 
@@ -59,7 +60,7 @@ class TestSweep:
         start = json.loads((tmp_path / "s" / "manifest.json").read_text())["starts"][0]
         assert start["command"] == sys.argv
         assert start["packages"]["numpy"]
-        assert start["machine"]["cores"] == os.cpu_count()
+        assert start["machine"]["cores"] == cores()
 
     @pytest.mark.usefixtures("fork_trials")
     @pytest.mark.parametrize(("order", "expected"), [("seeds", [0, 1, 2, 3]), ("points", [0, 2, 1, 3])])
