@@ -8,7 +8,6 @@ import re
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,19 @@ class Metrics:
 
 
 _FLUSH = 120.0  # seconds between two flushes, as with TensorBoard's writer
-_numbers = count()  # of the files of this process, which TensorBoard reads in the order of their names
+_EVENTS = "events.out.tfevents."
+
+
+def new_events(directory: Path, suffix: str = "") -> Path:
+    """Return the path of a new file of TensorBoard's; its directory is made if missing.
+
+    TensorBoard, which reads the files in the order of their names, names them by the time. A clock may be set back, and
+    the newest file has to be the last one; so its number is above those that are there.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    numbers = [re.match(re.escape(_EVENTS) + r"(\d{10})\.", path.name) for path in directory.glob(f"{_EVENTS}*")]
+    number = max([int(time.time()), *(int(found[1]) + 1 for found in numbers if found)])
+    return directory / f"{_EVENTS}{number:010d}.{socket.gethostname()}.{os.getpid()}{suffix}"
 
 
 class EventWriter:
@@ -78,9 +89,7 @@ class EventWriter:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = Event, Summary
-        directory.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06d}"
-        self._path = directory / name
+        self._path = new_events(directory)
         with naming(self._path):
             self._file = open(self._path, "wb")  # noqa: SIM115  # closed by `close`
         self._records = RecordWriter(self._file)

@@ -287,7 +287,7 @@ class PhasesShown:
 
 
 class WallClock:
-    """Wall time of a run, pauses between two sessions left out.
+    """Time that a run has taken, pauses between two sessions left out; a clock that is set changes nothing.
 
     Attributes:
         before: Seconds of earlier sessions.
@@ -295,20 +295,16 @@ class WallClock:
 
     def __init__(self) -> None:
         """See the class."""
-        self.before, self._began = 0.0, time.time()
+        self.before, self._began = 0.0, time.monotonic()
 
     def begin(self) -> None:
         """Begin this session."""
-        self._began = time.time()
+        self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
         """The seconds until now."""
-        return self.at(time.time())
-
-    def at(self, when: float) -> float:
-        """Return the seconds until a time of this session."""
-        return self.before + max(when - self._began, 0.0)
+        return self.before + time.monotonic() - self._began
 
 
 def share_done(lengths: Mapping[Any, Any], played: Mapping[Any, tuple[int, int]]) -> tuple[float, int]:

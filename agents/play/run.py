@@ -242,7 +242,7 @@ class Run(Protocol):
 
 
 class Clock(Protocol):
-    """Wall time of a run.
+    """Time that a run has taken.
 
     Attributes:
         seconds: So far, pauses between two sessions left out.
@@ -251,9 +251,6 @@ class Clock(Protocol):
     @property
     def seconds(self) -> float:
         """See the class."""
-
-    def at(self, when: float) -> float:
-        """Return the run's seconds at a time of ``time.time()`` in this session."""
 
 
 class Ending(Protocol):

@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.experiment.metrics import name_in, read_facts
+from async_wrappers.agents.experiment.metrics import name_in, new_events, read_facts
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.trial import RESULT, trial_status
@@ -386,16 +386,17 @@ def _write_hparams(trial: Trial, directory: Path) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.summary.writer.record_writer import RecordWriter
 
     point = _point(trial).items()
     shown = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in point}
     last = _last_numbers(directory).items()
     scalars = [Summary.Value(tag=f"sweep/{metric}", simple_value=value) for metric, value in last]
-    writer = EventFileWriter(str(directory / TENSORBOARD), filename_suffix=HPARAMS)
-    for summary in (hparams_pb(shown, trial_id=trial.name), Summary(value=scalars)):
-        writer.add_event(Event(wall_time=time.time(), summary=summary))
-    writer.close()
+    with open(new_events(directory / TENSORBOARD, HPARAMS), "wb") as file:
+        records = RecordWriter(file)
+        records.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        for summary in (hparams_pb(shown, trial_id=trial.name), Summary(value=scalars)):
+            records.write(Event(wall_time=time.time(), summary=summary).SerializeToString())
 
 
 def _send(trial: Trial, directory: Path, **about: str) -> None:

@@ -90,7 +90,7 @@ class Ended(NamedTuple):
         terminal: Whether it terminated; otherwise it was truncated, or cut.
         training_frames: Frames of training when it was over; with several learners, this one's times their number.
         updates: Updates when it was over.
-        when: When that was, in seconds since 1970.
+        when: When that was, in seconds of the run.
         lost: Whether it was cut because its environment was lost with a process or a host.
     """
 

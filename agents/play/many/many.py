@@ -8,7 +8,6 @@ cut, truncated and bootstrapped, where a checkpoint is written, in an uninterrup
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
@@ -327,7 +326,8 @@ class Many:
         # What a teacher has begun to play, its student does not play on.
         collects = agent.lessons is not None and agent.lessons.collects
         terms = training.left(length, collects or (run.writes and run.settings.exact_resume))
-        others.tell("train_along", *terms, others.directory)
+        agent.set_time(run.clock.seconds)
+        others.tell("train_along", *terms, run.clock.seconds, others.directory)
         with run.ending.at_once():  # thousands of games take minutes to seed
             self.share.begin()
         with others.running.watched() if others.running is not None else nullcontext():
@@ -399,16 +399,15 @@ class Many:
             frames: Its frames so far.
             meters: Its counts, in training.
         """
-        run, name, now = self._run, phase.name.lower(), time.time()
+        run, name, now = self._run, phase.name.lower(), self._run.clock.seconds
         written = max(run.table.count(name) - first, 0)
         rows = []
         for place, each in enumerate(over[written:], first + written):
             # An evaluation's episodes are played on constant weights.
             of_all, updates = run.counts.frames, self.agent.updates
             of_all, updates = (each.training_frames, each.updates) if each.when else (of_all, updates)
-            seconds = run.clock.at(each.when or now)
-            row = (name, place, run.start_iteration, each.score, each.frames, of_all, updates, seconds, each.won)
-            rows.append(EpisodeRow(*row))
+            row = (name, place, run.start_iteration, each.score, each.frames, of_all, updates)
+            rows.append(EpisodeRow(*row, min(each.when or now, now), each.won))
         run.table.add(rows)
         words = [f"last return {over[-1].score:g}"] if over else []
         if meters is not None:

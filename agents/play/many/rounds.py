@@ -120,14 +120,16 @@ class LearnerShare(ABC):
         frames: int,
         episodes: int | None,
         cuts: bool,
+        seconds: float,
         directory: Path,
         answer: Callable[[Any], None],
     ) -> Trained:
-        """Train as a learner other than the first; send this one's result at each checkpoint during the phase."""
+        """Train as a learner other than the first, `seconds` after the run's begin; send results at each checkpoint."""
 
         def save(number: int, trained: Trained) -> None:
             answer((self.save(directory, number), trained))
 
+        self.agent.set_time(seconds)
         return self.train(frames, episodes, cuts, save=save)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:

@@ -104,6 +104,7 @@ class VectorAgent(LearningAgent):
         self._actor = Actor(spec, num_envs, self, number * num_envs, learners, guide)
         self.rows = self._actor.rows
         self.meters = Meters()
+        self.set_time(0.0)
         self._decisions = self._settled = 0  # updates due so far that were made or dropped
         self._begun_at = 0  # decisions before the last update
         self._noted = 0  # decisions that the lessons have counted
@@ -122,7 +123,12 @@ class VectorAgent(LearningAgent):
 
     def stamped(self, ended: Sequence[Ended], frames: int) -> list[Ended]:
         """Return episodes with the frames of training and the updates at which they were over, which is now."""
-        return [each._replace(training_frames=frames, updates=self.updates, when=time.time()) for each in ended]
+        now = time.monotonic() - self._origin
+        return [each._replace(training_frames=frames, updates=self.updates, when=now) for each in ended]
+
+    def set_time(self, seconds: float) -> None:
+        """Note how many seconds the run has taken until now."""
+        self._origin = time.monotonic() - seconds
 
     def act(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Make the updates that are due, and return an action for each row."""

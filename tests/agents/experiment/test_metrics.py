@@ -16,11 +16,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from async_wrappers.agents.experiment import metrics as metrics_module
 from async_wrappers.agents.experiment.metrics import EventWriter, Metrics, read_iterations
-from tests.worlds.event_files import files_in_order, scalars
-
-__all__ = ["files_in_order"]
-
-pytestmark = pytest.mark.usefixtures("files_in_order")
+from async_wrappers.agents.watch.scalars import read_scalars
+from tests.worlds.event_files import scalars
 
 FIRST, SECOND = {"iteration": 0, "frames": 100, "train_average_return": 1.5}, {"iteration": 1, "frames": 220}
 
@@ -80,6 +77,23 @@ def test_a_resumed_run_drops_what_came_after_the_checkpoint(tmp_path: Path) -> N
         "Loss": [(90, 1.0), (150, 5.0)],
         "Train/AverageReturns": [(100, 1.0), (205, 5.0)],
     }
+
+
+@pytest.mark.parametrize("step", [-86_400, -1, 0, 86_400])
+def test_a_clock_that_is_set_hides_no_scalar_of_a_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    now = 1e9
+    monkeypatch.setattr("time.time", lambda: now)
+    history: list[dict[str, Any]] = []
+    for number in range(12):
+        metrics = Metrics(tmp_path, history)
+        metrics.iteration({"iteration": number, "frames": 100 * number + 100}, {"Train/AverageReturns": number})
+        metrics.scalar("Train/AverageReturns", -1.0, 100 * number + 150)  # of an iteration that was interrupted
+        metrics.close()
+        history, now = metrics.history, now + step
+    shown = {"Train/AverageReturns": [*((100 * number + 100, float(number)) for number in range(12)), (1250, -1.0)]}
+    assert scalars(tmp_path) == read_scalars(tmp_path) == shown
 
 
 def test_a_run_that_begins_anew_drops_everything(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,18 @@ class TestRuns:
         assert len(numbers) == len(set(numbers)) and ("train", 999) not in numbers
         for phase in ("train", "eval"):
             assert episodes_of(tmp_path / "stopped", phase) == of_iterations(tmp_path / "stopped", phase)
+
+    def test_a_clock_that_is_set_changes_no_time_of_a_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        day, now = 86_400.0, itertools.count(1e9, 86_400.0)
+        monkeypatch.setattr("time.time", lambda: next(now))
+        runner = self.vector(tmp_path, 1)
+        monkeypatch.setattr("time.time", lambda: 5.0)
+        runner = self.vector(tmp_path, 2)
+        rows = [row for row in read_episodes(tmp_path) if row.phase == "train"]
+        assert 0 < rows[0].seconds <= rows[-1].seconds <= runner.clock.seconds < day
+        assert [row.seconds for row in rows] == sorted(row.seconds for row in rows)
 
     @pytest.mark.usefixtures("children_of_a_server")
     def test_a_live_run_has_a_row_for_each_episode_too(self, tmp_path: Path) -> None:

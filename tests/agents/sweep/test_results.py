@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
+from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import SweepPlan, read_plan
 from async_wrappers.agents.sweep.results import read_csv, read_rows, results_in, write_results, write_to_trackers
@@ -71,6 +72,21 @@ def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path
     table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     expected = [{**row, "agent": str(row["agent"])} for row in read_rows(tmp_path)]
     assert table == expected
+
+
+@pytest.mark.usefixtures("fork_trials")
+def test_hyperparameters_stay_shown_where_the_clock_is_set_back_after_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play_and_write(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+        monkeypatch.setattr("time.time", lambda: 2e9)
+        EventWriter(directory / "metrics" / "tensorboard", purge_step=0).close()
+        return {"score": 1.0}
+
+    sweep(play_and_write, {"delay": [1]}, 1, tmp_path)
+    monkeypatch.undo()
+    written = EventAccumulator(str(tmp_path / "trials" / "0000" / "metrics" / "tensorboard")).Reload()
+    assert written.Scalars("sweep/score")[0].value == 1.0
 
 
 def play_with_gaps(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:

@@ -15,11 +15,9 @@ from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.lessons import with_labels
 from async_wrappers.agents.teaching.progress import LABEL
 from tests.contracts.taught_run_contract import TaughtRunContract
-from tests.worlds.event_files import files_in_order, scalars
+from tests.worlds.event_files import scalars
 from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin
 from tests.worlds.teachers import ScriptedTeacher, students_runner, teachers_run
-
-__all__ = ["files_in_order"]
 
 MANY = (
     "create_runner.schedule = 'vector'",
@@ -114,7 +112,6 @@ def test_a_student_learns_live_from_labels_of_the_batches_that_are_drawn(
 LEAVES = tuple(line for line in LIVE if not line.startswith(("create_agent", "QDagger")))
 
 
-@pytest.mark.usefixtures("files_in_order")
 @pytest.mark.parametrize(
     ("name", "agent", "bindings"),
     [
