@@ -21,6 +21,11 @@ class OwnCodeFailed(ValueError):
     """Code of the user's own raised an error, which is the cause of this one."""
 
 
+def printable(text: object) -> str:
+    r"""Return a text in what UTF-8 has; a path may hold any bytes, and others become ``\udce9``."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
 def in_one_line(error: BaseException) -> str:
     """Return an error's kind and the first line of its message, without a full stop."""
     lines = str(error).strip().splitlines()
@@ -38,7 +43,16 @@ def own_traceback(error: BaseException) -> str:
 
 
 def let_all_be_printed() -> None:
-    r"""Let output that its encoding does not have, such as a directory's name, be printed as ``\xe9``."""
+    r"""Let output that its encoding does not have, such as a directory's name, be printed as ``\xe9``.
+
+    Standard streams that are closed, as cron and daemons may have them, become ``/dev/null``, here and in child
+    processes; otherwise the next file that is opened would have their number, and receive what is printed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8", errors="backslashreplace"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             with suppress(OSError):  # it is closed, as in a process without a terminal

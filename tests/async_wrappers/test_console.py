@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,27 @@ def test_a_command_ends_quietly_with_the_shells_code_of_a_broken_pipe(words: lis
 
 def test_an_error_that_nobody_reads_is_quiet_too() -> None:
     assert unread([*TRAIN, "bake"], buffered=False, errors=True)[0] == 141
+
+
+CLOSED = """
+import os, subprocess, sys
+from async_wrappers import console
+assert (sys.stdin, sys.stdout, sys.stderr) == (None, None, None)
+sys.argv = ["train.py", "bake"]
+try:
+    console.run()
+except SystemExit as ended:
+    opened = os.open(os.devnull, os.O_RDONLY)
+    child = subprocess.run([sys.executable, "-c", "import sys; sys.exit(9 * (None not in (sys.stdin, sys.stdout)))"])
+    os._exit(100 + ended.code if opened > 2 and not sys.stdin.read() and child.returncode == 9 else 1)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system's processes have no numbers of files")
+def test_a_command_does_its_work_where_the_standard_streams_are_closed() -> None:
+    command = shlex.join([sys.executable, "-c", CLOSED])
+    done = subprocess.run(["sh", "-c", f"exec {command} <&- >&- 2>&-"], cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 102
 
 
 @contextmanager
