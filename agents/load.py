@@ -14,6 +14,7 @@ import async_wrappers.agents.configurables  # noqa: F401  # for its effect: a ru
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.turns.episode import play_episode as play_episode  # offered here
+from async_wrappers.files import path_of
 
 
 def load_agent(
@@ -48,4 +49,4 @@ def load_agent(
         ValueError: There is no such agent (the sentence names those that ship), a damaged file, no good checkpoint, a
             binding that does not fit, or a configuration that imports unnamed modules, none of which has run then.
     """
-    return trained_agent(Path(base_dir), gin_bindings, trust=trust)
+    return trained_agent(path_of(base_dir), gin_bindings, trust=trust)

@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from async_wrappers import posix
+from async_wrappers.printing import printable
 from async_wrappers.version import __version__
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the system's errors where a disk is full
+
+
+def path_of(given: str | os.PathLike[str]) -> Path:
+    """Return the path that a user gives, who may have written ``~`` where no shell replaces it by a home directory."""
+    return Path(os.path.expanduser(given))
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bool = True) -> None:
@@ -151,8 +157,8 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+    r"""Write a text file in UTF-8, whole or not at all; what UTF-8 does not have, as in a path, becomes ``\udce9``."""
+    write_atomically(path, lambda file: file.write(printable(text).encode()))
 
 
 def write_figure(path: Path, figure: Any) -> None:

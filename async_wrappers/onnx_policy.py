@@ -24,7 +24,7 @@ from gymnasium.spaces import Box
 
 from async_wrappers.checks import whole
 from async_wrappers.extras import extra
-from async_wrappers.files import refuse_damage
+from async_wrappers.files import path_of, refuse_damage
 from async_wrappers.policy import Decision, Memory
 
 METADATA = "async_wrappers"
@@ -57,7 +57,7 @@ class OnnxPolicy:
 
     def __init__(self, path: str | Path, *, threads: int = 1, providers: Sequence[str] = _CPU) -> None:
         """See the class."""
-        path = Path(path)
+        path = path_of(path)
         if not path.is_file() and _half(path, "encode").is_file():
             raise ValueError(
                 f"path must be a policy without memory, and {path} is not there while {_half(path, 'encode')} is: use "
@@ -110,7 +110,7 @@ class OnnxSplitPolicy:
 
     def __init__(self, path: str | Path, *, threads: int = 1, providers: Sequence[str] = _CPU) -> None:
         """See the class."""
-        path = Path(path)
+        path = path_of(path)
         if path.is_file() and not _half(path, "encode").is_file():
             raise ValueError(
                 f"path must be a policy with memory, and {path} is one without: use OnnxPolicy({str(path)!r})"

@@ -48,8 +48,8 @@ def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
     """
     files = "gin file, repeated for several; later ones win"
     bindings = "'NAME.PARAMETER = VALUE', repeated for several; wins over files"
-    parser.add_argument("--base_dir", metavar="DIR", help=base_dir)
-    parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
+    parser.add_argument("--base_dir", type=os.path.expanduser, metavar="DIR", help=base_dir)
+    parser.add_argument("--gin_files", action="append", default=[], type=os.path.expanduser, metavar="FILE", help=files)
     parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
     parser.add_switch("allow_unread", "accept bindings that nothing reads")
     parser.add_switch("trust", "let a saved configuration import any module, of --base_dir or a file")
@@ -178,7 +178,7 @@ def existing_run(options: Namespace, command: str) -> Path:
 def add_agent_flag(parser: Parser) -> None:
     """Add ``--agent``, which names an agent in the place of a run."""
     named = f"in the place of a run: an agent that ships, such as minatar/breakout, or a {SUFFIX} file of an agent"
-    parser.add_argument("--agent", metavar="NAME_OR_FILE", help=named)
+    parser.add_argument("--agent", type=os.path.expanduser, metavar="NAME_OR_FILE", help=named)
 
 
 def agent_file(options: Namespace) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -46,7 +47,7 @@ def add_flags(parser: Parser) -> None:
     slow = "with --video: show each image N times as long; without it, short episodes are slowed to at least 5 s"
     parser.add_argument("--slow", type=at_least(1), metavar="N", help=slow)
     beside = "with --video: another run or agent, which plays the same episodes beside it"
-    parser.add_argument("--beside", metavar="DIR_OR_AGENT", help=beside)
+    parser.add_argument("--beside", type=os.path.expanduser, metavar="DIR_OR_AGENT", help=beside)
     drawn = "draw actions from the policy (V-trace, IMPACT, PPO), where otherwise they are the likeliest"
     parser.add_switch("drawn", drawn)
     parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")

@@ -30,7 +30,7 @@ def add_flags(parser: Parser) -> None:
     """Add the flags of ``export``."""
     add_run_flags(parser, "directory of the run")
     written = f"the file, {_ONNX} or {SUFFIX}; of an agent with memory two ONNX files are named after it"
-    parser.add_argument("--output", metavar="FILE", help=written)
+    parser.add_argument("--output", type=os.path.expanduser, metavar="FILE", help=written)
     shown = f"for {_ONNX}: random observations that both are shown, and as many of the environment's ({_OBSERVATIONS})"
     parser.add_argument("--observations", type=at_least(1), metavar="N", help=shown)
     scored = f"for {SUFFIX}: episodes of the agent and of random play for the score ({_EPISODES})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import shlex
 import sys
@@ -108,7 +109,7 @@ class Parser(argparse.ArgumentParser):
         self._switches.add(name)
 
     def add_word(self, name: str, help: str, many: bool = False) -> None:
-        """Add a word that the command needs, such as ``DIR``; after the parsing it is ``options.dir``.
+        """Add a word that the command needs, a path such as ``DIR``; after the parsing it is ``options.dir``.
 
         Args:
             name: Of the word.
@@ -116,7 +117,8 @@ class Parser(argparse.ArgumentParser):
             many: Whether there may be several; ``options.dir`` is then a list.
         """
         # Optional for argparse, which would name a missing word before a flag that is wrong.
-        self._words.append(self.add_argument(name.lower(), metavar=name, nargs="*" if many else "?", help=help))
+        given: dict[str, Any] = {"nargs": "*" if many else "?", "type": os.path.expanduser}
+        self._words.append(self.add_argument(name.lower(), metavar=name, help=help, **given))
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the values of the flags and words.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 
 from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
@@ -12,7 +13,9 @@ from async_wrappers.agents.experiment.pretraining import import_demonstrations
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``import``."""
     parser.add_word("FILE", "the pickle, or the dataset")
-    parser.add_argument("--dataset", metavar="NAME_OR_DIR", help="a new dataset, an id or a directory")
+    parser.add_argument(
+        "--dataset", type=os.path.expanduser, metavar="NAME_OR_DIR", help="a new dataset, an id or a directory"
+    )
 
 
 def run(options: Namespace) -> None:

@@ -15,6 +15,8 @@ from typing import Any, TextIO
 
 from absl import logging
 
+from async_wrappers.printing import printable
+
 LOG = "log.txt"
 
 
@@ -39,7 +41,8 @@ class RunLog:
                 return
             self._file = open(directory / LOG, "ab", buffering=0)  # noqa: SIM115  # closed by `close`
             words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            self._file.write(f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {words}\n".encode() + kept)
+            line = f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {printable(words)}\n"
+            self._file.write(line.encode() + kept)
 
     def write(self, text: str) -> None:
         """Write whole lines; of a progress bar only its last state."""
@@ -47,7 +50,7 @@ class RunLog:
         whole = "".join(f"{line.rpartition(chr(13))[2]}\n" for line in lines)
         self._line = self._line.rpartition("\r")[2]
         with suppress(OSError, ValueError):
-            self._file.write(whole.encode(errors="replace"))
+            self._file.write(printable(whole).encode())
 
     def close(self) -> None:
         """Write the rest of a line, and close the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_switch("wins", "draw the share of episodes that were won, not their returns")
     parser.add_argument(
         "--output",
+        type=os.path.expanduser,
         metavar="DIR",
         help="where the figure goes (figures/ in the directory of all), or one file, NAME.png or NAME.svg",
     )

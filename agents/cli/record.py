@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from argparse import Namespace
 from pathlib import Path
 
@@ -30,7 +31,9 @@ LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``record``."""
-    parser.add_argument("--dataset", metavar="NAME_OR_DIR", help="a new dataset, an id or a directory")
+    parser.add_argument(
+        "--dataset", type=os.path.expanduser, metavar="NAME_OR_DIR", help="a new dataset, an id or a directory"
+    )
     parser.add_argument("--player", metavar="PLAYER", help="human, random or MODULE:FUNCTION (human)")
     parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
     fps = "frames per second for a person (the environment's)"

@@ -25,6 +25,7 @@ from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, 
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, trial_status
+from async_wrappers.files import path_of
 from async_wrappers.posix import cores
 
 
@@ -43,7 +44,7 @@ def add_flags(parser: Parser) -> None:
     only = "axis or arm of the grid: run the trials with these values, and leave the others to a later call; repeated"
     parser.add_argument("--only", action="append", default=[], metavar="AXIS", help=only)
     table = "results.csv of the same sweep on another machine, whose trials are not run again; repeated"
-    parser.add_argument("--finished", action="append", default=[], type=Path, metavar="TABLE", help=table)
+    parser.add_argument("--finished", action="append", default=[], type=path_of, metavar="TABLE", help=table)
     parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
     parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
     new = "directory of the sweep, new or to be continued; without it a new one in results/"

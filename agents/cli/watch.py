@@ -18,7 +18,7 @@ _NICE = 15  # as little of a busy machine as can be
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``watch``."""
     what = "directory of a run or a sweep, or one that holds some; several (results)"
-    parser.add_argument("dir", metavar="DIR", nargs="*", help=what)
+    parser.add_argument("dir", type=os.path.expanduser, metavar="DIR", nargs="*", help=what)
     parser.add_switch("text", "show it in this terminal")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1, this machine alone)")
     parser.add_argument("--port", type=_port, default=8600, help="port to listen on (8600; 0 takes a free one)")

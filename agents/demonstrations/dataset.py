@@ -22,7 +22,7 @@ from absl import logging
 
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
 from async_wrappers.extras import extra
-from async_wrappers.files import NewDirectory, need_room
+from async_wrappers.files import NewDirectory, need_room, path_of
 
 # Names of Minari's layout.
 _DATA, _METADATA = "data", "metadata.json"
@@ -146,6 +146,7 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
         ValueError: There is no such source, or it cannot be read, or it holds something else.
         gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
     """
+    source = os.path.expanduser(source)
     if not os.path.isfile(source):
         yield from _read_dataset(source)
         return
@@ -158,7 +159,7 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
     # Only one paper's files are pickles.
     from async_wrappers.agents.demonstrations.pickled import read_pickle
 
-    yield from read_pickle(Path(source))
+    yield from read_pickle(path_of(source))
 
 
 def recorded_delay(source: str) -> dict[str, float] | None:
@@ -166,6 +167,7 @@ def recorded_delay(source: str) -> dict[str, float] | None:
 
     None where the source does not tell, as one that a person has played without delay.
     """
+    source = os.path.expanduser(source)
     place = None if os.path.isfile(source) else _place(source)
     if place is None:
         return None
@@ -232,7 +234,7 @@ def _is_id(target: str) -> bool:
 def _directory(target: str) -> Path:
     """Return the directory of a dataset."""
     if not _is_id(target):
-        return Path(target).absolute()
+        return path_of(target).absolute()
     from minari.storage.datasets_root_dir import get_dataset_path
 
     return Path(get_dataset_path(target)).absolute()
@@ -240,7 +242,7 @@ def _directory(target: str) -> Path:
 
 def _places(source: str) -> list[Path]:
     """Return the directories in which a dataset's files may lie."""
-    named = [_directory(source), Path(source).absolute()]
+    named = [_directory(source), path_of(source).absolute()]
     return [place for path in named for place in (path / _DATA, path)]
 
 

@@ -67,6 +67,7 @@ from async_wrappers.agents.play.turns.turns import Turns
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
+from async_wrappers.files import path_of
 
 # What a teacher may add to an experiment, and an experiment without one.
 
@@ -264,7 +265,7 @@ class Experiment:
             "Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True",
         )
         torch.set_num_threads(settings.threads)
-        self.base_dir, self.settings, self.lengths = Path(base_dir), settings, settings.lengths(evaluates)
+        self.base_dir, self.settings, self.lengths = path_of(base_dir), settings, settings.lengths(evaluates)
         self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)
         self.environment = settings.create_environment_fn()
         kind = type(self.environment).__name__

@@ -28,6 +28,7 @@ from async_wrappers.agents.play.play import Agent, Episode
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.timing import duration
 from async_wrappers.files import write_atomically, write_text_atomically
+from async_wrappers.printing import printable
 
 
 class Row(NamedTuple):
@@ -177,7 +178,7 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot(xlabel="training frames", ylabel="return of an episode")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 400k and 2M
-    axes.set_title(_title(read_facts(base_dir)) or Path(base_dir).name, fontsize="medium", wrap=True)
+    axes.set_title(_title(read_facts(base_dir)) or printable(Path(base_dir).name), fontsize="medium", wrap=True)
     begin = 0
     for index, line in enumerate(iterations):
         # Episodes of many environments overlap: none has ended after the iteration.

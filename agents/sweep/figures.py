@@ -25,6 +25,7 @@ from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.runs import IN_WORDS, RecordedRun, Series, series_of, together
 from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
 from async_wrappers.files import write_atomically
+from async_wrappers.printing import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,12 +169,16 @@ def put_subject(figure: Figure, subject: str) -> Figure:
 def write_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as ``path.png`` and ``path.svg``; as one of them alone where `path` ends like that."""
     import matplotlib
+    from matplotlib.text import Text
 
+    for text in figure.findobj(Text):
+        # A directory's name may be the name of a curve.
+        text.set_text(printable(text.get_text()))  # type: ignore[attr-defined]
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not `with_suffix`, which would cut off the end of a name with a point in it.
     paths = [path] if path.suffix in PICTURES else [path.with_name(path.name + suffix) for suffix in PICTURES]
     # With a fixed salt, the same figure is the same file.
-    with matplotlib.rc_context({"svg.hashsalt": path.stem}):
+    with matplotlib.rc_context({"svg.hashsalt": printable(path.stem)}):
         for each in paths:
             about = {"Date": None} if each.suffix == ".svg" else {}
             write_atomically(each, partial(figure.savefig, format=each.suffix[1:], dpi=130, metadata=about))

@@ -20,7 +20,7 @@ from async_wrappers.agents.sweep.results import MANIFEST, read_rows
 from async_wrappers.agents.sweep.tables import column_of, is_sweep, is_table, read_table, refuse_missing
 from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
 from async_wrappers.agents.sweep.view import BASELINES, View, difference, make_view, summary, with_interval
-from async_wrappers.files import refuse_damage, write_text_atomically
+from async_wrappers.files import path_of, refuse_damage, write_text_atomically
 
 
 def write_report(base_dir: Path, view: View, figures: Mapping[str, Path], aggregate: Aggregate | None = None) -> Path:
@@ -105,10 +105,10 @@ def compare(first: Path, second: Path, *, metric: str | None = None, statistic: 
     Raises:
         ValueError: A directory without a result, or results that share nothing.
     """
-    a, b = (_scores(Path(place), metric, statistic) for place in (first, second))
+    a, b = (_scores(path_of(place), metric, statistic) for place in (first, second))
     shared = [Difference(point, a[point], b[point]) for point in a if point in b]
     one, other = ([point for point in each if point not in BASELINES] for each in (a, b))
-    is_of_a_run = not all(is_sweep(Path(place)) or is_table(Path(place)) for place in (first, second))
+    is_of_a_run = not all(is_sweep(path_of(place)) or is_table(path_of(place)) for place in (first, second))
     if not shared and is_of_a_run and len(one) == len(other) == 1:  # a run names its point by its agent alone
         shared = [Difference(f"{one[0]} and {other[0]}", a[one[0]], b[other[0]])]
     if not shared:

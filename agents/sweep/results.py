@@ -32,6 +32,7 @@ from async_wrappers.agents.sweep.trial import RESULT, trial_status
 from async_wrappers.extras import extra
 from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
 from async_wrappers.posix import cores
+from async_wrappers.printing import printable
 
 # Beside the scalars of a run of train.py.
 TENSORBOARD = Path("metrics") / "tensorboard"
@@ -375,7 +376,7 @@ def write_to_trackers(base_dir: Path, plan: SweepPlan, project: str | None) -> N
         if not any((directory / TENSORBOARD).glob(f"*{HPARAMS}")):
             _write_hparams(trial, directory)
     if project is not None:
-        group = base_dir.resolve().name
+        group = printable(base_dir.resolve().name)
         for trial, directory in _finished(base_dir, plan):
             if not (directory / WANDB).is_file():
                 _send(trial, directory, project=project, group=group, name=f"{group}/{trial.name}", dir=str(base_dir))
@@ -389,7 +390,7 @@ def _write_hparams(trial: Trial, directory: Path) -> None:
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     point = _point(trial).items()
-    shown = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in point}
+    shown = {key: value if isinstance(value, bool | int | float) else printable(value) for key, value in point}
     last = _last_numbers(directory).items()
     scalars = [Summary.Value(tag=f"sweep/{metric}", simple_value=value) for metric, value in last]
     with open(new_events(directory / TENSORBOARD, HPARAMS), "wb") as file:

@@ -47,7 +47,8 @@ from async_wrappers.agents.sweep.trial import (
 )
 from async_wrappers.agents.timing import duration
 from async_wrappers.extras import extra
-from async_wrappers.files import write_text_atomically
+from async_wrappers.files import path_of, write_text_atomically
+from async_wrappers.printing import printable
 
 _MOST_NAMED = 12  # failed trials, and causes, in a sentence
 
@@ -92,21 +93,22 @@ def sweep(
     """
     settings = Sweep(seeds=seeds, **more)
     check_engine(engine, address, settings)
+    base_dir = path_of(base_dir)
     points = points_from_values(grid, settings.num_samples if settings.search == "random" else None)
     function = f"{getattr(trial, '__module__', '')}.{getattr(trial, '__qualname__', type(trial).__qualname__)}"
     plan = SweepPlan(points, list(points[0].bindings), settings.seeds, [], function)
     table = run_sweep(
         plan,
         PythonTrial(trial, imported_by_program()),
-        Path(base_dir),
+        base_dir,
         settings,
         jobs=1 if jobs is None and address is None else jobs,
         retry_failed=retry_failed,
-        finished=[Path(table) for table in finished],
+        finished=[path_of(table) for table in finished],
         engine=engine,
         address=address,
     )
-    if failed := failed_trials(Path(base_dir), plan):
+    if failed := failed_trials(base_dir, plan):
         warnings.warn(f"{failed}: mend the cause, and add retry_failed=True", RuntimeWarning, stacklevel=2)
     return table
 
@@ -225,7 +227,7 @@ def _take(table: Path, results: Mapping[str, Mapping[str, Any]], trials: Path) -
         (trials / name).mkdir(parents=True, exist_ok=True)
         write_text_atomically(trials / name / RESULT, json.dumps(results[name], indent=1) + "\n")
         (trials / name / FAILURE).unlink(missing_ok=True)
-    print(f"{len(taken)} finished trials taken from {table}", flush=True)
+    print(f"{len(taken)} finished trials taken from {printable(table)}", flush=True)
 
 
 @contextmanager
@@ -256,7 +258,7 @@ def _progress(
                     bar.update()
                     ended = counts["finished"] + counts["failed"]
                     far = f"; {ended} of {len(trials)} done{to_go(len(trials) - ended)}"
-                    tqdm.write(_line(trials[directory], directory, to) + far, file=sys.stdout)
+                    tqdm.write(printable(_line(trials[directory], directory, to) + far), file=sys.stdout)
                     sys.stdout.flush()
                 bar.set_postfix_str(", ".join(f"{counts[name]} {name}" for name in ("finished", "running", "failed")))
 

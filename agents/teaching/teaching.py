@@ -26,6 +26,7 @@ from async_wrappers.agents.teaching.progress import TeachingPhase
 from async_wrappers.agents.teaching.student import Student, seed_of
 from async_wrappers.agents.teaching.teacher import Teacher, check_own_replay
 from async_wrappers.agents.teaching.view import Viewpoint, reads_alike
+from async_wrappers.files import path_of
 
 _IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
 _PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
@@ -230,7 +231,7 @@ class Reincarnation:
                 "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
                 "got None"
             )
-        path = Path(settings.teacher_checkpoint_dir)
+        path = path_of(settings.teacher_checkpoint_dir)
         if settings.teacher_gin_file is not None:
             train_teacher(path, settings.teacher_gin_file)
         if is_dopamine(path):

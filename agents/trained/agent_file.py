@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from async_wrappers.files import refuse_damage, write_atomically
+from async_wrappers.files import path_of, refuse_damage, write_atomically
 
 SUFFIX = ".safetensors"
 _SHIPPED = Path(__file__).parent
@@ -63,7 +63,7 @@ def agent_path(name: str | Path) -> Path:
 
     A file, or the directory of a run, that is there under this name wins.
     """
-    path = Path(name)
+    path = path_of(name)
     there = os.path.isfile(path) or any(os.path.exists(path / part) for part in _OF_A_RUN)
     return path if there else shipped_agents().get(path.as_posix(), path)
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from async_wrappers.checks import number, whole
 from async_wrappers.extras import extra
-from async_wrappers.files import write_figure, write_text_atomically
+from async_wrappers.files import path_of, write_figure, write_text_atomically
 from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.served import Decisions, ServedSchedule
@@ -119,7 +119,7 @@ class Capacity:
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON."""
-        write_text_atomically(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_text_atomically(path_of(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         """Summarize for a person."""
@@ -398,7 +398,7 @@ def capacity_picture(found: Iterable[Capacity], labels: Iterable[str], path: str
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize="small")
     if path is not None:
-        write_figure(Path(path), figure)
+        write_figure(path_of(path), figure)
     return figure
 
 

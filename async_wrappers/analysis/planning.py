@@ -18,7 +18,7 @@ from typing import Any
 from async_wrappers import posix
 from async_wrappers.analysis.forecast import FRESH, PLAYOUTS, Forecast, Forecaster, Slots
 from async_wrappers.checks import flag, positive, whole
-from async_wrappers.files import write_text_atomically
+from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.latency import Latency, as_latency, measure, summary
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import worker_count
@@ -89,7 +89,7 @@ class Plan:
 
     def to_json(self, path: str | Path) -> None:
         """Write the plan as JSON."""
-        write_text_atomically(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_text_atomically(path_of(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         """Summarize for a person."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from async_wrappers.analysis.forecast import Forecast, Forecaster
 from async_wrappers.extras import extra
+from async_wrappers.files import path_of
 from async_wrappers.latency import LogNormal, nanoseconds
 from async_wrappers.schedule.frames import FrameClock
 
@@ -163,7 +164,7 @@ def read_networks(path: str | Path) -> list[Network]:
         ValueError: It holds something else.
     """
     try:
-        networks = [_network(**entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))]
+        networks = [_network(**entry) for entry in json.loads(path_of(path).read_text(encoding="utf-8"))]
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{path} must be a JSON list of objects with name, parameters, latency_ms and, if known, update_ms, and "

@@ -36,7 +36,7 @@ from async_wrappers.analysis.regret import AGENT_METHODS, RESAMPLES, Estimate, a
 from async_wrappers.checks import choice, function, whole, whole_frames
 from async_wrappers.envs.minatar import MINATAR_GAMES, create_minatar_environment, find_minatar_game
 from async_wrappers.extras import ignored_warnings
-from async_wrappers.files import refuse_damage, write_text_atomically
+from async_wrappers.files import path_of, refuse_damage, write_text_atomically
 from async_wrappers.printing import OwnCodeFailed, in_one_line
 from async_wrappers.wrappers.delay import RealtimeDelay
 
@@ -206,7 +206,7 @@ class MinAtarScores:
             rows += [(each.game, self.way, each.delay, number, *episode) for number, episode in episodes]
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        write_text_atomically(Path(file), text.getvalue())
+        write_text_atomically(path_of(file), text.getvalue())
 
     def __str__(self) -> str:
         """Return the table, in Markdown: a row for the policy and one for each of our ways, game by game."""

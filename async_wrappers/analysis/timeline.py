@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from async_wrappers.checks import whole_frames
 from async_wrappers.extras import extra
-from async_wrappers.files import write_figure
+from async_wrappers.files import path_of, write_figure
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def timeline(
     axes[-1].set_xlabel("frame")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=3, fontsize=9)
     if path is not None:
-        write_figure(Path(path), figure)
+        write_figure(path_of(path), figure)
     return figure
 
 

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
-from async_wrappers.files import write_text_atomically
+from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.printing import OwnCodeFailed, in_one_line
 
 
@@ -49,7 +48,7 @@ def tell(found: object, facts: Mapping[str, Any], file: str | None) -> None:
     text = json.dumps(facts, indent=1, allow_nan=False)
     try:
         if file not in (None, "-"):
-            write_text_atomically(Path(str(file)), text + "\n")
+            write_text_atomically(path_of(str(file)), text + "\n")
     finally:  # a full disk does not take the result too
         print(text if file == "-" else found)
 
@@ -58,7 +57,7 @@ def refuse_unwritable(flag: str, file: str | None) -> None:
     """Refuse a file that cannot be written, before what it is to hold takes its time."""
     if file in (None, "-"):
         return
-    path = Path(str(file)).absolute()
+    path = path_of(str(file)).absolute()
     if not path.parent.is_dir():
         raise ValueError(f"{flag} must be a file in a directory that exists, got {file!r}")
     if path.is_dir():

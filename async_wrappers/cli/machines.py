@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +19,7 @@ from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.cli.flags import add_json, function_named, tell
 from async_wrappers.envs.factories import create_gym_environment
+from async_wrappers.files import path_of
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
 
 
@@ -153,7 +153,7 @@ def _serve(options: argparse.Namespace) -> None:
 def _first_line(file: str) -> str:
     """Return the token that a file holds."""
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        lines = path_of(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ValueError(

@@ -15,7 +15,7 @@ from async_wrappers.analysis.planning import Plan, plan
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.cli.flags import add_json, tell
 from async_wrappers.extras import extra
-from async_wrappers.files import write_figure
+from async_wrappers.files import path_of, write_figure
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.schedule.simulated import SimulatedSchedule
@@ -272,4 +272,4 @@ def _networks(options: argparse.Namespace) -> None:
     if options.picture is not None:
         of = f"times of {Path(options.networks).name}" if options.networks else scaling.PUBLISHED_TIMES
         title = f"{of}, cv {options.cv:g}, {options.fps:g} frames a second"
-        write_figure(Path(options.picture), scaling.scaling_picture(found, title))
+        write_figure(path_of(options.picture), scaling.scaling_picture(found, title))

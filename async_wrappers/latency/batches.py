@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from async_wrappers.checks import number, whole
-from async_wrappers.files import write_atomically
+from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.latency.compound import Trace
 from async_wrappers.latency.models import LatencyStream, LogNormal, nanoseconds, seconds_of
 
@@ -134,7 +134,7 @@ class MeasuredBatches:
 
     def __init__(self, latencies: Mapping[int, Any] | str | Path) -> None:
         """See the class."""
-        given = latencies if isinstance(latencies, Mapping) else _read(Path(latencies))
+        given = latencies if isinstance(latencies, Mapping) else _read(path_of(latencies))
         sizes = sorted(whole("a size of a batch", size, 1) for size in given)
         if len(sizes) < 2:
             raise ValueError(f"latencies must hold at least two sizes of batches, got {sizes}")
@@ -160,7 +160,7 @@ class MeasuredBatches:
     def to_json(self, path: str | Path) -> None:
         """Write the latencies as ``{"batch_latency_s": {"1": [...], ...}}``, all or nothing."""
         plain = {"batch_latency_s": {str(size): trace.latencies.tolist() for size, trace in self.traces.items()}}
-        write_atomically(Path(path), lambda file: file.write((json.dumps(plain) + "\n").encode()))
+        write_text_atomically(path_of(path), json.dumps(plain) + "\n")
 
     def _between(self, batch: int) -> tuple[int, int, float, float]:
         """Return the measured sizes about a size, the place between them, and the seconds beyond the largest."""

@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from async_wrappers.checks import number, whole
-from async_wrappers.files import write_atomically
+from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.latency.models import (
     LONGEST,
     QUANTILE_POINTS,
@@ -88,7 +87,7 @@ class Trace(Model):
             OSError: The file cannot be written.
         """
         content = json.dumps({"latency_s": self.latencies.tolist()}) + "\n"
-        write_atomically(Path(path), lambda file: file.write(content.encode()))
+        write_text_atomically(path_of(path), content)
 
     def _sampler(self, seed: np.random.SeedSequence) -> Sampler:
         return super()._sampler(seed) if self.order == "shuffled" else _InOrder(self, np.random.default_rng(seed))
@@ -182,7 +181,7 @@ def _read_file(path: Any) -> Floats:
     """Return the latencies in a JSON file, in seconds [N]."""
     name = f"latencies in {os.fspath(path)!r}"
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(path_of(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(
             f"latencies must be numbers or the path of a JSON file of them, got {os.fspath(path)!r}: {error}"

@@ -13,6 +13,7 @@ import gymnasium as gym
 
 from async_wrappers import posix
 from async_wrappers.checks import flag, function, plain_data, whole
+from async_wrappers.files import path_of
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.live.run_spec import Backend, PhaseSpec, RunSpec
@@ -191,7 +192,7 @@ class AsyncRunner:
             max_episode_frames=longest,
             phase_state=plain_data("phase_state", phase_state),
             on_frame=on_frame,
-            shown_in=None if shown_in is None else Path(shown_in).absolute(),
+            shown_in=None if shown_in is None else path_of(shown_in).absolute(),
         )
         self._refuse_without_learners()
         if self._runs:
@@ -279,7 +280,7 @@ class AsyncRunner:
             OSError: A file could not be written, such as on a full disk; the learners continue.
         """
         self._refuse_without_learners()
-        self._with_learners().save(Path(directory), iteration)
+        self._with_learners().save(path_of(directory), iteration)
 
     def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> list[int]:
         """Let the learners read the files that `save` wrote.
@@ -295,7 +296,7 @@ class AsyncRunner:
         Raises:
             ValueError: A file is missing, damaged or of another format; the learners wait to be restored again.
         """
-        lost: list[int] = self._with_learners().restore(Path(directory), iteration, replays)
+        lost: list[int] = self._with_learners().restore(path_of(directory), iteration, replays)
         self._learners_lost = False
         return lost
 
@@ -384,7 +385,7 @@ class AsyncRunner:
     def forget(self, directory: str | Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all iterations but these."""
         self._refuse_without_learners()
-        self._with_learners().forget(Path(directory), keep)
+        self._with_learners().forget(path_of(directory), keep)
 
     def tell(self, facts: Mapping[str, Any]) -> None:
         """Let the learners take in facts that change from run to run, such as the weight of a term of their loss.
@@ -415,7 +416,7 @@ class AsyncRunner:
         self.close()
 
     def _state_files(self, directory: str | Path, iteration: int) -> list[Path]:
-        return [state_file(Path(directory), iteration, number) for number in range(self._spec.learners)]
+        return [state_file(path_of(directory), iteration, number) for number in range(self._spec.learners)]
 
     def _refuse_without_learners(self) -> None:
         """Refuse to continue with new learners after an error has ended the old ones."""

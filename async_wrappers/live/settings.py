@@ -14,6 +14,7 @@ import gymnasium as gym
 from numpy.typing import NDArray
 
 from async_wrappers import checks
+from async_wrappers.files import path_of
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.loop.safety import check_deadman
@@ -102,7 +103,7 @@ def _limits(name: str, value: Any) -> Limits:
 def _directory(name: str, value: Any) -> Path:
     if not isinstance(value, str | Path) or not str(value):
         raise ValueError(f"{name} must be a directory, such as 'runs/arm-1', or None, got {value!r}")
-    return Path(value).absolute()
+    return path_of(value).absolute()
 
 
 def _latency(name: str, value: Any) -> Latency:

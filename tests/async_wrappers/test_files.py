@@ -207,3 +207,9 @@ def test_the_later_of_two_directories_of_a_name_is_kept_aside(tmp_path: Path) ->
 def test_a_directory_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
         write_text_atomically(tmp_path, "text")
+
+
+def test_a_path_that_is_no_utf_8_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"r\xe9sum\xe9")
+    write_text_atomically(file, f"see {file.name}, caf\u00e9")
+    assert file.read_text(encoding="utf-8") == "see r\\udce9sum\\udce9, caf\u00e9"

@@ -9,11 +9,10 @@ import hashlib
 import os
 from collections.abc import Sequence
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 from async_wrappers.envs.gameboy.spec import Rom, Spec, Start, StateList
-from async_wrappers.files import write_atomically
+from async_wrappers.files import path_of, write_atomically
 
 _REPOSITORY = "https://github.com/CERC-AAI/realtime_rl"
 
@@ -30,7 +29,7 @@ def read_file(name: str, path: str | os.PathLike[str], remedy: str) -> bytes:
         ValueError: It cannot be read.
     """
     try:
-        return Path(path).expanduser().read_bytes()
+        return path_of(path).read_bytes()
     except FileNotFoundError:
         problem = f"there is no file {os.fspath(path)!r}: {remedy}"
     except PermissionError:
@@ -49,7 +48,7 @@ def write_file(name: str, path: str | os.PathLike[str], content: bytes) -> None:
         ValueError: It cannot be written.
     """
     try:
-        write_atomically(Path(path).expanduser(), lambda file: file.write(content))
+        write_atomically(path_of(path), lambda file: file.write(content))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
@@ -94,7 +93,7 @@ class StateSource:
     def __init__(self, spec: Spec, directory: str | os.PathLike[str] | None, state: Any) -> None:
         """See the class."""
         self._spec, self._fixed = spec, state
-        self._directory = None if directory is None else Path(directory).expanduser()
+        self._directory = None if directory is None else path_of(directory)
         if self._directory is not None and not self._directory.is_dir():
             raise ValueError(f"states must be a directory with save states, got {os.fspath(self._directory)!r}")
         listed = spec.states

@@ -29,6 +29,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.files import path_of
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.world.machine import Halves, MachineEnv, Outcome
 from async_wrappers.schedule.frames import fastest
@@ -154,8 +155,9 @@ class Deadman:
         self, source: Any, timeout: int, now: Callable[[], int], warns: Callable[[str], None] = lambda sentence: None
     ) -> None:
         """See the class."""
-        self._source, self._timeout, self._now, self._warns = source, timeout, now, warns
         self._is_path, self._warned = not callable(source), False
+        self._source = path_of(source) if self._is_path else source
+        self._timeout, self._now, self._warns = timeout, now, warns
         self._waits: int | None = None  # since when a run waits for it
         self._reminded = False
         self._touched: int | None = None  # when the file says that it was touched last

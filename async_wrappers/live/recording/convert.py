@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from async_wrappers.extras import extra
-from async_wrappers.files import NewDirectory, need_room
+from async_wrappers.files import NewDirectory, need_room, path_of
 from async_wrappers.live.recording.files import EpisodeFiles
 from async_wrappers.live.recording.reader import Episode, Recording, load_recording
 from async_wrappers.live.recording.rows import RowLayout
@@ -170,7 +170,7 @@ def _mapped(function: Callable[[Array], Any], values: Any) -> Any:
 def _minari_place(target: str) -> tuple[Path, str]:
     """Return the directory of a dataset and its id."""
     if re.fullmatch(r"[-_\w][-_\w/]*-v\d+", target) is None:
-        path = Path(target).absolute()
+        path = path_of(target).absolute()
         return path, f"{re.sub(r'[^-_a-zA-Z0-9]', '_', path.name)}-v0"
     from minari.storage.datasets_root_dir import get_dataset_path
 
@@ -265,7 +265,7 @@ def to_lerobot(directory: str | Path, target: str | Path, task: str = "recorded"
             whole number, two entries of it have one name there, `target` exists, or LeRobot cannot write it.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
-    recording, path = _checked(load_recording(directory)), Path(target).absolute()
+    recording, path = _checked(load_recording(directory)), path_of(target).absolute()
     if recording.fps.denominator != 1:
         raise ValueError(
             f"{str(directory)!r} has {float(recording.fps):g} frames per second, and LeRobot's datasets a whole "
@@ -378,7 +378,7 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
             would be one entry, or `target` is not new.
         gymnasium.error.DependencyNotInstalled: LeRobot is missing.
     """
-    library, source = _lerobot(), Path(directory).absolute()
+    library, source = _lerobot(), path_of(directory).absolute()
     if not (source / "meta" / "info.json").is_file():
         raise ValueError(
             f"{str(directory)!r} must be a LeRobot dataset, but there is no {source / 'meta' / 'info.json'}"
@@ -404,7 +404,7 @@ def from_lerobot(directory: str | Path, target: str | Path) -> Converted:
         observed = box[names[0]]
     layout = RowLayout(observed, box["action"])
     facts = {"fps": str(as_fraction(dataset.fps)), "workers": 0, "default_action": "none", "clock": "LeRobot"}
-    path = Path(target).absolute()
+    path = path_of(target).absolute()
     output = f"output {str(path)!r}"
     with NewDirectory(output, path) as made, _in_a_sentence(f"{str(directory)!r} cannot become a recording"):
         files = EpisodeFiles(made.temporary, layout, facts)

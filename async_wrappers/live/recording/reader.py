@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from async_wrappers.files import refuse_damage
+from async_wrappers.files import path_of, refuse_damage
 from async_wrappers.live.recording.files import (
     FACTS,
     check_content,
@@ -131,7 +131,7 @@ def load_recording(directory: str | Path) -> Recording:
     """
     if not isinstance(directory, str | Path):
         raise ValueError(f"directory must be that of a recording, a str or a Path, got {directory!r}")
-    directory = Path(directory)
+    directory = path_of(directory)
     path = directory / FACTS
     if not path.is_file():
         raise ValueError(

@@ -51,6 +51,7 @@ class Address:
         """
         scheme, _, rest = text.partition("://") if isinstance(text, str) else ("", "", "")
         if scheme == "unix" and rest:
+            rest = os.path.expanduser(rest)
             if len(os.fsencode(rest)) > 100:
                 raise ValueError(f"{name} must have a path of at most 100 bytes, as a Unix socket has, got {text!r}")
             return cls(text, path=rest)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.files import write_atomically
+from async_wrappers.files import path_of, write_atomically, write_text_atomically
 from async_wrappers.latency import Trace
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, Span, parts_ms
@@ -463,7 +463,7 @@ class TimingReport:
 
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON; statistics without values, nan and the infinities are null."""
-        _write(Path(path), json.dumps(as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
+        write_text_atomically(path_of(path), json.dumps(as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     def to_trace(self, path: str | Path) -> None:
         """Write the run in the trace event format, which Perfetto and chrome://tracing open.
@@ -479,7 +479,7 @@ class TimingReport:
             if span.applied is not None:
                 events.append(_application(span, workers))
         events += [_pause(begin, end, workers) for begin, end in self.pauses]
-        _write(Path(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
+        write_text_atomically(path_of(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
 
     def to_png(self, path: str | Path, begin: float = 0.0, seconds: float = 1.0) -> None:
         """Draw who inferred when, and histograms of delay, interval and, with learners, lag; needs matplotlib.
@@ -494,7 +494,7 @@ class TimingReport:
         """
         workers = int(self.workers["count"])
         picture = timing_picture(self.spans, workers, self.frames, begin, seconds, self.pauses)
-        write_atomically(Path(path), lambda file: picture.savefig(file, dpi=130, format="png"))
+        write_atomically(path_of(path), lambda file: picture.savefig(file, dpi=130, format="png"))
 
     def __str__(self) -> str:
         """Summarize for a person."""
@@ -631,7 +631,3 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))

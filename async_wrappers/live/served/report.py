@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.files import write_atomically
+from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.latency.batches import MeasuredBatches
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.report.report import as_json
@@ -185,7 +185,7 @@ class ServedReport:
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON; statistics without values are null."""
         text = json.dumps(as_json(self.to_dict()), indent=1, allow_nan=False) + "\n"
-        write_atomically(Path(path), lambda file: file.write(text.encode()))
+        write_text_atomically(path_of(path), text)
 
     def __str__(self) -> str:
         """Summarize for a person."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -53,6 +54,17 @@ def parser() -> Parser:
 
 def parsed(*words: str) -> Namespace:
     return parser().parse(words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_path_may_begin_with_a_home_directory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    made = Parser(name, "")
+    import_module(COMMANDS[name]).add_flags(made)
+    for action in made._actions:
+        if not action.option_strings or re.search("DIR|FILE|TABLE", str(action.metavar)):
+            assert callable(action.type), action.metavar
+            assert os.fspath(action.type("~/x")) == "/home/ada/x"
 
 
 class TestHelp:
