@@ -85,13 +85,28 @@ def connect_to_ray(
     try:
         with nullcontext() if address else _on_the_loopback():
             ray.init(**where, runtime_env=given, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())  # of another Python or Ray, several lines
-        raise NoCluster(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
+    except Exception as error:  # Ray has no kind of its own for what fails here
+        raise NoCluster(_why_not(address, error)) from None
     # Ray has replaced the handlers of signals. Only the main thread can put them back.
     with suppress(ValueError):
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _why_not(address: str | None, error: Exception) -> str:
+    """Return a sentence on a connection that failed."""
+    reason = " ".join(str(error).split())  # of another Python or Ray, several lines
+    if address is None:
+        return f"Ray cannot be started on this machine ({reason})"
+    try:
+        # Where a cluster refuses a token, or wants one, `ray.init` only says that it cannot connect.
+        from ray._raylet import GcsClient
+
+        GcsClient(address=address)
+    except Exception as asked:
+        if type(asked).__name__ == "AuthenticationError":
+            return f"address {address}: {' '.join(str(asked).split())}"
+    return f"address {address}: no Ray cluster answers there ({reason}): see ray start --help"
 
 
 def disconnect_from_ray() -> None:
@@ -121,6 +136,16 @@ def connected_to_ray(address: str | None, jobs: int | None, niceness: int | None
         yield
     finally:
         disconnect_from_ray()
+
+
+def room_for(wants: Mapping[str, float]) -> int:
+    """Return how many processes the cluster's nodes have room for, if nothing else runs there.
+
+    Args:
+        wants: What one of them needs, by Ray's names, such as ``{"CPU": 1.0}``.
+    """
+    nodes = [node["Resources"] for node in sys.modules["ray"].nodes() if node["Alive"]]
+    return sum(int(min(node.get(name, 0.0) // wanted for name, wanted in wants.items() if wanted)) for node in nodes)
 
 
 @contextmanager

@@ -166,6 +166,7 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.play.hosts.engine import HostsFailed
     from async_wrappers.agents.play.many.learners import LearnerFailed
     from async_wrappers.agents.play.play import RunStopped
+    from async_wrappers.agents.sweep.trial import TrialsCutOff
     from async_wrappers.agents.trained.export import ActsDifferently
     from async_wrappers.checks import BrokenEnvironment
     from async_wrappers.processes.supervised import RunFailed
@@ -175,7 +176,7 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     if isinstance(error, of_usage):
         return 2, str(error)
     in_words = ActsDifferently | DivergedError | HostsFailed | LearnerFailed | RunFailed | RunStopped | TrialsFailed
-    in_words |= BrokenEnvironment
+    in_words |= BrokenEnvironment | TrialsCutOff
     if isinstance(error, in_words):
         return 1, str(error).partition(_GINS)[0]
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):

@@ -24,7 +24,7 @@ from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep
-from async_wrappers.agents.sweep.trial import GinTrial, trial_status
+from async_wrappers.agents.sweep.trial import GinTrial, TrialsCutOff, trial_status
 from async_wrappers.files import path_of
 from async_wrappers.posix import cores
 
@@ -78,6 +78,8 @@ def run(options: Namespace) -> None:
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(options, plan, base_dir)) from None
+    except TrialsCutOff as cut:
+        raise TrialsCutOff(f"{cut}; {_how_to_go_on(options, plan, base_dir)}") from None
     print(f"table: {table}\nplot it: {program()} plot {base_dir}\nbase_dir: {base_dir}")
     if failed := failed_trials(base_dir, plan):
         raise TrialsFailed(f"{failed}: mend the cause, add --retry-failed")

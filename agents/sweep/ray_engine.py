@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,11 +25,12 @@ from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.agents.sweep.trial import (
     OnChange,
     TrialProcess,
+    TrialsCutOff,
     record_failure,
     record_stop,
     trial_status,
 )
-from async_wrappers.ray_cluster import connected_to_ray, python_path
+from async_wrappers.ray_cluster import NoCluster, connected_to_ray, python_path, room_for
 
 # Seconds between two looks at a trial's iterations, if a scheduler compares them.
 POLL_SECONDS = 0.2
@@ -65,7 +67,9 @@ def run_on_ray(
         settings: The scheduler.
 
     Raises:
-        ConfigError: No cluster answers, or its nodes do not see the directory.
+        NoCluster: No cluster answers, or none of its nodes has a core.
+        TrialsCutOff: A process of Ray's has died, or a node does not see the directory. What has not ended by itself is
+            not marked as failed.
         KeyboardInterrupt: Interrupted; the trials have been ended, and are not marked as failed.
     """
     if not payloads:
@@ -88,6 +92,8 @@ def run_on_ray(
     place = (python_path(), os.getcwd())
     process = tune.with_parameters(_TrialActor, payloads=dict(payloads), place=place, metric=metric)
     with connected_to_ray(address, jobs):
+        if not room_for({"CPU": 1.0}):
+            raise NoCluster("the cluster's nodes have no core for a trial: give one some (ray start --num-cpus)")
         results = tune.Tuner(
             tune.with_resources(process, {"cpu": 1}),
             param_space={"directory": tune.grid_search([str(directory) for directory in directories])},
@@ -97,15 +103,15 @@ def run_on_ray(
                 storage_path=str(files_of_tune),
                 verbose=0,
                 callbacks=[TrialCallback(set(payloads), on_change)],
+                # An error that Tune notices is none of a trial's, and others would meet it too.
+                failure_config=tune.FailureConfig(fail_fast=True),
                 # Trials keep their own checkpoints.
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-    for directory, result in zip(directories, results, strict=True):
-        # The callback is called before Tune has the error, so the error is recorded here.
-        if result.error is not None:
-            lines = str(result.error).strip().splitlines()
-            record_failure(directory, lines[-1], lines)
+    if results.errors:
+        lines = str(results.errors[0]).strip().splitlines()
+        raise TrialsCutOff(f"Ray has ended a trial ({lines[-1].strip().rstrip('.')}): the same call runs what is left")
 
 
 class _TrialActor(tune.Trainable):  # type: ignore[misc]
@@ -137,13 +143,29 @@ class _TrialActor(tune.Trainable):  # type: ignore[misc]
             raise FileNotFoundError(f"{directory} is not there: base_dir must be a path that all nodes see")
         # Another lock than train.py's, which locks the same directory.
         lock = self._held.enter_context(alone_in(directory, "trial.lock"))
-        self._process = TrialProcess(directory, self._payloads[directory], lock, *self._place)
+        try:
+            self._process = TrialProcess(directory, self._payloads[directory], lock, *self._place)
+        except Exception as error:
+            self._record(error)
+            return
         # Undone from the last to the first: the process is ended, its input closed, and the lock given back.
         self._held.enter_context(self._process)
         self._held.callback(TrialProcess.end_all, [self._process])
 
+    def _record(self, error: Exception) -> None:
+        """Record the trial's failure here: Tune notices the same error where a process of Ray's has died."""
+        record_failure(self._directory, f"{type(error).__name__}: {error}", traceback.format_exc().splitlines())
+
     def step(self) -> dict[str, Any]:
         """Wait for the next iteration, if a scheduler compares iterations, or for the end; return its result."""
+        try:
+            return self._next_result()
+        except Exception as error:
+            self.cleanup()
+            self._record(error)
+            return {tune.result.DONE: True, ENDED: True}
+
+    def _next_result(self) -> dict[str, Any]:
         process = self._process
         while True:
             # Polled before the iterations are read: a process that has ended has written all of them.
@@ -169,7 +191,7 @@ class _TrialActor(tune.Trainable):  # type: ignore[misc]
 
 
 class TrialCallback(tune.Callback):  # type: ignore[misc]
-    """Reports when Tune starts and ends a trial that is `ours`; records a failure that its process could not record."""
+    """Reports when Tune starts and ends a trial that is `ours`."""
 
     def __init__(self, ours: set[Path], on_change: OnChange) -> None:
         self._ours = ours
@@ -192,9 +214,10 @@ class TrialCallback(tune.Callback):  # type: ignore[misc]
             self._on_change(directory, "finished" if trial_status(directory) == "finished" else "failed")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Record and report a trial whose actor failed."""
+        """Report a trial whose actor has died; it may have ended just before."""
         if directory := self._our_directory(trial):
-            self._on_change(directory, record_failure(directory, "Ray ended it", []))
+            status = trial_status(directory)
+            self._on_change(directory, "cut off" if status == "waiting" else status)
 
     def _our_directory(self, trial: Any) -> Path | None:
         directory = Path(trial.config["directory"])

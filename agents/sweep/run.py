@@ -255,6 +255,9 @@ def _progress(
                 counts[to] += 1
                 if to != "running":
                     counts["running"] -= 1
+                if to == "cut off":
+                    tqdm.write(f"trial {trials[directory].name} was cut off, and has not failed", file=sys.stdout)
+                elif to != "running":
                     bar.update()
                     ended = counts["finished"] + counts["failed"]
                     far = f"; {ended} of {len(trials)} done{to_go(len(trials) - ended)}"

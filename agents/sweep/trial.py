@@ -48,7 +48,7 @@ TrialFunction = Callable[[dict[str, Any], int, Path], Metrics]
 """From (bindings of the point, seed, directory) to metrics."""
 
 OnChange = Callable[[Path, str], None]
-"""Called with a trial's directory and ``"running"``, ``"finished"`` or ``"failed"``, as it happens."""
+"""Called with a trial's directory and ``"running"``, ``"finished"``, ``"failed"`` or ``"cut off"``, as it happens."""
 
 # Seconds that an interrupted trial has to save its progress.
 _GRACE = 15
@@ -58,6 +58,10 @@ _CHILD = "from async_wrappers.agents.sweep.trial import main; main()"
 _PLAYED = ("average_return", "average_steps_per_second", "actions_per_frame", "updates_per_action")
 _ENCOUNTERS = ("wins", "losses", "encounter")
 _METRIC_OF_AGENT = {"trained": "final_return", "random": "random_return", "no-op": "noop_return"}
+
+
+class TrialsCutOff(RuntimeError):
+    """Trials have been ended that had not ended by themselves, nor failed; the message is a sentence that says why."""
 
 
 def trial_status(directory: Path) -> str:

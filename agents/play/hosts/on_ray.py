@@ -26,7 +26,7 @@ from ray import exceptions
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
-from async_wrappers.ray_cluster import connected_to_ray
+from async_wrappers.ray_cluster import connected_to_ray, room_for
 
 _GRACE = 5.0  # seconds that hosts have to end once they are asked to
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
@@ -80,15 +80,11 @@ class RayHosts:
 
     def _check_resources(self, num_hosts: int) -> None:
         """Refuse hosts that the cluster would never start."""
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        most = sum(
-            int(min(node.get(name, 0.0) // wanted for name, wanted in self._wants.items() if wanted)) for node in nodes
-        )
-        if most < num_hosts:
+        if (most := room_for(self._wants)) < num_hosts:
             cpus, gpus = self._wants.values()
             raise HostsFailed(
-                f"Hosts.num_hosts must be <= {most}, as many as the cluster's {len(nodes)} nodes have {cpus:g} CPUs "
-                f"and {gpus:g} GPUs for, got {num_hosts}: bind fewer, or fewer Hosts.cpus_per_host"
+                f"Hosts.num_hosts must be <= {most}, as many as the cluster's nodes have {cpus:g} CPUs and {gpus:g} "
+                f"GPUs for, got {num_hosts}: bind fewer, or fewer Hosts.cpus_per_host"
             )
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:

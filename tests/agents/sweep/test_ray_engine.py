@@ -23,7 +23,8 @@ from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import sweep
-from async_wrappers.ray_cluster import python_path
+from async_wrappers.agents.sweep.trial import TrialsCutOff
+from async_wrappers.ray_cluster import NoCluster, python_path
 from tests.worlds.command_line import SWEEP, call, place
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
@@ -54,8 +55,18 @@ def learn(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]
     return {"score": float(point["skill"])}
 
 
+def play_but_end_the_actor_once(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+    """Kill the process of Ray's that has started this one."""
+    if not (directory / "killed").exists():
+        (directory / "killed").touch()
+        if point["delay"] == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+    return {"score": 1.0}
+
+
 def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+    with pytest.raises(NoCluster, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
         sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
 
 
@@ -84,7 +95,7 @@ def test_nobody_outside_this_machine_reaches_a_ray_of_ones_own() -> None:
 @pytest.mark.usefixtures("cluster")
 class TestOnRay:
     def test_an_address_is_refused_where_ray_is_connected_already(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="connected to Ray already: leave the address out"):
+        with pytest.raises(NoCluster, match="connected to Ray already: leave the address out"):
             sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
 
     def test_a_trial_that_ray_cannot_begin_says_why(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +105,21 @@ class TestOnRay:
         sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
         failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
         assert failure["error"].startswith("TypeError")
+
+    def test_a_cluster_without_a_core_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"memory": 1e9}}])
+        with pytest.raises(NoCluster, match=r"^the cluster's nodes have no core for a trial: .*--num-cpus"):
+            sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
+
+    def test_a_trial_whose_actor_dies_has_not_failed_and_the_same_call_runs_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(TrialsCutOff, match=r"^Ray has ended a trial \(.*\): the same call runs what is left$"):
+            sweep(play_but_end_the_actor_once, {"delay": [1, 8]}, 1, tmp_path, jobs=1, engine="ray")
+        assert "trial 0000 was cut off" in capsys.readouterr().out
+        assert not list(tmp_path.glob("trials/*/failure.json"))
+        sweep(play_but_end_the_actor_once, {"delay": [1, 8]}, 1, tmp_path, jobs=1, engine="ray")
+        assert {row["delay"] for row in read_rows(tmp_path)} == {1, 8}
 
     @pytest.mark.usefixtures("fork_trials")  # those of the pool
     def test_a_sweep_has_the_numbers_and_the_files_of_the_pool(self, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.ray_cluster import NoCluster, connect_to_ray, connected_to_ray
+from async_wrappers.ray_cluster import NoCluster, connect_to_ray, connected_to_ray, room_for
 
 
 class FakeRay(ModuleType):
@@ -88,6 +88,51 @@ def test_whoever_answers_and_is_no_ray_is_refused(ray: FakeRay) -> None:
         with pytest.raises(NoCluster, match=sentence), connected_to_ray(address, None):
             pass
     assert not ray.started
+
+
+class AuthenticationError(Exception):
+    """Ray's, by its name."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (AuthenticationError("the token\nis missing"), "address auto: the token is missing"),
+        (OSError("no route"), "address auto: no Ray cluster answers there (Failed to connect): see ray start --help"),
+    ],
+)
+def test_what_ray_says_of_a_token_is_passed_on(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch, asked: Exception, sentence: str
+) -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    raylet = ModuleType("ray._raylet")
+    raylet.__dict__["GcsClient"] = lambda address: fail(asked)
+    monkeypatch.setitem(sys.modules, "ray._raylet", raylet)
+    monkeypatch.setattr(ray, "init", lambda **given: fail(ConnectionError("Failed to connect")))
+    with pytest.raises(NoCluster) as refused:
+        connect_to_ray("auto")
+    assert str(refused.value) == sentence
+
+
+def test_a_ray_that_does_not_start_says_why(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**given: Any) -> None:
+        raise Exception("The current node timed out")
+
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(NoCluster, match=r"^Ray cannot be started on this machine \(The current node timed out\)$"):
+        connect_to_ray(None)
+
+
+def test_there_is_room_on_nodes_that_live(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 3.0, "GPU": 1.0}},
+        {"Alive": True, "Resources": {}},
+        {"Alive": False, "Resources": {"CPU": 9.0}},
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes, raising=False)
+    assert [room_for({"CPU": cpus, "GPU": gpus}) for cpus, gpus in ((1, 0), (2, 0), (1, 0.5), (4, 0))] == [3, 1, 2, 0]
 
 
 def test_a_ray_that_still_listens_elsewhere_is_warned_of(ray: FakeRay, caplog: pytest.LogCaptureFixture) -> None:
