@@ -22,7 +22,16 @@ def run() -> None:
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end_at_once)
     let_all_be_printed()
-    sys.exit(in_pipeline(lambda: main(sys.argv)))
+    code: int | str | None = 1
+    try:
+        code = in_pipeline(lambda: main(sys.argv))
+    finally:
+        # What libraries do at Python's end is no place for an interrupt, which they would print.
+        ended = code if isinstance(code, int) else int(code is not None)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) == signal.default_int_handler:
+                signal.signal(number, lambda number, frame: os._exit(ended))
+    sys.exit(code)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.sweep.figures import write_figure
 from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.trained.agent_file import read_agent, shipped_agents
 from async_wrappers.analysis.scaling import read_networks
 from async_wrappers.files import path_of
 from async_wrappers.latency import Trace
@@ -71,3 +72,10 @@ def test_a_figure_shows_a_name_that_is_no_utf_8(tmp_path: Path) -> None:
     figure.subplots().set_title(NAME)
     png, svg = write_figure(figure, tmp_path / NAME)
     assert png.is_file() and "udce9sum" in svg.read_text(encoding="utf-8")
+
+
+def test_an_agent_is_read_from_a_file_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    shipped = shipped_agents()["cartpole"]
+    copy = tmp_path / f"{NAME}.safetensors"
+    copy.write_bytes(shipped.read_bytes())
+    assert read_agent(copy).config == read_agent(shipped).config

@@ -195,6 +195,8 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     named = base_dir or "results"
     root, there = os.path.abspath(named), os.path.abspath(os.fsdecode(error.filename or os.devnull))
     above, below = os.path.join(root, "").startswith(os.path.join(there, "")), there.startswith(root + os.sep)
+    if below and error.errno == errno.ENOENT and not os.path.isdir(folder := os.path.dirname(there)):
+        return 1, f"{folder} is not there any more: bring it back, or continue with --base_dir where it is now"
     if error.errno in FULL:
         again = "continue with the same --base_dir" if below or not error.filename else "give the command again"
         return 1, f"{error.strerror}, writing {where}: free space, and {again}"

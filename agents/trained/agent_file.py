@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from async_wrappers.files import path_of, refuse_damage, write_atomically
+from async_wrappers.printing import printable
 
 SUFFIX = ".safetensors"
 _SHIPPED = Path(__file__).parent
@@ -129,7 +131,7 @@ def read_agent(path: Path) -> AgentFile:
     """
     texts = _texts(path)
     try:
-        with safe_open(path, "pt") as file:
+        with _opened(path, "pt") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the file is no dict
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}): {_REMEDY}") from None
@@ -152,13 +154,20 @@ def _about(text: str) -> dict[str, Any]:
     return about
 
 
+@contextmanager
+def _opened(path: Path, kind: str) -> Iterator[Any]:
+    """Open a file with safetensors, which neither says why it cannot open one nor takes a path that is no UTF-8."""
+    with open(path, "rb") as file:
+        name = str(path) if printable(path) == str(path) else f"/dev/fd/{file.fileno()}"
+        with safe_open(name, kind) as opened:
+            yield opened
+
+
 def _texts(path: Path) -> dict[str, str]:
     if path.exists() and not path.is_file():  # to open a pipe would wait for its other end
         raise ValueError(f"{path} is a directory or a device, and no {SUFFIX} file of an agent")
-    with open(path, "rb"):  # safetensors does not say why it cannot open a file
-        pass
     try:
-        with safe_open(path, "np") as file:
+        with _opened(path, "np") as file:
             texts: dict[str, str] = file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged, or no {SUFFIX} file ({error}): {_REMEDY}") from None

@@ -66,6 +66,27 @@ def test_an_error_that_nobody_reads_is_quiet_too() -> None:
     assert unread([*TRAIN, "bake"], buffered=False, errors=True)[0] == 141
 
 
+AT_THE_END = """
+import atexit, os, signal, sys
+from async_wrappers import console
+
+def main(argv):
+    atexit.register(os.kill, os.getpid(), signal.SIGTERM)  # as late as a library's function
+    console._listen()
+    return 130
+
+console.main = main
+console.run()
+"""
+
+
+def test_a_second_signal_at_the_very_end_is_quiet_and_keeps_the_exit_code() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_END], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 CLOSED = """
 import os, subprocess, sys
 from async_wrappers import console

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.agents.cli.command_line import COMMANDS, _explain
 from async_wrappers.agents.cli.flags import Parser, UsageError, at_least
+from async_wrappers.files import write_text_atomically
 from async_wrappers.ray_cluster import NoCluster
 from tests.worlds.command_line import ROOT, call, place, refused, start
 
@@ -234,3 +235,16 @@ def test_what_may_not_be_read_or_written_is_named_in_one_sentence(number: int) -
 
 def test_a_cluster_that_does_not_answer_is_a_usage_error_of_one_sentence() -> None:
     assert _explain(NoCluster("address 'x': none"), None) == (2, "address 'x': none")
+
+
+def test_a_directory_that_is_moved_while_a_run_writes_there_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "metrics").mkdir(parents=True)
+    (tmp_path / "run").rename("elsewhere")
+    with pytest.raises(FileNotFoundError) as lost:
+        write_text_atomically(Path("run") / "metrics" / "run.json", "{}")
+    folder = tmp_path / "run" / "metrics"
+    remedy = "bring it back, or continue with --base_dir where it is now"
+    assert _explain(lost.value, "run") == (1, f"{folder} is not there any more: {remedy}")
