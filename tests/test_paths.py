@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.sweep.figures import write_figure
@@ -65,6 +66,12 @@ def test_a_sweep_is_played_in_a_directory_whose_name_is_no_utf_8(
     table = sweep(play, {"delay": [1], "place": [NAME]}, 1, tmp_path / NAME)
     assert table.is_file() and "1 of 1 done" in capsys.readouterr().out
     assert json.loads((tmp_path / NAME / "trials" / "0000" / "result.json").read_text())["metrics"]
+
+
+def test_ray_which_takes_utf_8_alone_refuses_another_name_before_anything_is_played(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^base_dir must be a path in UTF-8 with Ray, got .*r\\udce9sum"):
+        sweep(play, {"delay": [1]}, 1, tmp_path / NAME, engine="ray")
+    assert not (tmp_path / NAME).exists()
 
 
 def test_a_figure_shows_a_name_that_is_no_utf_8(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 from tqdm import tqdm
 
+from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.sweep.grid import Grid, points_from_values, points_with
 from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
@@ -176,6 +177,8 @@ def run_sweep(
         raise ValueError(f"jobs must be >= 1, got {jobs}")
     run_trials: Callable[..., None] = run_pool
     if engine == "ray":
+        if printable(there := base_dir.resolve()) != str(there):
+            raise ConfigError(f"base_dir must be a path in UTF-8 with Ray, got {printable(there)}: name another")
         with extra("--engine ray", "ray"):
             from async_wrappers.agents.sweep.ray_engine import run_on_ray
         run_trials = partial(run_on_ray, address=address, settings=settings)
