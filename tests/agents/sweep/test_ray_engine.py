@@ -13,7 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import sweep
-from async_wrappers.agents.sweep.trial import TrialsCutOff
+from async_wrappers.agents.sweep.trial import TrialsCutOff, trial_status
 from async_wrappers.ray_cluster import NoCluster, python_path
 from tests.worlds.command_line import SWEEP, call, place
 from tests.worlds.forks import fork_trials
@@ -34,6 +36,7 @@ __all__ = ["call", "fork_trials", "place"]
 ROOT = Path(__file__).parents[3]
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+ray_engine = pytest.importorskip("async_wrappers.agents.sweep.ray_engine")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,45 @@ def test_nobody_outside_this_machine_reaches_a_ray_of_ones_own() -> None:
     assert addresses and addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 
 
+class TestWithoutACluster:
+    """What a sweep makes of Ray's errors, with a Ray that is imported and not started."""
+
+    def test_a_trial_that_cannot_begin_is_recorded_by_its_own_actor(self, tmp_path: Path) -> None:
+        actor = object.__new__(ray_engine._TrialActor)
+        actor.setup({"directory": str(tmp_path)}, {tmp_path: b""}, (5, "."), None)
+        assert actor.step()[ray_engine.ENDED] and trial_status(tmp_path) == "failed"
+
+    @pytest.mark.parametrize(
+        ("file", "status"), [(None, "cut off"), ("failure.json", "failed"), ("result.json", "finished")]
+    )
+    def test_an_error_of_rays_marks_no_trial(self, tmp_path: Path, file: str | None, status: str) -> None:
+        directory = tmp_path / "0000"
+        directory.mkdir()
+        if file is not None:
+            (directory / file).touch()
+        told: list[str] = []
+        callback = ray_engine.TrialCallback({directory}, lambda directory, to: told.append(to))
+        callback.on_trial_error(0, [], SimpleNamespace(config={"directory": str(directory)}))
+        assert told == [status] and [path.name for path in directory.iterdir()] == [file] * (file is not None)
+
+    def test_an_error_of_rays_ends_the_sweep_with_its_last_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ended = SimpleNamespace(errors=[RuntimeError("Traceback\n  ...\nThe actor died: its node is gone.\n")])
+        monkeypatch.setattr(ray_engine, "connected_to_ray", lambda *where: nullcontext())
+        monkeypatch.setattr(ray_engine, "room_for", lambda wants: 1)
+        monkeypatch.setattr(ray_engine.tune, "Tuner", lambda *what, **how: SimpleNamespace(fit=lambda: ended))
+        with pytest.raises(TrialsCutOff, match=r"ended a trial \(The actor died: its node is gone\): the same"):
+            sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
+        assert trial_status(tmp_path / "trials" / "0000") == "waiting"
+
+    def test_a_cluster_without_a_core_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ray_engine, "connected_to_ray", lambda *where: nullcontext())
+        monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"memory": 1e9}}])
+        with pytest.raises(NoCluster, match=r"^the cluster's nodes have no core for a trial: .*--num-cpus"):
+            sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
+
+
 @pytest.mark.usefixtures("cluster")
 class TestOnRay:
     def test_an_address_is_refused_where_ray_is_connected_already(self, tmp_path: Path) -> None:
@@ -105,11 +147,6 @@ class TestOnRay:
         sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
         failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
         assert failure["error"].startswith("TypeError")
-
-    def test_a_cluster_without_a_core_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"memory": 1e9}}])
-        with pytest.raises(NoCluster, match=r"^the cluster's nodes have no core for a trial: .*--num-cpus"):
-            sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
 
     def test_a_trial_whose_actor_dies_has_not_failed_and_the_same_call_runs_it(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
