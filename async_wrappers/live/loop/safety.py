@@ -156,7 +156,7 @@ class Deadman:
     ) -> None:
         """See the class."""
         self._is_path, self._warned = not callable(source), False
-        self._source = path_of(source) if self._is_path else source
+        self._source: Any = path_of(source) if self._is_path else source
         self._timeout, self._now, self._warns = timeout, now, warns
         self._waits: int | None = None  # since when a run waits for it
         self._reminded = False
