@@ -173,7 +173,7 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
 
     for text in figure.findobj(Text):
         # A directory's name may be the name of a curve.
-        text.set_text(printable(text.get_text()))  # type: ignore[attr-defined]
+        text.set_text(printable(text.get_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not `with_suffix`, which would cut off the end of a name with a point in it.
     paths = [path] if path.suffix in PICTURES else [path.with_name(path.name + suffix) for suffix in PICTURES]
