@@ -98,7 +98,7 @@ def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:
     words += [word for axis in options.only for word in ("--only", axis)]
     words += ["--retry-failed"] if options.retry_failed else []
     words += ["--trust"] if options.trust or _names_code(plan) else []
-    return f"{done} of {len(trials)} trials are done in {base_dir}; to go on: python train.py sweep {shlex.join(words)}"
+    return f"{done} of {len(trials)} trials are done in {base_dir}; to go on: {program()} sweep {shlex.join(words)}"
 
 
 def _names_code(plan: SweepPlan) -> bool:

@@ -127,6 +127,7 @@ def _run(runner: Experiment, options: Namespace, base_dir: Path, log: RunLog) ->
         print("\n".join(["", table(rows), *notes, ""]))
     else:
         write_report(runner, [])
+    runner.progress_file.remove()
     if told := runner.times.table(runner.play.summary()):
         print(told)
     print(f"{closing_line(runner.history)}; {in_words(training_facts(runner))}")
@@ -144,5 +145,5 @@ def _how_to_go_on(runner: Experiment | None, options: Namespace, base_dir: Path)
     left = runner.saved.unsaved
     in_table = runner.start_iteration >= runner.num_iterations and runner.settings.report_episodes
     if in_table and not (base_dir / "report.json").is_file():
-        left = "the closing table is not and begins anew"
+        left = "the closing table is not"
     return f"{', and '.join(filter(None, (done, left)))}; to go on: {program()} {words}"

@@ -34,13 +34,15 @@ def evaluate(
 
 
 def episodes_of(
-    agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None
+    agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None, first: int = 0
 ) -> Iterator[Episode]:
-    """Play evaluation episodes without end, each when it is asked for; see `evaluate`."""
+    """Play evaluation episodes without end from a number on, each when it is asked for; see `evaluate`."""
     agent.eval_mode = True
     go_to_encounter(environment)
     watched = Watched(environment)
-    for number in count():
+    if first:
+        agent.go_on_from(first)
+    for number in count(first):
         episode = play_episode(agent, watched, environment_seed(seed, Phase.FINAL, number), max_frames)  # type: ignore[arg-type]
         yield episode._replace(digest=watched.digest)
 

@@ -13,6 +13,7 @@ Castro et al., "Dopamine: a research framework for deep reinforcement learning",
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ from async_wrappers.agents.experiment.pretraining import Pretraining
 from async_wrappers.agents.experiment.progress import (
     PhasesShown,
     Progress,
+    ProgressFile,
     TimesOfTraining,
     WallClock,
     compute_of,
@@ -60,6 +62,7 @@ from async_wrappers.agents.play.play import (
     Played,
     RunStopped,
     encounter_of,
+    frames_of,
 )
 from async_wrappers.agents.play.run import Play, Run
 from async_wrappers.agents.play.runner import Runner
@@ -244,6 +247,7 @@ class Experiment:
         saved: When checkpoints are written, and under which numbers.
         clock: Wall time.
         times: Of the parts of training, in this process.
+        progress_file: Where a sweep reads how far the run is.
         table: Of episodes; while it runs, like `metrics` and `shown`.
     """
 
@@ -275,6 +279,7 @@ class Experiment:
         )
         self.counts = PhaseCounts(dict.fromkeys(Phase, encounter_of(self.environment)))
         self.clock, self.times, self.ending = WallClock(), TimesOfTraining(), Ending()
+        self.progress_file = ProgressFile(self.base_dir)
         self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
         self.play: Play = play(self)
         dataset = settings.pretrain_dataset
@@ -414,7 +419,8 @@ class Experiment:
                             self.start_iteration,
                             self.num_iterations,
                             learnt=self._has_learnt,
-                            closing=self.settings.report_episodes > 0,
+                            closing=self._seconds_of_closing,
+                            file=self.progress_file,
                         )
                     )
                     try:
@@ -426,6 +432,13 @@ class Experiment:
                         raise
         if table := self.play.table():
             print(table, flush=True)
+
+    def _seconds_of_closing(self) -> float:
+        """Return about how long the closing table will take; NaN while nothing is known of it."""
+        episodes, each = self.settings.report_episodes, self.counts.episodes[Phase.TRAIN]
+        if not episodes:
+            return 0.0
+        return self.times.of_closing(episodes * self.counts.frames / each) if each else math.nan
 
     def _has_learnt(self) -> bool:
         """Return whether an update was made, or never will be."""
@@ -467,7 +480,7 @@ class Experiment:
                 now.line.update(line)
                 now.scalars.update(scalars)
                 if phase == Phase.TRAIN:
-                    self.times.add(seconds, played.times)
+                    self.times.add(seconds, played.times, frames_of(played))
                 now.over()
                 if self.due():
                     self.save(None)

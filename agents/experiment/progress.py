@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import statistics
@@ -9,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -27,6 +29,7 @@ from async_wrappers.agents.play.play import (
 )
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.timing import PARTS, SUMMED_UP, duration
+from async_wrappers.files import write_text_atomically
 from async_wrappers.posix import signals_blocked
 
 # Seconds between two lines of a log.
@@ -44,13 +47,12 @@ class Expectation:
     Args:
         iterations: Of the run, in all.
         learnt: Returns whether an update was made.
-        closing: Whether a closing table follows, of which nobody knows how long it takes.
+        closing: Returns the seconds that the closing table will take; NaN where that is not known yet.
     """
 
-    def __init__(self, iterations: int, learnt: Callable[[], bool], closing: bool) -> None:
+    def __init__(self, iterations: int, learnt: Callable[[], bool], closing: Callable[[], float]) -> None:
         """See the class."""
-        self._iterations, self._learnt = iterations, learnt
-        self._but = ", without the closing table" if closing else ""
+        self._iterations, self._learnt, self._closing = iterations, learnt, closing
         self._learns: bool | None = None  # in what is measured now
         self._said, self._since = False, (0.0, 0.0, 0)
         self._said_rate = False  # before any episode ended
@@ -70,16 +72,16 @@ class Expectation:
         began, done, played = self._since
         if self._said or now - began < AFTER or work >= self._iterations:
             return ""
-        rate = f", at {_rate(frames - played, now - began)} so far" if frames > played else ""
+        rate = f", at {rate_in_words((frames - played) / (now - began))} so far" if frames > played else ""
         if work <= done:  # the length is counted in episodes, and none has ended
             if self._said_rate or not rate:
                 return ""
             self._said_rate = True
             return f"expected: not known before an episode ends{rate}"
         self._said = True
-        left = duration((now - began) / (work - done) * (self._iterations - work))
+        left = _left_in_words((now - began) / (work - done) * (self._iterations - work), self._closing())
         slower = "" if learns else ", before the first update; updates take longer"
-        return f"expected: about {left}{self._but}{rate}{slower}"
+        return f"expected: {left}{rate}{slower}"
 
 
 class Progress:
@@ -91,7 +93,9 @@ class Progress:
         first: Number of the first iteration that is still to do.
         iterations: Iterations in all.
         learnt: Returns whether an update was made.
-        closing: Whether a closing table follows the iterations.
+        closing: Returns the seconds that the closing table after the iterations will take; NaN where that is not known
+            yet.
+        file: Gets the progress too; None for no file.
         clock: Gives the time in seconds.
         every: Seconds between two lines.
     """
@@ -102,7 +106,8 @@ class Progress:
         iterations: int,
         *,
         learnt: Callable[[], bool] = lambda: True,
-        closing: bool = False,
+        closing: Callable[[], float] = lambda: 0.0,
+        file: ProgressFile | None = None,
         clock: Callable[[], float] = time.monotonic,
         every: float = EVERY,
     ) -> None:
@@ -116,6 +121,7 @@ class Progress:
         self._carried, self._carried_frames = 0.0, 0
         self._seconds: float | None = None
         self._last = ""
+        self._closing, self._file = closing, file
         self._expectation = Expectation(iterations, learnt, closing)
         self._bar: tqdm[None] | None = None
         self._lock = threading.Lock()  # `while_waiting` reports from another thread
@@ -176,6 +182,8 @@ class Progress:
             elif self._clock() - self._line_at >= self._every:
                 self._line_at = self._clock()
                 print(self._line(), file=sys.stderr, flush=True)
+            if self._file is not None:
+                self._file.write(self._title(), of_all, self._rate(), self._seconds_left())
 
     @contextmanager
     def while_waiting(self, progress_after: Callable[[float], tuple[float, int, float | None]]) -> Iterator[None]:
@@ -208,30 +216,114 @@ class Progress:
 
     def left(self) -> str:
         """Return how long the run still takes, such as ``about 2 min left``; empty if nothing is known of it."""
-        work = self._number - self._first + self._share - self._carried
-        if work <= 0 or self._number + self._share >= self._iterations:
+        seconds, closing = self._seconds_left(), self._closing()
+        if seconds is None or not (seconds or closing > 0):
             return ""
-        seconds = (self._clock() - self._began) / work * (self._iterations - self._number - self._share)
-        return f"about {duration(seconds)} left"
+        about, _, but = _left_in_words(seconds, closing).partition(",")
+        return f"{about} left" + (f",{but}" if but else "")
+
+    def _seconds_left(self) -> float | None:
+        """Return the seconds that the iterations still take; None where nothing is known of them."""
+        work = self._number - self._first + self._share - self._carried
+        left = max(self._iterations - self._number - self._share, 0.0)
+        return (self._clock() - self._began) / work * left if work > 0 else None
+
+    def _rate(self) -> float:
+        """Return the frames per second of the running iteration."""
+        seconds = self._clock() - self._iteration_began if self._seconds is None else self._seconds
+        return (self._frames - self._carried_frames) / max(seconds, 1e-9)
 
     def _title(self) -> str:
         return f"iteration {self._number} ({self._number + 1} of {self._iterations})"
 
     def _line(self) -> str:
         of = f" of {self._total:,}" if self._total else ""
-        seconds = self._clock() - self._iteration_began if self._seconds is None else self._seconds
-        played = self._frames - self._carried_frames
-        rate = _rate(played, seconds) if played else ""
+        rate = rate_in_words(self._rate()) if self._frames > self._carried_frames else ""
         return f"{self._title()}: " + self._joined(f"{self._frames:,}{of} frames", self._last, rate, self.left())
 
     def _joined(self, *parts: str) -> str:
         return ", ".join(filter(None, parts))
 
 
-def _rate(frames: int, seconds: float) -> str:
+def rate_in_words(rate: float) -> str:
     """Return frames per second in words; a large network plays less than one."""
-    rate = frames / max(seconds, 1e-9)
     return f"{rate:,.0f} frames/s" if rate >= 10 else f"{rate:.2g} frames/s"
+
+
+def _left_in_words(seconds: float, closing: float) -> str:
+    """Return how long a run still takes, the closing table included as far as that is known."""
+    if math.isnan(closing):
+        return f"about {duration(seconds)}, without the closing table"
+    return f"about {duration(seconds + closing)}"
+
+
+class ProgressFile:
+    """A run's progress in ``progress.json``, for a sweep that it is a trial of, written every two seconds at most.
+
+    The file holds ``doing``, a text, ``frames``, ``rate`` (frames a second) and ``left`` (seconds, or null). It is
+    there while the run is.
+
+    Args:
+        base_dir: The run's directory.
+        clock: Gives the time in seconds.
+    """
+
+    NAME = "progress.json"
+
+    def __init__(self, base_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """See the class."""
+        self._path, self._clock, self._due = base_dir / self.NAME, clock, -math.inf
+
+    def write(self, doing: str, frames: int, rate: float, left: float | None) -> None:
+        """Write the progress, if it is due. A disk that is full, or a directory that was moved, ends no run here."""
+        if (now := self._clock()) < self._due:
+            return
+        self._due = now + 2.0
+        with suppress(OSError):
+            facts = {"doing": doing, "frames": frames, "rate": rate, "left": left}
+            write_text_atomically(self._path, json.dumps(facts) + "\n")
+
+    def remove(self) -> None:
+        """Remove the file."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def closing_table(
+    total: int, file: ProgressFile, clock: Callable[[], float] = time.monotonic, every: float = EVERY
+) -> Iterator[Callable[[str, int], None]]:
+    """Show how far the episodes of a closing table are: a bar on a terminal, else a line about every 30 s.
+
+    Args:
+        total: Episodes of all agents.
+        file: Gets the progress too.
+        clock: Gives the time in seconds.
+        every: Seconds between two lines.
+
+    Yields:
+        A function that is called with an agent's name after each episode, and how many episodes are done. What was done
+        at the first call took no time here.
+    """
+    began = line_at = clock()
+    before = 0
+    with tqdm(total=total, desc="closing table", unit="episode", leave=False, disable=None) as bar:
+
+        def show(name: str, done: int) -> None:
+            nonlocal line_at, before
+            now, before = clock(), before or done
+            left = (now - began) / (done - before) * (total - done) if done > before else None
+            words = "" if left is None else f"about {duration(left)} left"
+            if not bar.disable:
+                bar.set_postfix_str(", ".join(filter(None, [name, words])), refresh=False)
+                bar.update(done - bar.n)
+            elif now - line_at >= every:
+                line_at = now
+                parts = [f"closing table: {name}", f"{done} of {total} episodes", words]
+                print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
+            file.write(f"closing table, {done} of {total} episodes", 0, 0.0, left)
+
+        yield show
 
 
 class PhasesShown:
@@ -417,17 +509,29 @@ class TimesOfTraining:
 
     Attributes:
         seconds: Of all training phases.
+        frames: Likewise.
         parts: Of each part, by its name.
     """
 
     def __init__(self) -> None:
         """See the class."""
-        self.seconds = 0.0
+        self.seconds, self.frames = 0.0, 0
         self.parts: dict[str, float] = {}
 
-    def add(self, seconds: float, parts: Mapping[str, float]) -> None:
+    def of_closing(self, frames: float) -> float:
+        """Return the seconds that three agents take for so many frames each, of which one computes its actions.
+
+        It is NaN before the first training phase is over.
+        """
+        if not self.frames:
+            return math.nan
+        act, step = (self.parts.get(name, 0.0) / self.frames for name in ("Act", "Step"))
+        return frames * (act + 3 * step)
+
+    def add(self, seconds: float, parts: Mapping[str, float], frames: int) -> None:
         """Add a training phase."""
         self.seconds += seconds
+        self.frames += frames
         for name, each in parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + each
 

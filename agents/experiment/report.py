@@ -23,11 +23,11 @@ from async_wrappers.agents.experiment.evaluate import (
 )
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import name_in, read_facts, read_iterations
-from async_wrappers.agents.experiment.progress import EVERY, different_episodes
-from async_wrappers.agents.play.play import Agent, Episode
+from async_wrappers.agents.experiment.progress import closing_table, different_episodes
+from async_wrappers.agents.play.play import Agent, Episode, encounter_of
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.timing import duration
-from async_wrappers.files import write_atomically, write_text_atomically
+from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
 from async_wrappers.printing import printable
 
 
@@ -46,31 +46,95 @@ class Row(NamedTuple):
 def compare_with_baselines(runner: Experiment) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
-    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. Lines on standard error tell
-    of each agent when it has played, and of one that takes long meanwhile.
+    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. A line on standard error
+    tells of each agent when it has played. A table that was interrupted goes on with the episode that is next.
     """
     agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.settings.seed)}
     if not why_no_noop(runner.environment):
         agents["no-op"] = NoopAgent(runner.environment)
     agents["trained"] = runner.trained_agent()
     rows, settings = [], runner.settings
-    for name, agent in agents.items():
-        begin = told_at = time.perf_counter()
-        played: list[Episode] = []
-        episodes = episodes_of(agent, runner.environment, settings.seed, settings.max_steps_per_episode)
-        for episode in islice(episodes, settings.report_episodes):
-            played.append(episode)
-            if (now := time.perf_counter()) - told_at >= EVERY:
-                told_at = now
-                so_far = f"{len(played)} of {settings.report_episodes} episodes"
-                print(f"closing table: {name}, {so_far}, after {duration(now - begin)}", file=sys.stderr, flush=True)
-        seconds, scores = time.perf_counter() - begin, [episode.score for episode in played]
-        rate = sum(episode.frames for episode in played) / seconds
-        rows.append(Row(name, scores, rate, different_episodes(played)))
-        told = f"mean return {statistics.fmean(scores):.1f}, after {duration(seconds)}"
-        print(f"closing table, {len(rows)} of {len(agents)}: {name}, {told}", file=sys.stderr, flush=True)
+    kept = _KeptEpisodes(runner)
+    total = len(agents) * settings.report_episodes
+    with kept, closing_table(total, runner.progress_file) as show:
+        for name, agent in agents.items():
+            played = kept.of(name, settings.report_episodes)
+            episodes = episodes_of(
+                agent, runner.environment, settings.seed, settings.max_steps_per_episode, len(played)
+            )
+            show(name, kept.count)
+            for episode in islice(episodes, settings.report_episodes - len(played)):
+                kept.add(name, episode)
+                show(name, kept.count)
+            seconds, scores = kept.seconds[name], [episode.score for episode in played]
+            rate = sum(episode.frames for episode in played) / seconds
+            rows.append(Row(name, scores, rate, different_episodes(played)))
+            told = f"mean return {statistics.fmean(scores):.1f}, after {duration(seconds)}"
+            print(f"closing table, {len(rows)} of {len(agents)}: {name}, {told}", file=sys.stderr, flush=True)
     write_report(runner, rows)
+    kept.path.unlink(missing_ok=True)
     return rows
+
+
+class _KeptEpisodes:
+    """The episodes of a closing table so far, in ``metrics/closing.json``, so that an interrupted table goes on.
+
+    The file is written when two seconds have passed since it was, and when the table is interrupted. It is of no use
+    to a run that has been trained further. Where an environment has encounters, an episode depends on those before it:
+    there nothing is taken from the file.
+
+    Attributes:
+        path: Of the file.
+        seconds: That the episodes of each agent have taken.
+    """
+
+    def __init__(self, runner: Experiment) -> None:
+        self.path = runner.base_dir / "metrics" / "closing.json"
+        self.seconds: dict[str, float] = {}
+        self._of = {"frames": runner.counts.frames, "updates": runner.agent.updates}
+        self._episodes: dict[str, list[Episode]] = {}
+        self._written = self._added = time.perf_counter()
+        if encounter_of(runner.environment) is None and self.path.is_file():
+            with refuse_damage(self.path, "remove it: the closing table begins anew"):
+                kept = json.loads(self.path.read_text(encoding="utf-8"))
+                if kept["of"] == self._of:
+                    self.seconds = kept["seconds"]
+                    self._episodes = {name: [Episode(*each) for each in rows] for name, rows in kept["rows"].items()}
+
+    def __enter__(self) -> None:
+        """See the class."""
+
+    def __exit__(self, *_: object) -> None:
+        self._write()
+
+    @property
+    def count(self) -> int:
+        """How many episodes there are."""
+        return sum(map(len, self._episodes.values()))
+
+    def of(self, name: str, most: int) -> list[Episode]:
+        """Return an agent's episodes so far, a list that grows; the time of the next one begins now."""
+        self._added = time.perf_counter()
+        self.seconds.setdefault(name, 1e-9)
+        self._episodes[name] = self._episodes.get(name, [])[:most]
+        return self._episodes[name]
+
+    def add(self, name: str, episode: Episode) -> None:
+        """Add an episode."""
+        self._episodes[name].append(episode)
+        now = time.perf_counter()
+        self.seconds[name] += now - self._added
+        self._added = now
+        if now - self._written > _KEPT_EVERY:
+            self._write()
+
+    def _write(self) -> None:
+        facts = {"of": self._of, "seconds": self.seconds, "rows": self._episodes}
+        write_text_atomically(self.path, json.dumps(facts) + "\n")
+        self._written = time.perf_counter()
+
+
+_KEPT_EVERY = 2.0  # seconds
 
 
 def reported_rows(base_dir: Path) -> list[Row]:

@@ -180,6 +180,9 @@ class Agent(Protocol):
     def updates(self) -> int:
         """Updates done; 0 of an agent that does not learn."""
 
+    def go_on_from(self, episode: int) -> None:
+        """Let the next evaluation episode be that of a number, on which its draws depend."""
+
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
 

@@ -28,6 +28,7 @@ from async_wrappers.agents.sweep.trial import (
     TrialsCutOff,
     record_failure,
     record_stop,
+    refuse_cut_off,
     trial_status,
 )
 from async_wrappers.ray_cluster import NoCluster, connected_to_ray, python_path, room_for
@@ -112,6 +113,7 @@ def run_on_ray(
     if results.errors:
         lines = str(results.errors[0]).strip().splitlines()
         raise TrialsCutOff(f"Ray has ended a trial ({lines[-1].strip().rstrip('.')}): the same call runs what is left")
+    refuse_cut_off(each for each in payloads if trial_status(each) == "waiting")
 
 
 class _TrialActor(tune.Trainable):  # type: ignore[misc]
@@ -211,13 +213,16 @@ class TrialCallback(tune.Callback):  # type: ignore[misc]
         if directory := self._our_directory(trial):
             if trial_status(directory) == "waiting" and ENDED not in trial.last_result:
                 record_stop(directory, trial.last_result["time_total_s"])
-            self._on_change(directory, "finished" if trial_status(directory) == "finished" else "failed")
+            self._tell_end(directory)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Report a trial whose actor has died; it may have ended just before."""
         if directory := self._our_directory(trial):
-            status = trial_status(directory)
-            self._on_change(directory, "cut off" if status == "waiting" else status)
+            self._tell_end(directory)
+
+    def _tell_end(self, directory: Path) -> None:
+        status = trial_status(directory)
+        self._on_change(directory, "cut off" if status == "waiting" else status)
 
     def _our_directory(self, trial: Any) -> Path | None:
         directory = Path(trial.config["directory"])

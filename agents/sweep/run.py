@@ -10,23 +10,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import cloudpickle
-from tqdm import tqdm
 
 from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.sweep.grid import Grid, points_from_values, points_with
-from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
+from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, check_engine, is_continued, write_plan
 from async_wrappers.agents.sweep.results import (
     check_parquet,
     check_wandb,
@@ -36,10 +32,10 @@ from async_wrappers.agents.sweep.results import (
     write_results,
     write_to_trackers,
 )
+from async_wrappers.agents.sweep.running import TrialsShown
 from async_wrappers.agents.sweep.trial import (
     FAILURE,
     RESULT,
-    OnChange,
     PythonTrial,
     TrialFunction,
     imported_by_program,
@@ -212,11 +208,12 @@ def run_sweep(
                 directory.mkdir(parents=True, exist_ok=True)
                 payloads[directory] = cloudpickle.dumps((trial, each.bindings, each.seed, directory))
 
-            def to_go(count: int) -> str:
-                return _about(estimated_seconds(base_dir, count, jobs, settings.trial_seconds) if count else None)
+            def ended(directory: Path) -> None:
+                if not settings.keep_checkpoints:
+                    _forget_replays([directory])
 
-            with _progress(asked, left, settings.keep_checkpoints, to_go) as on_change:
-                run_trials(payloads, jobs, lock, on_change)
+            with TrialsShown(asked, jobs, settings.trial_seconds, ended) as shown:
+                run_trials(payloads, jobs, lock, shown.change)
         finally:
             table = write_results(base_dir, plan)
         write_to_trackers(base_dir, plan, settings.wandb_project)
@@ -231,56 +228,6 @@ def _take(table: Path, results: Mapping[str, Mapping[str, Any]], trials: Path) -
         write_text_atomically(trials / name / RESULT, json.dumps(results[name], indent=1) + "\n")
         (trials / name / FAILURE).unlink(missing_ok=True)
     print(f"{len(taken)} finished trials taken from {printable(table)}", flush=True)
-
-
-@contextmanager
-def _progress(
-    trials: Mapping[Path, Trial], left: Collection[Path], keep_checkpoints: bool, to_go: Callable[[int], str]
-) -> Iterator[OnChange]:
-    """Show a bar with the counts of trials, and print a line for each that ends, when the yielded function is called.
-
-    Args:
-        trials: Those that this call is about, by directory.
-        left: The directories of those that are to run.
-        keep_checkpoints: Whether a trial that finishes keeps its replay and its older checkpoints.
-        to_go: Returns the time that a number of trials still takes, in words.
-    """
-    counts = Counter(trial_status(directory) for directory in trials if directory not in left)
-    # Several threads report their trials.
-    lock = Lock()
-    done = len(trials) - len(left)
-    with tqdm(total=len(trials), initial=done, unit="trial", desc="sweep", disable=None) as bar:
-
-        def change(directory: Path, to: str) -> None:
-            if not keep_checkpoints:
-                _forget_replays([directory])
-            with lock:
-                counts[to] += 1
-                if to != "running":
-                    counts["running"] -= 1
-                if to == "cut off":
-                    tqdm.write(f"trial {trials[directory].name} was cut off, and has not failed", file=sys.stdout)
-                elif to != "running":
-                    bar.update()
-                    ended = counts["finished"] + counts["failed"]
-                    far = f"; {ended} of {len(trials)} done{to_go(len(trials) - ended)}"
-                    tqdm.write(printable(_line(trials[directory], directory, to) + far), file=sys.stdout)
-                    sys.stdout.flush()
-                bar.set_postfix_str(", ".join(f"{counts[name]} {name}" for name in ("finished", "running", "failed")))
-
-        yield change
-
-
-def _line(trial: Trial, directory: Path, to: str) -> str:
-    """Return the line of a trial that has ended."""
-    path = directory / (RESULT if to == "finished" else FAILURE)
-    unknown = {"error": "which could not be recorded", "seconds": 0.0}
-    facts = json.loads(path.read_text()) if path.is_file() else unknown
-    what = ", ".join([*filter(None, [trial.arm]), *(f"{key} = {value}" for key, value in trial.bindings.items())])
-    error = f": {facts['error']} (see {directory})" if to == "failed" else ""
-    if "stopped_after" in facts:
-        to = f"stopped by the scheduler in iteration {facts['stopped_after']}"
-    return f"trial {trial.name} {to} after {facts['seconds']:.0f} s ({what}, seed {trial.seed_number}){error}"
 
 
 def _forget_replays(directories: Iterable[Path]) -> None:

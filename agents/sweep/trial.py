@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,6 +50,10 @@ TrialFunction = Callable[[dict[str, Any], int, Path], Metrics]
 OnChange = Callable[[Path, str], None]
 """Called with a trial's directory and ``"running"``, ``"finished"``, ``"failed"`` or ``"cut off"``, as it happens."""
 
+# SIGHUP, SIGINT, SIGKILL, SIGTERM: somebody else, or a machine without memory, ends a process with them. Other signals
+# are its own error.
+_FROM_OUTSIDE = (1, 2, 9, 15)
+_INTERRUPTED = 130  # the exit code of train.py after SIGTERM or SIGINT
 # Seconds that an interrupted trial has to save its progress.
 _GRACE = 15
 # Where `async_wrappers` is: the clone, or site-packages.
@@ -62,6 +66,17 @@ _METRIC_OF_AGENT = {"trained": "final_return", "random": "random_return", "no-op
 
 class TrialsCutOff(RuntimeError):
     """Trials have been ended that had not ended by themselves, nor failed; the message is a sentence that says why."""
+
+
+def refuse_cut_off(directories: Iterable[Path]) -> None:
+    """Name trials that were killed from outside.
+
+    Raises:
+        TrialsCutOff: There are some.
+    """
+    if cut := sorted(each.name for each in directories):
+        which = f"trial {cut[0]} was" if len(cut) == 1 else f"trials {', '.join(cut)} were"
+        raise TrialsCutOff(f"{which} killed from outside (see log.txt): the same call continues what is left")
 
 
 def trial_status(directory: Path) -> str:
@@ -247,12 +262,17 @@ class TrialProcess(subprocess.Popen[bytes]):
                 process.kill()
 
     def record_end(self) -> str:
-        """Return ``"finished"`` for a trial with a result; record why another one failed, and return ``"failed"``."""
+        """Return ``"finished"`` for a trial with a result, and ``"cut off"`` for one that was killed from outside.
+
+        Record why another one failed, and return ``"failed"``.
+        """
         if (self._directory / RESULT).is_file():
             with suppress(OSError):
                 (self._directory / FAILURE).unlink(missing_ok=True)
             return "finished"
         seconds, code = time.perf_counter() - self._begin, self.returncode
+        if code == _INTERRUPTED or -code in _FROM_OUTSIDE:
+            return "cut off"
         lines = (self._directory / _LOG).read_text(errors="replace").splitlines()
         # An error's message comes before the names of the gin configurables in which it was raised.
         printed = [line.strip() for line in lines if line.strip() and not line.startswith("  In call to configurable ")]
@@ -289,9 +309,11 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
         on_change: Called when a trial begins or ends, from several threads.
 
     Raises:
+        TrialsCutOff: Some were killed from outside; they are not marked as failed.
         KeyboardInterrupt: Interrupted; the trials have been ended, and are not marked as failed.
     """
     running: dict[Path, TrialProcess] = {}
+    cut: list[Path] = []
     stopping = threading.Event()
     path = python_path()
 
@@ -313,7 +335,10 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
             process.wait()
         del running[directory]
         if not stopping.is_set():
-            on_change(directory, process.record_end())
+            status = process.record_end()
+            if status == "cut off":
+                cut.append(directory)
+            on_change(directory, status)
 
     # A thread per trial only waits for its process, so that no time is lost between two trials.
     with ThreadPoolExecutor(jobs) as threads:
@@ -325,3 +350,4 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
             stopping.set()
             TrialProcess.end_all(list(running.values()))
             raise
+    refuse_cut_off(cut)

@@ -28,6 +28,10 @@ class _Baseline:
         self.eval_mode = False
         self._clock = EpisodeClock()
 
+    def go_on_from(self, episode: int) -> None:
+        """Let the next evaluation episode be that of a number."""
+        self._clock.eval_episodes = episode
+
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         return self._act(self._clock.begin(self.eval_mode, realtime))

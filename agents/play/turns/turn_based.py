@@ -95,6 +95,10 @@ class TurnBasedAgent(LearningAgent):
             spec.learns_from = "drawn"  # what was sent is reported in other units
         return cls(spec)
 
+    def go_on_from(self, episode: int) -> None:
+        """Let the next evaluation episode be that of a number; see `Agent`."""
+        self._clock.eval_episodes = episode
+
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         if not self.eval_mode:

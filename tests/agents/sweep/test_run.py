@@ -23,6 +23,7 @@ from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.sweep.plan import Sweep, read_plan
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.run import estimated_seconds, forget_replay, sweep
+from async_wrappers.agents.sweep.trial import TrialsCutOff
 from async_wrappers.posix import cores
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
@@ -99,7 +100,7 @@ class TestSweep:
     @pytest.mark.parametrize(
         ("trial", "error"),
         [
-            (lambda *_: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
+            (lambda *_: os.kill(os.getpid(), signal.SIGABRT), "killed by SIGABRT"),
             (lambda *_: sys.exit("no more"), "no more"),
             (lambda *_: sys.exit("no more\n  In call to configurable 'game' (<function game>)"), "no more"),
             (lambda *_: 5, "ValueError: a trial must return a mapping of metrics, got int"),
@@ -110,6 +111,24 @@ class TestSweep:
         sweep(trial, {"delay": [1]}, 1, tmp_path / "s")
         failure = json.loads((tmp_path / "s" / "trials" / "0000" / "failure.json").read_text())
         assert failure["error"].startswith(error)
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+    def test_a_trial_that_is_killed_from_outside_goes_on_in_the_next_call(
+        self, tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def trial(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+            if point["delay"] == 1 and not (directory / "begun").exists():
+                (directory / "begun").touch()
+                os.kill(os.getpid(), number)
+                time.sleep(60)  # until the signal is handled
+            return {"score": 1.0}
+
+        with pytest.raises(TrialsCutOff, match=r"^trial 0000 was killed from outside"):
+            sweep(trial, {"delay": [1, 2]}, 1, tmp_path)
+        assert "trial 0000 was cut off, and has not failed" in capsys.readouterr().out
+        assert {row["delay"] for row in read_rows(tmp_path)} == {2}
+        sweep(trial, {"delay": [1, 2]}, 1, tmp_path)
+        assert {row["delay"] for row in read_rows(tmp_path)} == {1, 2}
 
     def test_a_trial_runs_on_one_thread(self, tmp_path: Path) -> None:
         sweep(lambda *_: {"threads": float(os.environ["OMP_NUM_THREADS"])}, {"delay": [1]}, 1, tmp_path / "s")
