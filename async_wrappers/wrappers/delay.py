@@ -265,7 +265,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._frame < until and not self._over:
             self._step_default()
         self._running = True
-        start, observation, info_then = self._now() if self._over else self._look_back(self._start)
+        never_read = self._frame <= self._start and self._over
+        start, observation, info_then = self._now() if never_read else self._look_back(self._start)
         realtime = {"frame": self._frame, "start": start, "observation_info": info_then}
         if self._sights.fresh is not None:
             realtime["fresh_observation"] = self._sights.fresh[0]

@@ -183,24 +183,55 @@ def test_so_it_is_under_random_latencies(
         assert_fresh(FreshObservation(delayed, age), world, age, 4)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 5), st.integers(0, 3), LENGTHS)
-def test_rewards_frames_and_observations_are_those_without_it(delay: int, noops: int, lengths: list[int]) -> None:
+TIMINGS = st.one_of(
+    st.fixed_dictionaries({"delay": st.integers(0, 5), "noops": st.integers(0, 3)}),
+    st.fixed_dictionaries(
+        {
+            "latency": st.builds(LogNormal, mean=st.floats(0.001, 0.1), cv=st.floats(0.1, 1.0)),
+            "workers": st.integers(1, 3),
+            "stagger": st.sampled_from(["tickets", "none", "sequential"]),
+            "fps": st.just(60),
+        }
+    ),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(TIMINGS, LENGTHS)
+def test_rewards_frames_and_observations_are_those_without_it(timing: dict[str, Any], lengths: list[int]) -> None:
     def rows(env: Any, name: Any) -> list[Any]:
         found = []
         for number in range(4):
-            shown, _ = env.reset(seed=number)
+            shown, info = env.reset(seed=number)
+            seen = shown if name is None else shown[name]
+            found.append((seen.tolist(), info["realtime"]["start"]))
             over = False
             while not over:
                 shown, reward, terminated, truncated, info = env.step(3)
                 over = terminated or truncated
-                seen = shown if name is None else shown[name]
-                found.append((seen.tolist(), reward, terminated, truncated, info["realtime"]["frame"]))
+                seen, realtime = shown if name is None else shown[name], info["realtime"]
+                found.append((seen.tolist(), reward, terminated, truncated, realtime["frame"], realtime["start"]))
         return found
 
-    plain = RealtimeDelay(game(lengths), delay, noops, DEFAULT)
-    told = FreshObservation(RealtimeDelay(game(lengths), delay, noops, DEFAULT))
+    plain = RealtimeDelay(game(lengths), default_action=DEFAULT, **timing)
+    told = FreshObservation(RealtimeDelay(game(lengths), default_action=DEFAULT, **timing))
     assert rows(told, "observation") == rows(plain, None)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("noops", [0, 1, 3])
+def test_a_vector_is_reset_to_the_observations_that_it_has_without_it(noops: int, mode: AutoresetMode) -> None:
+    def first(fresh: bool, length: int) -> Any:
+        makers = [lambda of_one=of_one: game(of_one) for of_one in ([length], [20])]
+        env = VectorRealtimeDelay(SyncVectorEnv(makers, autoreset_mode=mode), 3, noops, DEFAULT)
+        if fresh:
+            env.report_fresh("age", 1)
+        shown, info = env.reset()
+        realtime = info["realtime"]
+        return shown.tolist(), realtime["start"].tolist(), realtime["deciding"].tolist()
+
+    for length in range(1, 6):
+        assert first(True, length) == first(False, length)
 
 
 @pytest.mark.filterwarnings("ignore:.*different from the unwrapped|.*A Box observation space:UserWarning")
