@@ -93,8 +93,9 @@ class UnrollQueue(Saved):
     A batch takes the oldest unrolls away.
 
     With a replay coefficient K above 1 it is a circular buffer (Luo et al. 2020, IMPACT, section 3.2). Batches are
-    drawn in turn from N places, where a place takes the oldest unrolls that no place has, and after K passes over all
-    places the unrolls leave, batch by batch. One that is pushed out by ``"drop_oldest"`` leaves at once.
+    drawn in turn from N places. A place without a batch takes the oldest unrolls that no place has, and they leave
+    after K draws. If ``"drop_oldest"`` pushes one of them out, its whole batch leaves, so that all other unrolls are
+    learnt from K times.
 
     Args:
         spec: The environments and the batch that it serves.
@@ -130,7 +131,8 @@ class UnrollQueue(Saved):
         """See the class."""
         self.replayed = replay_coefficient > 1
         self._batches, self._replay_coefficient = batches if self.replayed else 1, replay_coefficient
-        self._pass = self._place = 0  # of the next batch
+        # Of each place, the unroll after its batch, and the draws so far; it has no batch if all unrolls before have left.
+        self._places, self._place = [(0, 0)] * self._batches, 0  # the place that is next
         self._by_itself, self._grows = capacity is None, False
         # Sequences of rounds end before they are full, and more of them become whole at an episode's end.
         rounds = capacity is None and when_full == "wait" and spec.assembly.of_rounds
@@ -177,20 +179,19 @@ class UnrollQueue(Saved):
     def crowded(self) -> bool:
         """Whether unrolls may not fit although an update is made with each decision from now on.
 
-        Only updates of the last pass over a circular buffer make room, and a round of decisions may end amid a pass. So
-        as many rounds are looked at as all passes have updates: after them rounds and passes meet as they do now.
+        Only the last draw from a place of a circular buffer makes room, and a round of decisions may end amid a pass.
+        So as many rounds are looked at as all passes have updates: after them rounds and passes meet as they do now.
         """
         all_passes = self._replay_coefficient * self._batches  # updates
-        before_the_last = all_passes - self._batches
-        done = self._pass * self._batches + self._place
+        turns = [self._due(self._place + later)[1] for later in range(self._batches)]
 
         def room_made(updates: int) -> int:
-            whole, further = divmod(updates, all_passes)
-            return self._rows * (whole * self._batches + max(0, further - before_the_last))
+            draws = (drawn - (later - updates) // self._batches for later, drawn in enumerate(turns))
+            return self._rows * sum(each // self._replay_coefficient for each in draws)
 
         for each in range(1, all_passes + 2):
-            made = room_made(done + (each - 1) * self._num_envs) - room_made(done)
-            if len(self) + self._whole_within(each) - made > self._least:
+            room = self._least + room_made((each - 1) * self._num_envs)
+            if len(self) + self._whole_within(each) > room:
                 return True
         return False
 
@@ -233,10 +234,10 @@ class UnrollQueue(Saved):
                         "decision while it is ready, or choose when_full='drop_oldest', 'drop_newest' or 'alternate' "
                         "where it is to be the slower one"
                     )
-                self.dropped += 1
                 if self._drops_newest():
+                    self.dropped += 1
                     continue
-                self._tail += 1
+                self._drop_oldest()
             for name, column in self._columns.items():
                 column[self._head % self._capacity] = unrolls[name][row]
             self._head += 1
@@ -258,36 +259,42 @@ class UnrollQueue(Saved):
             return bool(self._rng.random() < 0.5)
         return self._when_full == "drop_newest"
 
+    def _drop_oldest(self) -> None:
+        gone = 1 if self._tail == self._unplaced else self._rows
+        self._tail += gone
+        self.dropped += gone
+
+    @property
+    def _unplaced(self) -> int:
+        """The first unroll that no place has."""
+        return max(self._tail, *(stop for stop, _ in self._places))
+
+    def _due(self, place: int) -> tuple[int, int]:
+        """Return the first unroll of a place, or of the batch that it takes when it is next, and the draws so far."""
+        stop, drawn = self._places[place % self._batches]
+        return (stop - self._rows, drawn) if stop > self._tail else (self._unplaced, 0)
+
     def ready(self, rows: int) -> bool:
-        """Return whether this number of unrolls wait."""
-        return len(self) >= self._before(rows) + rows
+        """Return whether this number of unrolls wait, or the next place has a batch."""
+        return self._head - self._due(self._place)[0] >= rows
 
     def draw(self, rows: int) -> dict[str, Any]:
         """Take the oldest unrolls away, and return them in arrays of their own.
 
-        Of a circular buffer they are those of the next place, and leave in the last pass.
+        Of a circular buffer they are those of the next place, and leave after the last draw.
 
         Raises:
             ValueError: Fewer wait.
         """
         if not self.ready(rows):
             raise ValueError(f"a batch takes {rows} unrolls of the queue, and {len(self)} wait: observe more first")
-        first = self._tail + self._before(rows)
+        first, drawn = self._due(self._place)
         index = np.arange(first, first + rows)
-        if self._in_last_pass:
-            self._tail += rows
+        self._places[self._place] = first + rows, drawn + 1
         self._place = (self._place + 1) % self._batches
-        if self._place == 0:
-            self._pass = (self._pass + 1) % self._replay_coefficient
+        if drawn + 1 == self._replay_coefficient:  # it is the oldest batch
+            self._tail = first + rows
         return {**self._assembly.batch_at(self._columns, index % self._capacity), "index": index}
-
-    @property
-    def _in_last_pass(self) -> bool:
-        return self._pass == self._replay_coefficient - 1
-
-    def _before(self, rows: int) -> int:
-        """Return how many unrolls lie before those of the next place; in the last pass they have left."""
-        return 0 if self._in_last_pass else self._place * rows
 
     # Saving: all waiting unrolls, whole each time.
 
@@ -298,7 +305,7 @@ class UnrollQueue(Saved):
 
     def _counters(self) -> dict[str, Any]:
         counts = {"head": self._head, "tail": self._tail, "dropped": self.dropped}
-        ring = {"pass": self._pass, "place": self._place} if self.replayed else {}
+        ring = {"places": self._places, "place": self._place} if self.replayed else {}
         return {**counts, **ring, "generator": self._rng.bit_generator.state}
 
     def _snapshot(self) -> Arrays:
@@ -310,11 +317,19 @@ class UnrollQueue(Saved):
         if self._makes_room and (waiting := counters["head"] - counters["tail"]) > self._capacity:
             self._grow(waiting)
         self._head, self._tail, self.dropped = counters["head"], counters["tail"], counters["dropped"]
-        self._pass, self._place = counters.get("pass", 0), counters.get("place", 0)
+        self._place = counters.get("place", 0)
+        self._places = [(stop, drawn) for stop, drawn in counters.get("places") or self._of_passes(counters)]
         self._rng.bit_generator.state = counters["generator"]
         positions = np.arange(self._tail, self._head) % self._capacity
         for name, column in self._columns.items():
             column[positions] = snapshot[name]
+
+    def _of_passes(self, counters: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """Return the places that a state of version 0.1.0 means, which counted passes over all places."""
+        done = counters.get("pass", 0)
+        first = self._tail - self._rows * (self._place if done == self._replay_coefficient - 1 else 0)
+        draws = [done + (place < self._place) for place in range(self._batches)]
+        return [(first + self._rows * (place + 1) if drawn else 0, drawn) for place, drawn in enumerate(draws)]
 
     def _range(self, number: int) -> tuple[int, int]:
         return self._tail, self._head

@@ -242,14 +242,98 @@ def test_every_step_is_drawn_as_often_as_is_told_whatever_order_play_and_updates
     assert drawn == [batch for each in buffers for _ in range(times) for batch in each] + every[whole:]
 
 
-def test_a_step_that_is_pushed_out_leaves_the_buffer_and_none_is_drawn_too_often() -> None:
-    queue, drawn = ring(2, 3, num_envs=1, unroll_length=1, capacity=4, when_full="drop_oldest"), []
-    for step in range(300):
-        single_steps(queue, range(step, step + 1))
-        if queue.drawable:
-            drawn += steps_of(queue.sample())
-    often = np.bincount(np.array(drawn, int))
-    assert often.max() <= 3 and queue.sources[0].dropped > 0  # type: ignore[attr-defined]
+class Places:
+    """A circular buffer of lists: N places, each with the steps of a batch and the draws that they have left."""
+
+    def __init__(self, batches: int, times: int, rows: int, capacity: int, when_full: str) -> None:
+        self.places: list[tuple[list[int], int]] = [([], 0)] * batches
+        self.times, self.rows, self.capacity, self.when_full = times, rows, capacity, when_full
+        self.waiting, self.at = list[int](), 0
+        self.dropped, self.drawn = list[int](), list[int]()
+
+    def put(self, step: int) -> None:
+        held = [batch for batch, left in self.places if left]
+        if sum(map(len, held)) + len(self.waiting) == self.capacity:
+            if self.when_full == "drop_newest":
+                self.dropped.append(step)
+                return
+            oldest = min(held, default=self.waiting[:1])  # as a batch is learnt from, it leaves, whole
+            self.places = [(batch, 0 if batch == oldest else left) for batch, left in self.places]
+            self.waiting = [each for each in self.waiting if each not in oldest]
+            self.dropped += oldest
+        self.waiting.append(step)
+
+    def draw(self) -> list[int] | None:
+        batch, left = self.places[self.at]
+        if not left:
+            if len(self.waiting) < self.rows:
+                return None
+            batch, left = self.waiting[: self.rows], self.times
+            self.waiting = self.waiting[self.rows :]
+        self.places[self.at], self.at = (batch, left - 1), (self.at + 1) % len(self.places)
+        self.drawn += batch
+        return batch
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 3),
+    st.integers(2, 4),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.sampled_from(["drop_oldest", "drop_newest"]),
+    st.lists(st.integers(0, 5), min_size=1, max_size=40),
+)
+def test_what_is_not_dropped_is_learnt_from_as_often_as_is_told_whatever_is_dropped_beside_it(
+    batches: int, times: int, rows: int, more: int, when_full: str, plan: list[int]
+) -> None:
+    capacity = batches * rows + more
+    made = partial(
+        ring, batches, times, num_envs=1, unroll_length=1, batch_size=rows, capacity=capacity, when_full=when_full
+    )
+    queue, model = made(), Places(batches, times, rows, capacity, when_full)
+    single_steps(queue, range(1))
+    put = 0
+    for few in plan:  # draws after so many steps; 0: it is saved and goes on
+        if not few:
+            state, queue = queue.state_dict(), made()
+            queue.load_state_dict(state)
+        single_steps(queue, range(put + 1, put + 1 + few))  # each makes the one before it whole
+        for step in range(put, put + few):
+            model.put(step)
+        put += few
+        for _ in range(2):
+            expected = model.draw()
+            assert queue.drawable == (expected is not None)
+            if expected is not None:
+                assert steps_of(queue.sample()) == expected
+        assert queue.sources[0].dropped == len(model.dropped)  # type: ignore[attr-defined]
+    kept = {*model.waiting, *(step for batch, left in model.places if left for step in batch)}
+    assert all(model.drawn.count(step) == times for step in {*range(put)} - {*model.dropped} - kept)
+    assert len(queue) == len(kept)
+
+
+def test_a_batch_that_is_pushed_out_makes_place_for_the_oldest_that_no_place_has() -> None:
+    queue = ring(2, 2, num_envs=1, unroll_length=1, capacity=4, when_full="drop_oldest")
+    single_steps(queue, range(5))
+    drawn = [steps_of(queue.sample())]
+    single_steps(queue, range(5, 7))
+    drawn += [steps_of(queue.sample()) for _ in range(4)]
+    assert drawn == [[0, 1], [2, 3], [4, 5], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("draws", range(6))
+def test_a_circular_buffer_that_counted_passes_goes_on(draws: int) -> None:
+    queue, restored = (ring(2, 3, num_envs=1, unroll_length=1) for _ in range(2))
+    single_steps(queue, range(13))
+    for _ in range(draws):
+        queue.sample()
+    state = queue.state_dict()
+    del state["sources"][0]["places"]
+    state["sources"][0] |= {"pass": draws // 2, "place": draws % 2}
+    restored.load_state_dict(state)
+    for _ in range(8):
+        assert steps_of(restored.sample()) == steps_of(queue.sample()) and len(restored) == len(queue)
 
 
 class TestCircularBuffer(SourceContract):
