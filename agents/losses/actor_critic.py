@@ -260,13 +260,10 @@ def clipped_policy_loss(log_ratios: Tensor, advantages: Tensor, epsilon: float) 
     return (log_ratios.exp() * losses).clamp(min=losses - epsilon * advantages.abs())
 
 
-def target_clipped_policy_loss(
-    log_pi: Tensor, log_target: Tensor, log_mu: Tensor, advantages: Tensor, epsilon: float, rho: float
-) -> Tensor:
-    """Return IMPACT's negative clipped surrogate objective (Luo et al. 2020, arXiv 1912.00167, section 3.1), `[...]`.
+def target_clipped_log_ratios(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: float) -> Tensor:
+    """Return log w, IMPACT's ratios in PPO's clipped loss (Luo et al. 2020, arXiv 1912.00167, section 3.1), `[...]`.
 
         w = min(mu(a | x) / pi'(a | x), rho) pi(a | x) / mu(a | x)
-        -min(w A, clip(w, 1 - epsilon, 1 + epsilon) A)
 
     Where mu is at most rho pi', w is the ratio of pi to the target policy pi', as PPO's is to the policy before its
     passes; elsewhere it is smaller, so that no action that pi' hardly takes outweighs the others.
@@ -275,12 +272,9 @@ def target_clipped_policy_loss(
         log_pi: log pi(a | x) of the policy that learns, `[...]`.
         log_target: log pi'(a | x) of the target network, `[...]`.
         log_mu: log mu(a | x) of the policy that acted, `[...]`.
-        advantages: `[...]`.
-        epsilon: How far w may go from 1 until its gradient vanishes.
         rho: The largest ratio of mu to pi', at least 1.
     """
-    log_ratios = log_pi - log_mu + (log_mu - log_target).clamp(max=math.log(rho))
-    return clipped_policy_loss(log_ratios, advantages, epsilon)
+    return log_pi - log_mu + (log_mu - log_target).clamp(max=math.log(rho))
 
 
 def clipped_value_loss(

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
 from async_wrappers.agents.losses.actor_critic import (
+    clipped_policy_loss,
     entropy,
     kl_divergence,
     log_prob,
     masked_mean,
     over_executed,
-    target_clipped_policy_loss,
+    target_clipped_log_ratios,
     vtrace,
 )
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
@@ -75,22 +76,22 @@ class Impact(CategoricalActorCritic):
         ).targets
         # V-trace's GAE(lambda): the corrected errors from here on, each carried back by gamma c. It is 0 without mask.
         advantages = targets - target_values[:-1]
-        surrogate = target_clipped_policy_loss(log_pi, log_target, log_mu, advantages, self.epsilon, self.rho)
-        policy_loss = masked_mean(surrogate, mask)
+        log_ratios = target_clipped_log_ratios(log_pi, log_target, log_mu, self.rho)
+        policy_loss = masked_mean(clipped_policy_loss(log_ratios, advantages, self.epsilon), mask)
         value_loss = masked_mean(0.5 * (targets - values[:-1]) ** 2, mask)
         entropies = masked_mean(over_executed(entropy(logits), executed), mask)
         loss = policy_loss + self.baseline_cost * value_loss - self.entropy_cost * entropies
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
-        metrics |= {"Value": masked_mean(values[:-1], mask), **self._clipped(log_pi, log_target, log_mu, mask)}
+        metrics |= {"Value": masked_mean(values[:-1], mask), **self._clipped(log_ratios, log_mu - log_target, mask)}
         kl = over_executed(kl_divergence(logits.detach(), mu), executed)
         metrics |= self.off_policyness((log_pi - log_mu).detach(), kl, batch, networks)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     @torch.no_grad()
-    def _clipped(self, log_pi: Tensor, log_target: Tensor, log_mu: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Return the shares of decisions whose ratios are clipped: of pi to the target, and of mu to the target."""
-        beyond = (log_pi - log_target).expm1().abs() > self.epsilon
-        above = (log_mu - log_target).exp() > self.rho
+    def _clipped(self, log_ratios: Tensor, log_target_ratios: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Return the shares of decisions whose ratios are clipped: w, and that of mu to the target."""
+        beyond = log_ratios.expm1().abs() > self.epsilon
+        above = log_target_ratios.exp() > self.rho
         return {
             "RatioClipped": masked_mean(beyond.float(), mask),
             "TargetRatioClipped": masked_mean(above.float(), mask),

@@ -120,10 +120,35 @@ def test_the_loss_is_that_of_a_table() -> None:
     assert found == pytest.approx({"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropy}, abs=1e-6)
     assert output.loss.mean().item() == pytest.approx(policy_loss + 0.5 * value_loss - 0.01 * entropy, abs=1e-6)
     assert output.metrics["TargetRatioClipped"].item() == pytest.approx(1 / 3)
-    assert output.metrics["RatioClipped"].item() == 1.0
+    assert output.metrics["RatioClipped"].item() == 1.0  # w is 2, 1.25 and 1.25
     output.metrics["PolicyLoss"].backward()  # type: ignore[no-untyped-call]
     assert online[0].grad is not None  # the last step is clipped, and no gradient is left
     assert online[0].grad[:2].any(dim=2).all() and not online[0].grad[2:].any()
+
+
+def test_ratios_are_reported_as_clipped_where_the_loss_clips_them() -> None:
+    """Epsilon is 0.4 and rho 2.
+
+    mu    pi'   pi    mu/pi'    w     of [0.6, 1.4]
+    0.6   0.2   0.3   2 of 3    1     within, though pi/pi' is 1.5
+    0.5   0.5   0.8   1         1.6   above
+    0.8   0.2   0.2   2 of 4    0.5   below, though pi/pi' is 1
+    0.5   0.5   0.6   1         1.2   within
+    """
+    pi, target, mu = (0.3, 0.8, 0.2, 0.6), (0.2, 0.5, 0.2, 0.5), (0.6, 0.5, 0.8, 0.5)
+    values = column(*[0.0] * 5)
+    batch = {
+        "reward": column(*[1.0] * 4),
+        "discount": column(*[0.5] * 4),
+        "action": torch.zeros(4, 1, dtype=torch.int64),
+        "extras": {"logits": of_probabilities(*mu)},
+    }
+    for mask, clipped, of_target in ((1, 2 / 4, 2 / 4), (0, 2 / 3, 1 / 3)):
+        batch["mask"] = column(mask, 1.0, 1.0, 1.0)
+        policies = ((of_probabilities(*each, 0.5), values) for each in (pi, target))
+        metrics = loss_of(make(epsilon=0.4, rho=2.0), *policies, batch).metrics
+        assert metrics["RatioClipped"].item() == pytest.approx(clipped)
+        assert metrics["TargetRatioClipped"].item() == pytest.approx(of_target)
 
 
 def scene(seed: int, steps: int = 6, rows: int = 4, actions: int = 3) -> tuple[Given, Given, dict[str, Any]]:
