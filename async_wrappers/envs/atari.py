@@ -50,8 +50,8 @@ def create_atari_environment(
     Whatever `frame_skip` is, one ``step`` of the game is one *frame* of the schedule.
 
     Args:
-        game_name: ``"Boxing"``, or an id such as ``"BoxingNoFrameskip-v4"`` or ``"ALE/Boxing-v5"``, of which only the
-            game counts.
+        game_name: ``"Boxing"``; or an id, such as ``"BoxingNoFrameskip-v4"`` or ``"ALE/Boxing-v5"``, whose frame skip,
+            sticky actions and observations must be those of the arguments.
         frame_skip: Emulated frames of 1/60 s per step.
         sticky_actions: Repeat the last action with probability 0.25 on each emulated frame.
         full_action_space: All 18 actions, also where the game knows fewer.
@@ -70,8 +70,8 @@ def create_atari_environment(
         max_frames: Emulated frames after which a game is truncated, its no-ops included.
 
     Raises:
-        ValueError: An unknown game (the sentence names the closest ones), observation type or frame skip, or
-            `terminal_on_life_loss` together with `episodic_life`.
+        ValueError: An unknown game (the sentence names the closest ones), observation type or frame skip, an id that
+            means other arguments, or `terminal_on_life_loss` together with `episodic_life`.
     """
     if obs_type not in ("grayscale", "rgb", "ram"):
         raise ValueError(f"obs_type must be 'grayscale', 'rgb' or 'ram', got {obs_type!r}")
@@ -86,7 +86,7 @@ def create_atari_environment(
         with extra(f"obs_type={obs_type!r}", "atari"):
             import cv2  # noqa: F401
     env: gym.Env[Any, Any] = gym.make(
-        find_atari_game(game_name),
+        find_atari_game(game_name, frame_skip=frame_skip, sticky_actions=bool(sticky_actions), obs_type=obs_type),
         obs_type=obs_type,
         frameskip=1,  # skipped below: no-op frames are emulated frames, and images are made of the last two
         repeat_action_probability=STICKY_PROBABILITY if sticky_actions else 0.0,
@@ -188,8 +188,8 @@ def create_atari_vector(
         max_frames: Emulated frames after which a game is truncated, its no-ops not counted.
 
     Raises:
-        ValueError: An unknown game, `terminal_on_life_loss` together with `episodic_life`, or an
-            argument that `AtariVectorEnv` does not have.
+        ValueError: An unknown game, an id that means other arguments, `terminal_on_life_loss` together with
+            `episodic_life`, or an argument that `AtariVectorEnv` does not have.
     """
     num_envs = whole("num_envs", num_envs, 1)
     frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
@@ -205,7 +205,8 @@ def create_atari_vector(
                 f"ale_py.AtariVectorEnv does nothing else, got {value!r}: use create_atari_environment, with "
                 "VectorRunner.create_vector_fn = None"
             )
-    game = gym.spec(find_atari_game(game_name)).kwargs["game"]
+    meant = {"frame_skip": frame_skip, "sticky_actions": bool(sticky_actions), "obs_type": obs_type}
+    game = gym.spec(find_atari_game(game_name, **meant)).kwargs["game"]
     env: VectorEnv = atari_games(
         game,
         num_envs,
@@ -323,24 +324,54 @@ class AtariFrames(VectorWrapper, gym.utils.RecordConstructorArgs):
         return self.env
 
 
-def find_atari_game(game_name: str) -> str:
+_ATARI_ID = re.compile(r"(?i)(?:ALE/)?(.*?)(-ram)?(NoFrameskip|Deterministic)?(?:-v(\d+))?")
+
+
+def find_atari_game(game_name: str, **arguments: Any) -> str:
     """Return the registered id of a game, such as ``"ALE/Boxing-v5"``, from one of its many spellings.
 
+    Args:
+        game_name: A name or an id.
+        arguments: Of `create_atari_environment`, which an id must not contradict.
+
     Raises:
-        ValueError: No game has that name; the sentence names the closest ones.
+        ValueError: No game has that name (the sentence names the closest ones), there was no such version, or the id
+            means other arguments.
     """
     with extra("an Atari game", "atari"):
         import ale_py  # registers the games with Gymnasium
 
     gym.register_envs(ale_py)
     games = {name[len("ALE/") : -len("-v5")] for name in gym.registry if re.fullmatch(r"ALE/\w+-v5", name)}
-    game = re.sub(r"(?i)^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v\d+)?$", "", game_name)
+    parts = _ATARI_ID.fullmatch(game_name)
+    game = parts[1] if parts else game_name
     spellings = {known.lower(): known for known in games}
-    if (known := spellings.get(game.lower().replace("_", ""))) is not None:
-        return f"ALE/{known}-v5"
-    close = [spellings[name] for name in get_close_matches(game.lower(), list(spellings), n=3, cutoff=0.5)]
-    hint = f"close names are {', '.join(close)}" if close else "train.py --list shows all games"
-    raise ValueError(f"game_name must be one of ale-py's {len(games)} games, got {game_name!r}: {hint}")
+    known = spellings.get(game.lower().replace("_", ""))
+    if parts is None or known is None:
+        close = [spellings[name] for name in get_close_matches(game.lower(), list(spellings), n=3, cutoff=0.5)]
+        hint = f"close names are {', '.join(close)}" if close else "train.py --list shows all games"
+        raise ValueError(f"game_name must be one of ale-py's {len(games)} games, got {game_name!r}: {hint}")
+    remedy = f"name the game alone, {known!r}, and give what differs from the defaults as arguments"
+    _, ram, kind, version = parts.groups()
+    if version not in (None, "0", "4", *(() if kind else ("5",))):
+        raise ValueError(f"game_name must be an id that Gymnasium has had, got {game_name!r}: {remedy}")
+    for name, value in _meant_by(known, ram, kind, version).items():
+        if arguments.get(name, value) != value:
+            raise ValueError(f"game_name {game_name!r} means {name} = {value}, got {arguments[name]}: {remedy}")
+    return f"ALE/{known}-v5"
+
+
+def _meant_by(game: str, ram: str | None, kind: str | None, version: str | None) -> dict[str, Any]:
+    """Return the arguments that the parts of an id mean: they are those of Gymnasium's and ale-py's environments."""
+    meant: dict[str, Any] = {"obs_type": "ram"} if ram else {}
+    if kind:
+        deterministic = 3 if game == "SpaceInvaders" else 4
+        meant["frame_skip"] = 1 if kind.lower() == "noframeskip" else deterministic
+    elif version:
+        meant["frame_skip"] = 4 if version == "5" else "2, 3 or 4, drawn at each step"
+    if version:
+        meant["sticky_actions"] = version != "4"
+    return meant
 
 
 class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):

@@ -19,7 +19,7 @@ VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 # The extras that bring a library of Gymnasium's own environments, by the library.
 _EXTRAS = {"Box2D": "box2d", "mujoco": "mujoco"}
 
-_ATARI_ID = re.compile(r"^ALE/|(NoFrameskip|Deterministic)-v\d+$")
+_ATARI_ID = re.compile(r"^ALE/|(-ram)?(NoFrameskip|Deterministic)-v\d+$")
 
 
 def create_gym_environment(
@@ -67,10 +67,11 @@ def create_gym_environment(
         if environment_id in gym.registry:
             raise ValueError(_missing(environment_id, error)) from None
         if _ATARI_ID.search(environment_id):
+            game = re.sub(r"(-ram)?-v\d+$", "", _ATARI_ID.sub("", environment_id))
             raise ValueError(
                 f"environment_id {environment_id!r} is an Atari game, made by create_atari_environment: in gin bind "
                 "Runner.create_environment_fn = @create_atari_environment and create_atari_environment.game_name = "
-                f"{environment_id!r}, whose wrappers are create_atari_environment.wrappers"
+                f"{game!r}, whose frame skip, sticky actions and wrappers are its other parameters"
             ) from None
         close = get_close_matches(environment_id, list(gym.registry), n=3, cutoff=0.5)
         hint = f"; close names are {', '.join(close)}" if close else ""

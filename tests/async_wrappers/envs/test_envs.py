@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
-from async_wrappers.envs import ClipReward, create_atari_environment, create_gym_environment
+from async_wrappers.envs import ClipReward, create_atari_environment, create_atari_vector, create_gym_environment
 from async_wrappers.envs.atari import find_atari_game
 from tests.worlds.recording_env import NOOP, RecordingEnv
 
@@ -236,11 +236,47 @@ def test_every_game_of_ale_is_found_by_its_name_its_ids_and_in_small_letters() -
             assert find_atari_game(spelling) == f"ALE/{game}-v5"
 
 
-@pytest.mark.parametrize("name", ["BoxingNoFrameskip-v4", "ALE/Boxing-v5", "Boxing-ram-v4"])
-def test_of_an_id_only_the_game_counts(name: str) -> None:
-    env = create_atari_environment(name)
-    assert env.spec.id == "ALE/Boxing-v5"
-    assert env.observation_space.shape == (84, 84)
+MAKERS = [create_atari_environment, partial(create_atari_vector, num_envs=1, num_threads=1)]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("name", "arguments", "meant"),
+    [
+        ("BoxingNoFrameskip-v4", {}, "frame_skip = 1, got 4"),
+        ("BoxingNoFrameskip-v4", {"frame_skip": 1}, "sticky_actions = False, got True"),
+        ("Boxing-ramNoFrameskip-v4", {"frame_skip": 1, "sticky_actions": False}, "obs_type = ram, got grayscale"),
+        ("ALE/Boxing-ram-v5", {}, "obs_type = ram, got grayscale"),
+        ("BoxingDeterministic-v4", {}, "sticky_actions = False, got True"),
+        ("Boxing-v4", {"sticky_actions": False}, "frame_skip = 2, 3 or 4, drawn at each step, got 4"),
+        ("ALE/Boxing-v5", {"frame_skip": 1}, "frame_skip = 4, got 1"),
+    ],
+)
+def test_an_id_that_means_other_arguments_is_refused(make: Any, name: str, arguments: Any, meant: str) -> None:
+    with pytest.raises(ValueError) as error:
+        make(name, **arguments)
+    remedy = "name the game alone, 'Boxing', and give what differs from the defaults as arguments"
+    assert str(error.value) == f"game_name '{name}' means {meant}: {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("ALE/Boxing-v5", {}),
+        ("BoxingDeterministic-v0", {}),
+        ("SpaceInvadersDeterministic-v0", {"frame_skip": 3}),
+        ("BoxingNoFrameskip-v4", {"frame_skip": 1, "sticky_actions": False}),
+        ("Boxing-ramNoFrameskip-v4", {"frame_skip": 1, "sticky_actions": False, "obs_type": "ram"}),
+    ],
+)
+def test_an_id_that_means_its_arguments_is_made(name: str, arguments: Any) -> None:
+    assert create_atari_environment(name, **arguments).observation_space.shape in ((84, 84), (128,))
+
+
+@pytest.mark.parametrize("name", ["Pong-v9", "PongNoFrameskip-v5", "PongDeterministic-v1", "ALE/Pong-v1"])
+def test_a_version_that_there_never_was_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^game_name must be an id that Gymnasium has had, got '{name}': name the"):
+        create_atari_environment(name)
 
 
 @pytest.mark.parametrize(
