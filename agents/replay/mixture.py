@@ -131,7 +131,7 @@ class UnrollQueue(Saved):
         """See the class."""
         self.replayed = replay_coefficient > 1
         self._batches, self._replay_coefficient = batches if self.replayed else 1, replay_coefficient
-        # Of each place, the unroll after its batch, and the draws so far. If all before that unroll have left, it is empty.
+        # Of each place, the unroll after its batch and the draws so far. If all unrolls before have left, it is empty.
         self._places, self._place = [(0, 0)] * self._batches, 0  # the place that is next
         self._by_itself, self._grows = capacity is None, False
         # Sequences of rounds end before they are full, and more of them become whole at an episode's end.
