@@ -5,7 +5,7 @@ bool is no number here: ``workers=True`` is a mistake more often than a 1.
 
 * `whole`: a whole number within bounds. `whole_frames`: a number of frames >= 0.
 * `positive`: a number > 0. `number`: a number with any other condition.
-* `reward_of`: an environment's reward.
+* `reward_of`, `finite_reward`: an environment's reward.
 * `flag`: True or False. `choice`: one of some words. `function`: something that can be called.
 * `refuse_daemonic`: whether this process may start others.
 """
@@ -38,6 +38,18 @@ def reward_of(value: Any) -> float:
         f"the environment's reward must be a number, got {value!r:.100}: let its step return (observation, reward, "
         "terminated, truncated, info)"
     )
+
+
+def finite_reward(value: Any) -> float:
+    """Return an environment's reward as a float, for what clips it: an infinite one would be seen no more.
+
+    Raises:
+        BrokenEnvironment: It is no finite number.
+    """
+    reward = reward_of(value)
+    if not math.isfinite(reward):
+        raise BrokenEnvironment(f"the environment's reward must be finite, got {reward}: mend its step")
+    return reward
 
 
 def flag(name: str, value: Any) -> bool:

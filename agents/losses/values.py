@@ -114,10 +114,10 @@ def project_categorical(z: Tensor, p: Tensor, support: Tensor) -> Tensor:
         raise ValueError(f"z must have shape [B, M], got {list(z.shape)}")
     _check_shape("p", p, tuple(z.shape), "z")
     spacing = (support[-1] - support[0]) / (len(support) - 1)
-    position = ((z - support[0]) / spacing).clamp(0, len(support) - 1)
+    position = ((z - support[0]) / spacing).clamp(0, len(support) - 1).where(z.isfinite(), torch.nan)
     below = position.floor().clamp(max=len(support) - 2)  # the last atom is the upper neighbour of the one before it
     above_share = position - below
-    neighbour = below.nan_to_num().long()  # a NaN is no index; it comes out in the shares
+    neighbour = below.nan_to_num().long()  # a NaN, as of an infinite reward, is no index; it comes out in the shares
     projected = torch.zeros(len(z), len(support), dtype=p.dtype, device=p.device)
     projected.scatter_add_(1, neighbour, p * (1 - above_share))
     return projected.scatter_add_(1, neighbour + 1, p * above_share)

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.checks import flag, reward_of, whole
+from async_wrappers.checks import finite_reward, flag, whole
 from async_wrappers.extras import ignored_warnings, needs_extra
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
@@ -166,7 +166,16 @@ def wrapped(env: Any, wrappers: Sequence[Callable[[Any], Any]] | None) -> Any:
     with ignored_warnings(".*precision lowered by casting"):  # which DtypeObservation was asked to do
         for wrapper in wrappers:
             env = wrapper(env)
+            _refuse_before_clipping(env)
     return env
+
+
+def _refuse_before_clipping(env: Any) -> None:
+    """Let Gymnasium's `ClipReward`, of an environment or a vector, refuse rewards that are not finite."""
+    clip = env if isinstance(env, gym.Env) else getattr(env, "wrapper", None)
+    if isinstance(clip, gym.wrappers.ClipReward):
+        clips = clip.func
+        clip.func = lambda reward: clips(finite_reward(reward))
 
 
 class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -197,9 +206,13 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         return observation, {**info, "episode_return": 0.0}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the environment by one frame and clip its reward."""
+        """Step the environment by one frame and clip its reward.
+
+        Raises:
+            BrokenEnvironment: The reward is no finite number.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
-        reward = reward_of(reward)
+        reward = finite_reward(reward)
         self._episode_return += reward
         clipped = float(np.clip(reward, self._low, self._high))
         return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}

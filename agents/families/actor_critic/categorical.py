@@ -83,9 +83,11 @@ class CategoricalActorCritic(ActorCritic):
         return logits[:-1], values
 
     def rewards_of(self, batch: Batch) -> Tensor:
-        """Return a batch's rewards `[T, B]`, clipped where the agent clips them."""
+        """Return a batch's rewards `[T, B]`, clipped where the agent clips them; infinite ones stay, to be refused."""
         reward: Tensor = batch["reward"]
-        return reward if self.max_abs_reward is None else reward.clamp(-self.max_abs_reward, self.max_abs_reward)
+        if self.max_abs_reward is None:
+            return reward
+        return torch.where(reward.isinf(), reward, reward.clamp(-self.max_abs_reward, self.max_abs_reward))
 
     @torch.no_grad()
     def off_policyness(self, log_rhos: Tensor, kl: Tensor, batch: Batch, networks: Networks) -> dict[str, Tensor]:

@@ -233,17 +233,19 @@ def test_a_one_step_loss_is_added_to_that_of_the_n_step_return() -> None:
 # Bad input.
 
 
+@pytest.mark.parametrize("reward", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("member", ["c51", "quantile", "implicit_quantile", "full_rainbow, not distributional"])
-def test_a_loss_that_is_not_finite_stops_with_the_batch_in_a_file(member: str, tmp_path: Path) -> None:
-    learner = filled_learner(make_spec(member, DriftingEnv(), diverged_dir=str(tmp_path / "new")), reward=float("nan"))
+def test_a_reward_that_is_not_finite_stops_with_the_batch_in_a_file(member: str, reward: str, tmp_path: Path) -> None:
+    made = make_spec(member, DriftingEnv(), diverged_dir=str(tmp_path / "new"))
+    learner = filled_learner(made, reward=float(reward))
     before = deepcopy(learner.state_dict())
-    says = r"^the environment returned nan as its reward \(transition \d+ of the replay\), .* update 0 nan, and"
+    says = rf"^the environment returned {reward} as its reward \(transition \d+ of the replay\), .* update 0 (nan|inf),"
     with pytest.raises(DivergedError, match=says) as caught:
         learner.update()
     path = tmp_path / "new" / "diverged_batch_0.pt"
     assert str(path) in str(caught.value)
     saved = torch.load(path, weights_only=True)
-    assert saved["batch"]["reward"].isnan().all() and saved["batch"]["observation"].shape == (8, 1, 3)
+    assert not saved["batch"]["reward"].isfinite().any() and saved["batch"]["observation"].shape == (8, 1, 3)
     assert_identical({**learner.state_dict(), "batches": 0}, before)
 
 

@@ -11,13 +11,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
+from async_wrappers.checks import BrokenEnvironment
 from async_wrappers.envs import ClipReward, create_atari_environment, create_atari_vector, create_gym_environment
 from async_wrappers.envs.atari import find_atari_game
+from async_wrappers.envs.factories import wrap, wrapped
 from tests.worlds.recording_env import NOOP, RecordingEnv
 
 RECORDING = "AsyncWrappersEnvs/Recording-v0"
@@ -191,6 +194,25 @@ def test_the_bounds_of_clipping_can_be_chosen() -> None:
     env = ClipReward(RecordingEnv(rewards=(-9.0, 0.5, 9.0)), low=-2, high=3)
     env.reset()
     assert [env.step(0)[1] for _ in range(3)] == [-2, 0.5, 3]
+
+
+def clipped_by_gymnasium(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return wrap(env, False, [partial(gym.wrappers.ClipReward, min_reward=-1, max_reward=1)])
+
+
+def clipped_in_a_vector(env: gym.Env[Any, Any]) -> Any:
+    return wrapped(SyncVectorEnv([lambda: env]), [partial(gym.wrappers.vector.ClipReward, min_reward=-1, max_reward=1)])
+
+
+@pytest.mark.parametrize("clipped", [ClipReward, clipped_by_gymnasium, clipped_in_a_vector])
+@pytest.mark.parametrize("reward", [float("inf"), float("-inf"), float("nan")])
+def test_a_reward_that_is_not_finite_is_refused_before_it_is_clipped(clipped: Any, reward: float) -> None:
+    env = clipped(RecordingEnv(rewards=(2.0, reward)))
+    env.reset()
+    action = env.action_space.sample()
+    assert env.step(action)[1] == 1.0
+    with pytest.raises(BrokenEnvironment, match=f"^the environment's reward must be finite, got {reward}: mend it"):
+        env.step(action)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1)])

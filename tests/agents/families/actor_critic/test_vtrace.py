@@ -239,11 +239,16 @@ def _waiting(learner: Any) -> dict[str, Any]:
     return {**state, "sources": [{**queue, "tail": queue["head"] - 2, "waiting": waiting}]}
 
 
-def test_a_reward_that_is_not_finite_stops_learning_and_the_batch_is_kept(tmp_path: Path) -> None:
-    agent, envs = vector(4, diverged_dir=str(tmp_path))
+@pytest.mark.parametrize("reward", ["nan", "inf"])
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_reward_that_is_not_finite_stops_learning_and_the_batch_is_kept(
+    clip: float | None, reward: str, tmp_path: Path
+) -> None:
+    agent, envs = vector(4, diverged_dir=str(tmp_path), max_abs_reward=clip)
     extend = agent.learner.extend
-    agent.learner.extend = lambda block: extend({**block, "reward": block["reward"] * np.nan})
-    with pytest.raises(DivergedError, match=r"^the environment returned nan as its reward \(sequence \d+ of the repl"):
+    agent.learner.extend = lambda block: extend({**block, "reward": block["reward"] + float(reward)})
+    says = rf"^the environment returned {reward} as its reward \(sequence \d+ of the repl"
+    with pytest.raises(DivergedError, match=says):
         rounds(agent, envs, 60)
     assert (tmp_path / "diverged_batch_0.pt").is_file()
 
