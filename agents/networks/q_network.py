@@ -36,6 +36,7 @@ from async_wrappers.agents.networks.torsos import (
     checked_units,
     hidden_layer,
     initialize,
+    is_image,
     output_size,
 )
 from async_wrappers.agents.spaces.schema import at, leaves
@@ -125,18 +126,15 @@ def _head_shape(input_size: int, num_actions: int, outputs: int | None) -> tuple
 _LEAST_IMAGE = 29  # pixels of height and width, the least that a convolutional torso takes
 
 
-def _is_image(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and min(shape[1:]) >= _LEAST_IMAGE
-
-
 class DictTorso(nn.Module):
     """Torso for observations of several arrays, made of a torso for one.
 
-    An entry ``[C, H, W]`` with H and W of at least 29 is an image, and read by a torso of its own. All other entries
-    are flattened and concatenated, in the order of their keys in `observation_shape`. Where there are images, a fully
-    connected layer of 512 and a ReLU join their features to that vector, so that what an image means can depend on it;
-    where there are none, one torso reads the vector. A torso for smaller images says so, and how many units join them:
-    by a static method ``is_image(shape)`` of its class, and an integer ``join_size``, as `MinAtarTorso` does.
+    An entry ``[C, H, W]``, or a stack of such or of ``[H, W, C]``, with H and W of at least 29 is an image, and read by
+    a torso of its own. All other entries are flattened and concatenated, in the order of their keys in
+    `observation_shape`. Where there are images, a fully connected layer of 512 and a ReLU join their features to that
+    vector, so that what an image means can depend on it; where there are none, one torso reads the vector. A torso for
+    smaller images says so, and how many units join them: by a static method ``is_image(shape)`` of its class, and an
+    integer ``join_size``, as `MinAtarTorso` does.
 
     Args:
         observation_shape: The shape of each entry by key; a dict of shapes for an entry that is a dict in its turn.
@@ -154,8 +152,8 @@ class DictTorso(nn.Module):
         entries = [(path, check_sizes("observation_shape", shape)) for path, shape in leaves(observation_shape)]
         if not entries:
             raise ValueError("observation_shape must hold a shape, got an empty dict")
-        is_image: Callable[[tuple[int, ...]], bool] = getattr(torso, "is_image", _is_image)
-        images = [(path, shape) for path, shape in entries if is_image(shape)]
+        decides: Callable[[tuple[int, ...]], bool] = getattr(torso, "is_image", partial(is_image, least=_LEAST_IMAGE))
+        images = [(path, shape) for path, shape in entries if decides(shape)]
         vectors = [entry for entry in entries if entry not in images]
         self._images, self._vectors = [path for path, _ in images], [path for path, _ in vectors]
         width = sum(math.prod(shape) for _, shape in vectors)
@@ -294,8 +292,8 @@ def create_network(
             shapes by key.
         num_actions: Number of actions.
         outputs: Outputs per action, such as atoms or quantiles; None gives one value, without an axis for it.
-        torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "minatar", "mlp", a
-            name in `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
+        torso: "auto" ("nature" for images with H and W at least 36, else "mlp"), "nature", "minatar", "mlp", a name in
+            `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
         head: "linear", "dueling", or a factory that takes `(input_size, num_actions)` and, where there are any,
             `outputs`.
         initializer: How the weights of linear and convolutional layers begin: "torch" (as PyTorch draws them),
@@ -318,8 +316,7 @@ def count_parameters(module: nn.Module) -> int:
 
 def auto_torso(observation_shape: tuple[int, ...], **of_mlp: Any) -> nn.Module:
     """Choose the Nature torso for images that it can take and the MLP, with these arguments, for everything else."""
-    is_image = len(observation_shape) == 3 and min(observation_shape[1:]) >= 36
-    return NatureTorso(observation_shape) if is_image else MLPTorso(observation_shape, **of_mlp)
+    return NatureTorso(observation_shape) if is_image(observation_shape, 36) else MLPTorso(observation_shape, **of_mlp)
 
 
 TORSOS: Mapping[str, TorsoFactory] = {

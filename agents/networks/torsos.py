@@ -265,12 +265,55 @@ TorsoFactory = Callable[[tuple[int, ...]], nn.Module]
 HIDDEN_SIZE = 512  # features of a torso that reads images
 
 
-class _Layers(nn.Module):
-    """A torso that is one layer after another."""
+# Images and stacks of them. Networks are given stacks, `[k, *shape]`: k images `[H, W]` without channels are an image
+# `[C, H, W]` as they are, and of k images with channels the axis of these is the first or the last one.
 
-    def __init__(self, layers: Sequence[nn.Module], output_size: int) -> None:
+
+def _channels_are_last(shape: Sequence[int]) -> bool:
+    """Return whether images are `[H, W, C]`: their last axis is the smallest, by which Stable-Baselines3 tells it."""
+    return len(shape) > 3 and shape[-1] < min(shape[-3:-1])
+
+
+def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return the `(C, H, W)` as which `[C, H, W]`, `[k, C, H, W]` or `[k, H, W, C]` is read."""
+    if _channels_are_last(shape):
+        shape = (*shape[:-3], shape[-1], *shape[-3:-1])
+    return math.prod(shape[:-2]), shape[-2], shape[-1]
+
+
+def is_image(shape: Sequence[int], least: int) -> bool:
+    """Return whether a shape is that of images with a height and width of `least` pixels."""
+    return len(shape) > 2 and min(image_shape(shape)[1:]) >= least
+
+
+class AsOneImage(nn.Module):
+    """Reads stacks of images as one image of all their channels: `[B, *shape]` to `[B, C, H, W]`.
+
+    Args:
+        shape: `[k, C, H, W]` or `[k, H, W, C]`.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*layers)
+        self._last = _channels_are_last(shape)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Read a batch."""
+        return (images.movedim(-1, -3) if self._last else images).flatten(1, -3)
+
+
+class _Layers(nn.Module):
+    """A torso that is one layer after another.
+
+    Args:
+        layers: As said.
+        output_size: Number of features.
+        images: The shape of observations that are images.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], output_size: int, images: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*([AsOneImage(images)] if len(images) > 3 else []), *layers)
         self.output_size = output_size
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -287,7 +330,8 @@ class NatureTorso(_Layers):
     each followed by a ReLU. Maps float images `[B, C, H, W]` to features `[B, hidden]`.
 
     Args:
-        observation_shape: `[C, H, W]`, in channels and pixels; without padding, H and W at least 36.
+        observation_shape: `[C, H, W]`, in channels and pixels; or `[k, C, H, W]` or `[k, H, W, C]`, a stack that is one
+            image of all channels. Without padding, H and W are at least 36.
         padding: ``"valid"``: unpadded, as in the paper; ``"same"``: as in Dopamine, so that of 84 x 84 pixels the
             convolutions leave 11 x 11 and not 7 x 7, and the torso has 2.5 times the parameters.
         hidden: Units of the fully connected layer; None leaves it out: the features are what the convolutions give,
@@ -313,7 +357,8 @@ class NatureTorso(_Layers):
         for out_channels, kernel, stride in self._SPECS:
             layers += [convolution(channels, out_channels, kernel, stride), nn.ReLU(inplace=True)]
             channels = out_channels
-        super().__init__(*_ended(layers, channels * height * width, "NatureTorso.hidden", hidden))
+        ended = _ended(layers, channels * height * width, "NatureTorso.hidden", hidden)
+        super().__init__(*ended, images=observation_shape)
 
 
 @gin.configurable(module="agents")
@@ -331,7 +376,7 @@ class ImpalaTorso(_Layers):
     large one and of SEED RL's (Espeholt et al. 2020).
 
     Args:
-        observation_shape: `[C, H, W]`, in channels and pixels; without padding, H and W at least 29, or 53 when deep.
+        observation_shape: As of `NatureTorso`; without padding, H and W at least 29, or 53 when deep.
         width: Multiplier of the channel counts, which are rounded to the nearest integer, at least 1.
         deep: Whether to use six stages (12 residual blocks) instead of three (6).
         padding: ``"valid"`` or ``"same"``, of the convolution and the pooling that open a stage.
@@ -367,7 +412,8 @@ class ImpalaTorso(_Layers):
             layers.append(_impala_stage(channels, out_channels, stride, padding))
             channels = out_channels
         layers.append(nn.ReLU(inplace=True))
-        super().__init__(*_ended(layers, channels * out_height * out_width, "ImpalaTorso.hidden", hidden))
+        ended = _ended(layers, channels * out_height * out_width, "ImpalaTorso.hidden", hidden)
+        super().__init__(*ended, images=observation_shape)
 
 
 @gin.configurable(module="agents")
@@ -378,7 +424,7 @@ class CentredTorso(nn.Module):
     scale of the first layer's weights.
 
     Args:
-        observation_shape: `[C, H, W]`.
+        observation_shape: As of `NatureTorso`.
         torso: Makes the torso that reads them.
 
     Attributes:
@@ -432,10 +478,10 @@ class MinAtarTorso(_Layers):
 
     One 3x3 convolution of stride 1, unpadded, and a fully connected layer, each followed by a ReLU: a quarter of the
     units of the Nature DQN's last layers, for images of 10 x 10 cells. Maps floats `[B, C, H, W]` to features
-    `[B, hidden]`. A stack of observations, `[B, k, C, H, W]`, is one image of k C channels.
+    `[B, hidden]`.
 
     Args:
-        observation_shape: `[C, H, W]`, or `[k, C, H, W]`, in channels and cells; H and W at least 3.
+        observation_shape: As of `NatureTorso`, in channels and cells; H and W at least 3.
         channels: Filters of the convolution, the authors' 16.
         hidden: Units of the fully connected layer, the authors' 128.
 
@@ -450,21 +496,19 @@ class MinAtarTorso(_Layers):
     def __init__(self, observation_shape: Sequence[int], channels: int = 16, hidden: int = 128) -> None:
         check_sizes("MinAtarTorso.channels", [channels])
         check_sizes("MinAtarTorso.hidden", [hidden])
-        shape = check_sizes("observation_shape", observation_shape)
-        stacked = (math.prod(shape[:-2]), *shape[-2:]) if len(shape) > 3 else shape
-        in_channels, height, width = _image_shape_after([(3, 1)], stacked, "valid")
-        layers: list[nn.Module] = [nn.Flatten(1, -3)] if len(shape) > 3 else []
-        layers += [nn.Conv2d(in_channels, channels, 3), nn.ReLU(inplace=True)]
-        super().__init__([*layers, *hidden_layer(channels * height * width, hidden)], hidden)
+        in_channels, height, width = _image_shape_after([(3, 1)], observation_shape, "valid")
+        layers = [nn.Conv2d(in_channels, channels, 3), nn.ReLU(inplace=True)]
+        layers += hidden_layer(channels * height * width, hidden)
+        super().__init__(layers, hidden, images=observation_shape)
         self.join_size = hidden
 
     @staticmethod
     def is_image(shape: tuple[int, ...]) -> bool:
-        """Return whether an entry of a Dict of observations is a stack of images, `[k, C, H, W]`, for this torso.
+        """Return whether an entry of a Dict of observations is a stack of images with channels, for this torso.
 
         Three axes are a stack of matrices, such as the rows of actions that `CommittedPrefix` shows.
         """
-        return len(shape) > 3 and min(shape[-2:]) > 2
+        return len(shape) > 3 and is_image(shape, 3)
 
 
 def output_size(torso: nn.Module) -> int:
@@ -530,25 +574,28 @@ def _image_shape_after(
 
     Args:
         windows: `(kernel, stride)` of each convolution or pooling, in pixels.
-        observation_shape: `[C, H, W]`.
+        observation_shape: As of `NatureTorso`.
         padding: Of the windows, ``"valid"`` or ``"same"``.
 
     Returns:
         `(C, H', W')`, the input channels and the height and width after the last window.
 
     Raises:
-        ValueError: If `observation_shape` is not three positive sizes, or too small to leave a pixel, or `padding` is
-            unknown.
+        ValueError: If `observation_shape` has fewer than three sizes, one that is not positive, or too small ones to
+            leave a pixel, or `padding` is unknown.
     """
     if padding not in PADDINGS:
         raise ValueError(f"padding must be {' or '.join(map(repr, PADDINGS))}, got {padding!r}")
     shape = check_sizes("observation_shape", observation_shape)
-    if len(shape) != 3:
-        raise ValueError(f'observation_shape must be [C, H, W], got {list(shape)}; use torso "mlp" for other shapes')
+    if len(shape) < 3:
+        raise ValueError(
+            f"observation_shape must be [C, H, W], [k, C, H, W] or [k, H, W, C], got {list(shape)}; "
+            'use torso "mlp" for other shapes'
+        )
     smallest = 1
     for kernel, stride in reversed(windows):
         smallest = (smallest - 1) * stride + kernel
-    channels, height, width = shape
+    channels, height, width = image_shape(shape)
     if min(height, width) < smallest and padding == "valid":
         raise ValueError(
             f"observation_shape must have H and W >= {smallest} for this torso, got {list(shape)}; "

@@ -20,7 +20,7 @@ class TestMLP(TorsoContract):
 
 
 class TestNature(TorsoContract):
-    shapes = ((2, 36, 40),)
+    shapes = ((2, 36, 40), (2, 36, 40, 3))
 
     def make_torso(self, shape: Any) -> nn.Module:
         return NatureTorso(shape)
@@ -48,7 +48,7 @@ class TestConvolutionsAlone(TorsoContract):
 
 
 class TestMinAtar(TorsoContract):
-    shapes = ((4, 10, 10), (2, 3, 10, 10), (1, 3, 4))
+    shapes = ((4, 10, 10), (2, 3, 10, 10), (2, 10, 10, 3), (1, 3, 4))
 
     def make_torso(self, shape: Any) -> nn.Module:
         return MinAtarTorso(shape, hidden=16)

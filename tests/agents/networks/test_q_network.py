@@ -7,10 +7,13 @@ from functools import partial
 from typing import Any
 
 import gin
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
+from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.networks.q_network import (
     PRESETS,
     DuelingHead,
@@ -19,7 +22,8 @@ from async_wrappers.agents.networks.q_network import (
     count_parameters,
     create_network,
 )
-from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
+from async_wrappers.agents.networks.torsos import CentredTorso, ImpalaTorso, MinAtarTorso, MLPTorso, NatureTorso
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 
 ATARI = (1, 84, 84)
 PUBLISHED_COUNTS = {
@@ -276,18 +280,67 @@ def test_bfloat16_autocast_trains_in_channels_last() -> None:
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 4), (3, 35, 84)])
+@pytest.mark.parametrize(
+    "shape", [(5,), (4, 5), (2, 3, 4), (3, 35, 84), (1, 4, 10, 10), (2, 84, 35, 3), (1, 84, 3, 84)]
+)
 def test_auto_takes_the_mlp_for_vectors_stacks_and_small_images(shape: tuple[int, ...]) -> None:
     network = create_network(shape, 3)
     assert isinstance(network.torso, MLPTorso)
     assert network(torch.randn(2, *shape)).shape == (2, 3)
 
 
-@pytest.mark.parametrize("shape", [(1, 36, 36), (4, 84, 84), (3, 210, 160)])
+COLOURS = [(1, 40, 40, 3), (1, 3, 40, 40), (4, 40, 44, 1), (2, 36, 40, 3), (2, 4, 36, 40), (2, 2, 40, 36, 3)]
+
+
+@pytest.mark.parametrize("shape", [(1, 36, 36), (4, 84, 84), (3, 210, 160), *COLOURS])
 def test_auto_takes_the_nature_torso_for_images_it_can_take(shape: tuple[int, ...]) -> None:
     network = create_network(shape, 3)
     assert isinstance(network.torso, NatureTorso)
     assert network(images(2, shape)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("torso", [NatureTorso, ImpalaTorso, CentredTorso, MinAtarTorso])
+@pytest.mark.parametrize("stack", [1, 3])
+def test_both_places_of_the_channels_are_read_as_one_image_of_all_channels(
+    torso: Callable[[tuple[int, ...]], nn.Module], stack: int
+) -> None:
+    pictures = torch.rand(2, stack, 3, 40, 44)
+    made = [torso((3 * stack, 40, 44)), torso((stack, 3, 40, 44)), torso((stack, 40, 44, 3))]
+    weights = list(made[0].parameters())
+    for other in made[1:]:
+        for mine, given in zip(other.parameters(), weights, strict=True):
+            mine.data = given.data
+    expected = made[0](pictures.flatten(1, 2))
+    for other, shown in zip(made[1:], (pictures, pictures.movedim(2, -1)), strict=True):
+        torch.testing.assert_close(other(shown), expected)
+
+
+def test_grey_pictures_have_the_network_of_those_without_an_axis_of_channels() -> None:
+    with_axis, without = (create_network(shape, 3) for shape in ((4, 40, 40, 1), (4, 40, 40)))
+    assert count_parameters(with_axis) == count_parameters(without)
+    with_axis.load_state_dict(dict(zip(with_axis.state_dict(), without.state_dict().values(), strict=True)))
+    shown = images(2, (4, 40, 40))
+    torch.testing.assert_close(with_axis(shown.unsqueeze(-1)), without(shown))
+
+
+@pytest.mark.parametrize("shape", COLOURS)
+def test_pictures_of_a_dict_have_torsos_of_their_own(shape: tuple[int, ...]) -> None:
+    network: Any = create_network({"picture": shape, "vector": (1, 3)}, 3)
+    assert [type(torso) for torso in network.torso.torsos] == [NatureTorso]
+    assert network({"picture": images(2, shape), "vector": torch.rand(2, 1, 3)}).shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", [(36, 40, 3), (3, 36, 40), (36, 40, 1)])
+def test_an_agent_learns_from_stacks_of_pictures_with_channels(shape: tuple[int, ...]) -> None:
+    space = Box(0, 255, shape, np.uint8)
+    small: dict[str, Any] = {"min_replay_history": 4, "batch_size": 2, "replay_capacity": 20, "update_period": 4}
+    network = partial(create_network, torso=partial(NatureTorso, hidden=8))
+    agent = TurnBasedAgent(DQN(space, Discrete(3), stack_size=2, network=network, device="cpu", **small))
+    agent.begin_episode(space.sample())
+    for _ in range(8):
+        agent.step(1.0, space.sample())
+    assert agent.learner.updates > 0
+    assert count_parameters(agent.learner.network) < 150_000
 
 
 def test_an_mlp_without_hidden_layers_passes_the_flattened_observation_on() -> None:
@@ -343,7 +396,7 @@ NO_TORSO = (
 NO_HEAD = 'head must be one of "linear", "dueling" or a factory, got "Duelling"; did you mean "dueling"?'
 NO_UNITS = "MLPTorso.hidden must be a list of whole numbers of units, got "
 NO_BATCH = "observation must have the shape [B, 3], got [3]; add the batch"
-VECTOR = 'observation_shape must be [C, H, W], got [4]; use torso "mlp"'
+VECTOR = 'observation_shape must be [C, H, W], [k, C, H, W] or [k, H, W, C], got [4]; use torso "mlp"'
 
 
 @pytest.mark.parametrize(

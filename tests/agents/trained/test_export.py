@@ -37,7 +37,7 @@ from async_wrappers.policy import Decision, Memory
 SMALL = partial(MLPTorso, hidden=(8,))
 CART = gym.make("CartPole-v1")
 MIXED = Dict(
-    image=Box(0, 255, (36, 36), np.uint8),
+    image=Box(0, 255, (36, 36, 3), np.uint8),
     parts=Tuple([Discrete(3, start=1), MultiDiscrete([3, 4]), Box(-5, 5, (2,), np.float64)]),
     flags=MultiBinary(3),
 )
