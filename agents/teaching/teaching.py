@@ -79,8 +79,8 @@ class RunnerWithTeacher:
     )
     evaluate_teacher: bool = flag(
         True,
-        "Let the teacher play an evaluation phase before the first iteration. False leaves it out, and with it random "
-        "play's; students are then normalised by `teacher_score`.",
+        "Let the teacher play an evaluation phase before the first iteration. False leaves it out: scores are then "
+        "normalised by `teacher_score`, and by random play's, which is measured or, for Atari, the published one.",
     )
     teacher_score: float | None = number(
         None,

@@ -91,7 +91,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     action is due can read it (`async_wrappers.FreshObservation`). ``reset`` then runs the frames up to the first action
     that lands, which else run inside the first ``step``. With `max_features_age` each frame without new features, as
     long as those of the decision before are young enough, is a decision too: it starts from the same observation, and
-    after its step ``info["realtime"]["held"]`` is True.
+    after its step ``info["realtime"]["held"]`` is True. At the end of an episode, ``o_min(s_{j+1}, T)`` is that of the
+    next decision with features of its own, as without `max_features_age`, even if the next one would have been held.
 
     Example:
         >>> import gymnasium as gym

@@ -176,7 +176,9 @@ def test_rewards_intervals_and_observations_are_of_the_held_decisions() -> None:
         rows.append((int(before[FRAME]), *told, reward, int(realtime["fresh_observation"][FRAME])))
         if terminated or truncated:
             break
-    # It lands on frames 2 and 6; features are held on 3 and 4, 7 and 8, and are too old on 5.
+    # It lands on frames 2 and 6; features are held on 3 and 4, 7 and 8, and are too old on 5. At the end the next
+    # decision with features of its own, which began on frame 8, has been seen.
+    assert realtime["start"] == observation[FRAME] == 8
     assert rows == [
         (0, 2, 1, 0, False, 7.0, 2),
         (0, 3, 1, 0, True, 8.0, 3),
