@@ -5,7 +5,7 @@ bool is no number here: ``workers=True`` is a mistake more often than a 1.
 
 * `whole`: a whole number within bounds. `whole_frames`: a number of frames >= 0.
 * `positive`: a number > 0. `number`: a number with any other condition.
-* `reward_of`, `finite_reward`: an environment's reward.
+* `reward_of`, `reward_to_clip`: an environment's reward.
 * `flag`: True or False. `choice`: one of some words. `function`: something that can be called.
 * `refuse_daemonic`: whether this process may start others.
 """
@@ -40,14 +40,14 @@ def reward_of(value: Any) -> float:
     )
 
 
-def finite_reward(value: Any) -> float:
-    """Return an environment's reward as a float, for what clips it: an infinite one would be seen no more.
+def reward_to_clip(value: Any) -> float:
+    """Return an environment's reward as a float; an infinite one would be hidden by clipping, as a NaN is not.
 
     Raises:
-        BrokenEnvironment: It is no finite number.
+        BrokenEnvironment: It is no number, or infinite.
     """
     reward = reward_of(value)
-    if not math.isfinite(reward):
+    if math.isinf(reward):
         raise BrokenEnvironment(f"the environment's reward must be finite, got {reward}: mend its step")
     return reward
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.checks import finite_reward, flag, whole
+from async_wrappers.checks import flag, reward_to_clip, whole
 from async_wrappers.extras import ignored_warnings, needs_extra
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
@@ -171,11 +171,11 @@ def wrapped(env: Any, wrappers: Sequence[Callable[[Any], Any]] | None) -> Any:
 
 
 def _refuse_before_clipping(env: Any) -> None:
-    """Let Gymnasium's `ClipReward`, of an environment or a vector, refuse rewards that are not finite."""
+    """Let Gymnasium's `ClipReward`, of an environment or a vector, refuse infinite rewards."""
     clip = env if isinstance(env, gym.Env) else getattr(env, "wrapper", None)
     if isinstance(clip, gym.wrappers.ClipReward):
         clips = clip.func
-        clip.func = lambda reward: clips(finite_reward(reward))
+        clip.func = lambda reward: clips(reward_to_clip(reward))
 
 
 class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -209,10 +209,10 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         """Step the environment by one frame and clip its reward.
 
         Raises:
-            BrokenEnvironment: The reward is no finite number.
+            BrokenEnvironment: The reward is no number, or infinite.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
-        reward = finite_reward(reward)
+        reward = reward_to_clip(reward)
         self._episode_return += reward
         clipped = float(np.clip(reward, self._low, self._high))
         return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}
