@@ -55,6 +55,10 @@ _INCLUDED = "file:"  # before the path of an included file, in a text that `read
 DYNAMIC_REGISTRATION = "__gin__.dynamic_registration"  # with it, @a.b.c names any attribute of a module
 
 
+# A host and a port, which look like a module and the name of its environment.
+_ADDRESSES = ("Hosts", "address"), ("RayWorkers", "address")
+
+
 def code_in(source: Any) -> tuple[set[str], list[str]]:
     """Return the modules that gin text would import, itself or by an environment's id, and the files that it includes.
 
@@ -72,6 +76,8 @@ def code_in(source: Any) -> tuple[set[str], list[str]]:
         elif isinstance(statement, config_parser.IncludeStatement):
             includes.append(statement.filename)
         elif isinstance(statement, config_parser.BindingStatement):
+            if (statement.selector.rpartition(".")[2], statement.arg_name) in _ADDRESSES:
+                continue
             texts = (each for each in leaves(statement.value) if type(each) is str)
             modules.update(filter(None, map(_module_of, texts)))
     return modules, includes

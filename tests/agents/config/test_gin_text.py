@@ -226,6 +226,13 @@ def test_nothing_of_the_parse_looks_anything_up() -> None:
     assert (modules, includes) == ({"a.b", "c.d", "g"}, ["f.gin"])
 
 
+@pytest.mark.parametrize(
+    "parameter", ["Hosts.address", "RayWorkers.address", "async_wrappers.agents.play.hosts.hosts.Hosts.address"]
+)
+def test_a_clusters_address_is_no_module(parameter: str) -> None:
+    assert code_in(f"{parameter} = '10.0.0.1:6379'\nmine.address = 'a:b'") == ({"a"}, [])
+
+
 @given(st.text(st.characters(blacklist_characters="'\\\"\n\r/:\0", blacklist_categories=["Cs"]), min_size=1))
 def test_whatever_gymnasium_would_import_for_an_id_is_found(module: str) -> None:
     modules, _ = code_in(f"create_gym_environment.environment_id = {f'{module}:Name-v0'!r}")
