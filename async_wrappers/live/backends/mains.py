@@ -99,10 +99,13 @@ def run_environment(
                     record.restarts += remote.take_reconnections()
                 supervisor.send(("record", number, record))
         finally:
-            if remote is not None:
-                remote.close()
-            _say_closes(supervisor, closes)
-            env.close()
+            try:
+                _say_closes(supervisor, closes)
+                env.close()
+            finally:
+                # Last, since a cluster may take longer to answer than an orphaned process has for its machine's rest.
+                if remote is not None:
+                    remote.close()
 
 
 def _let_it_close(closes: threading.Event) -> None:
