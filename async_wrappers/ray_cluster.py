@@ -28,7 +28,26 @@ _ROOT = str(Path(__file__).absolute().parents[1])
 
 
 class NoCluster(RuntimeError):
-    """No Ray cluster can be reached; the message is a sentence that begins with the address."""
+    """No Ray cluster can be reached; the message is a sentence."""
+
+
+class Exits(Exception):
+    """The code of a user has ended its program in an actor; the message is the end of a sentence."""
+
+
+@contextmanager
+def exits_told() -> Iterator[None]:
+    """Let the words of ``sys.exit`` and the like travel: Ray would end the actor, or cancel the task, without them.
+
+    Raises:
+        Exits: The block has raised what ends programs. The caller ends the actor.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        raise Exits(f"raised {error!r:.200}") from None
 
 
 def python_path() -> str:
@@ -63,7 +82,7 @@ def connect_to_ray(
         niceness: Of the workers of a Ray of its own; None for Ray's, which is 15.
 
     Raises:
-        NoCluster: None answers.
+        NoCluster: None answers, or none can be started.
         DependencyNotInstalled: The extra `ray` is missing.
     """
     with extra("Ray", "ray"):
@@ -97,7 +116,7 @@ def _why_not(address: str | None, error: Exception) -> str:
     """Return a sentence on a connection that failed."""
     reason = " ".join(str(error).split())  # of another Python or Ray, several lines
     if address is None:
-        return f"Ray cannot be started on this machine ({reason})"
+        return f"Ray does not start on this machine ({reason}): see its logs in /tmp/ray"
     try:
         # Where a cluster refuses a token, or wants one, `ray.init` only says that it cannot connect.
         from ray._raylet import GcsClient
@@ -107,6 +126,22 @@ def _why_not(address: str | None, error: Exception) -> str:
         if type(asked).__name__ == "AuthenticationError":
             return f"address {address}: {' '.join(str(asked).split())}"
     return f"address {address}: no Ray cluster answers there ({reason}): see ray start --help"
+
+
+def in_short(error: BaseException) -> str:
+    """Return the line of an error of Ray's that says most: the first, or the last of a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return (lines[-1] if "creation task" in lines[0] else lines[0]).rstrip(".")
+
+
+def room() -> str:
+    """Return what the cluster has left, as the end of a sentence."""
+    with suppress(Exception):
+        left = sys.modules["ray"].available_resources()
+        return f"{left.get('CPU', 0):g} CPUs and {left.get('GPU', 0):g} GPUs are free"
+    return "it does not answer"
 
 
 def disconnect_from_ray() -> None:

@@ -97,7 +97,11 @@ class HostEngine(Protocol):
         """
 
     def kill(self, host: int, why: str) -> None:
-        """End a host that does not answer; `collect` then returns it as lost."""
+        """End a host that does not answer; `collect` then returns it as lost.
+
+        Raises:
+            HostsFailed: No host has ever been started.
+        """
 
     def close(self) -> None:
         """End all hosts, and whatever they left; it may be called twice."""

@@ -26,7 +26,7 @@ from ray import exceptions
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
-from async_wrappers.ray_cluster import connected_to_ray, room_for
+from async_wrappers.ray_cluster import Exits, connected_to_ray, exits_told, in_short, room, room_for
 
 _GRACE = 5.0  # seconds that hosts have to end once they are asked to
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
@@ -45,7 +45,7 @@ class RayHosts:
         gpus: Of each; a part of one is allowed.
 
     Raises:
-        ConfigError: No cluster answers.
+        NoCluster: None answers, or none can be started.
         HostsFailed: The cluster has too few CPUs or GPUs.
     """
 
@@ -68,6 +68,7 @@ class RayHosts:
         self._lost: list[Lost] = []
         self._weights: Any = None
         self._version = -1
+        self._has_begun = False  # whether the cluster has had room for a host
         self._stack = ExitStack()
         # Ray's own niceness of 15 is for jobs in the background. A learner waits for its hosts.
         self._stack.enter_context(connected_to_ray(address, cpus * num_hosts, niceness=0))
@@ -137,6 +138,9 @@ class RayHosts:
             cause = error.cause
             if isinstance(cause, _FULL):
                 raise _full(cause) from None
+            if isinstance(cause, Exits):
+                ray.kill(actor.made, no_restart=True)
+                return [self._lose(actor, str(cause))]
             raise failure(actor.host, cause if isinstance(cause, BaseException) else error) from None
         except _FULL as error:
             raise _full(error) from None
@@ -146,22 +150,29 @@ class RayHosts:
                     f"host {actor.host} cannot import async_wrappers: install version {versions()['async_wrappers']} "
                     "on all nodes of the cluster"
                 ) from None
-            return [self._lose(actor, error)]
+            return [self._lose(actor, f"has died ({in_short(error)})")]
         if isinstance(value, NodeVersions):
             compare_versions(f"host {actor.host} ({value.node})", value.versions)
+            actor.is_up = self._has_begun = True
             return []
         return [] if value is None else [value]
 
-    def _lose(self, actor: _Actor, error: Exception) -> Lost:
+    def _lose(self, actor: _Actor, why: str) -> Lost:
         self._pending = {reference: each for reference, each in self._pending.items() if each is not actor}
-        return Lost(actor.host, actor.incarnation, actor.why or f"has died ({in_short(error)})")
+        return Lost(actor.host, actor.incarnation, why)
 
     def kill(self, host: int, why: str) -> None:
         """See `HostEngine`."""
         actor = self._actors[host]
-        actor.why = why
+        if not actor.is_up:
+            cpus, gpus = self._wants.values()
+            why = (
+                f"{why}: Ray had not started it; it needs {cpus:g} CPUs and {gpus:g} GPUs, and of the cluster {room()}"
+            )
+            if not self._has_begun:
+                raise HostsFailed(f"host {host} {why}")
         ray.kill(actor.made, no_restart=True)
-        self._lost.append(self._lose(actor, RuntimeError()))
+        self._lost.append(self._lose(actor, why))
 
     def close(self) -> None:
         """See `HostEngine`."""
@@ -181,7 +192,7 @@ class _Actor:
     """A host's actor, as the learner sees it."""
 
     def __init__(self, host: int, incarnation: int, made: Any) -> None:
-        self.host, self.incarnation, self.made, self.why = host, incarnation, made, ""
+        self.host, self.incarnation, self.made, self.is_up = host, incarnation, made, False
 
 
 class NodeVersions(NamedTuple):
@@ -205,13 +216,15 @@ class _RemoteHost:
         return os.getpid()
 
     def start(self, *of_host: Any) -> None:
-        self._host = make_host(*of_host)
+        with exits_told():
+            self._host = make_host(*of_host)
 
     def play(self, weights: Mapping[str, Any] | None, version: int, order: Any) -> Answer:
         assert self._host is not None
         if weights is not None:
             self._host.load_weights(weights, version)
-        return self._host.play(order)
+        with exits_told():
+            return self._host.play(order)
 
     def close(self) -> None:
         if self._host is not None:
@@ -243,12 +256,6 @@ def _full(error: BaseException) -> HostsFailed:
         f"Ray's object store is full ({in_short(error)}): bind a smaller Hosts.block_length or fewer environments, or "
         "give the nodes more memory (ray start --object-store-memory)"
     )
-
-
-def in_short(error: BaseException) -> str:
-    """Return the first line of an error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 # Learners as actors on a Ray cluster, all but the first; needs the extra `ray`.

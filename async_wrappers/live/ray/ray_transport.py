@@ -32,11 +32,12 @@ from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, chec
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.processes.supervised import RunFailed
-from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray
+from async_wrappers.ray_cluster import Exits, connect_to_ray, disconnect_from_ray, in_short, room
 
 _BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _PATIENCE = 2.0  # seconds that the courier has to end
+_ENDING = 15.0  # seconds that Ray has to end, which is less than `RayWorkers.patience`
 _NEVER = 1 << 62
 
 
@@ -128,32 +129,32 @@ class _Courier:
         self._orders.put(order)
 
     def close(self) -> None:
-        """End the thread, all actors, and the connection."""
+        """End the thread, all actors, and the connection; a cluster that does not answer is left."""
         self._orders.put(None)
         self._thread.join(_PATIENCE)
+        ending = threading.Thread(target=self._end, name="end of Ray", daemon=True)
+        ending.start()
+        ending.join(_ENDING)
+
+    def _end(self) -> None:
         for actor in self._actors.values():
             with suppress(Exception):
                 self._ray.kill(actor)
         disconnect_from_ray()
 
-    def room(self) -> str:
-        """Return what the cluster has left, as the end of a sentence."""
-        with suppress(Exception):
-            left = self._ray.available_resources()
-            return f"{left.get('CPU', 0):g} CPUs and {left.get('GPU', 0):g} GPUs are free"
-        return "it does not answer"
-
     def why(self, error: BaseException) -> tuple[str, BaseException | None]:
         """Return the end of a sentence about a worker, and the exception of its policy, if it was that."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
             cause = getattr(error, "cause", None) or error
+            if isinstance(cause, Exits):
+                return str(cause), None
             return f"raised {type(cause).__name__}: {cause}", cause
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         if found := re.search(r"No module named '([^']+)'", str(error)):
             return missing_module(found[1]), None
         if isinstance(error, self._ray.exceptions.RuntimeEnvSetupError):
-            return f"cannot have its runtime_env: {lines[-1] if lines else error}", None
-        return f"was lost: {lines[0] if lines else type(error).__name__}", None
+            *_, last = str(error).strip().splitlines() or [""]
+            return f"cannot have its runtime_env: {last.strip()}", None
+        return f"was lost: {in_short(error)}", None
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
@@ -311,7 +312,7 @@ class RayTransport:
             return "; ".join(dict.fromkeys(self._trouble.values()))
         needs, more = self._needs, f" and {self._needs.resources}" if self._needs.resources else ""
         asked = f"each asks for num_cpus={needs.num_cpus:g} and num_gpus={needs.num_gpus:g}{more}"
-        return f"Ray has not started them: {asked}, and of the cluster {self._courier.room()}"
+        return f"Ray has not started them: {asked}, and of the cluster {room()}"
 
     # The books.
 

@@ -20,6 +20,7 @@ from async_wrappers.live.memory.exchange import Fate
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.remote.wire import SENTENCE, Answers, Kind, Tickets, encoded
 from async_wrappers.policy import as_act
+from async_wrappers.ray_cluster import exits_told
 from async_wrappers.version import __version__
 
 
@@ -58,6 +59,7 @@ class RayWorker:
         """Do nothing yet, so that what goes wrong is an answer of `begin`."""
         self._policy: Any = None
 
+    @exits_told()
     def begin(self, number: int, theirs: Mapping[str, str], job: bytes) -> str | None:
         """Make the policy, or make it anew; return why this node cannot, as a sentence without a subject, or None.
 
@@ -68,6 +70,7 @@ class RayWorker:
 
         Raises:
             Exception: That of `make_policy`.
+            Exits: It ends the program.
         """
         for name, ours in versions().items():
             if (wanted := theirs.get(name)) != ours:
@@ -89,6 +92,7 @@ class RayWorker:
         self._policy = policy
         return None
 
+    @exits_told()
     def infer(self, record: bytes, version: int = 0, updates: int = 0, weights: Any = None) -> bytes:
         """Return the record that answers a ticket's.
 
@@ -100,6 +104,7 @@ class RayWorker:
 
         Raises:
             Exception: The policy's.
+            Exits: It ends the program.
         """
         received = time.monotonic_ns()
         self._ticket.data[:] = record

@@ -10,20 +10,23 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from async_wrappers.agents.config.config import ConfigError
+from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host import Plan
 from async_wrappers.agents.play.many.learners import LearnerFailed
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
-from async_wrappers.ray_cluster import python_path
-from tests.contracts.hosts_contract import HostsContract, collected, nothing_played, plan_of, weights_of
+from async_wrappers.ray_cluster import Exits, NoCluster, exits_told, python_path
+from tests.contracts.hosts_contract import HostsContract, collected, make_envs, nothing_played, plan_of, weights_of
 from tests.worlds.host_runs import AGENTS, make, state
 from tests.worlds.plain_data import assert_identical
 from tests.worlds.seeded_env import SeededEnv
@@ -33,6 +36,17 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 from ray.cluster_utils import Cluster  # noqa: E402  # of the extra
 
 from async_wrappers.agents.play.hosts import on_ray  # noqa: E402
+
+
+class EndingEnv(SeededEnv):
+    """An environment that raises what ends programs."""
+
+    def __init__(self, ends: BaseException) -> None:
+        super().__init__()
+        self._raises = ends
+
+    def step(self, action: Any) -> Any:
+        raise self._raises
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +74,18 @@ def address(nodes: Cluster) -> str:
 class TestRayHosts(HostsContract):
     def make_engine(self, plan: Plan) -> on_ray.RayHosts:
         return on_ray.RayHosts(plan, num_hosts=2)
+
+    @pytest.mark.parametrize("ends", [SystemExit("no licence"), KeyboardInterrupt()], ids=repr)
+    def test_an_environment_that_ends_its_program_is_a_lost_host_in_its_words(self, ends: BaseException) -> None:
+        plan = replace(plan_of(), make_envs=partial(make_envs, partial(EndingEnv, ends)))
+        with closing(self.make_engine(plan)) as engine:
+            engine.publish(weights_of(plan, 0), 0)
+            engine.start(0, 0, nothing_played(plan))
+            for _ in range(2):
+                engine.submit(0)
+            block, lost = collected(engine, 2)
+            assert isinstance(block, PlayedBlock)
+            assert lost == Lost(0, 0, f"raised {ends!r}")
 
 
 @pytest.mark.slow
@@ -220,7 +246,7 @@ class TestRefusals:
 
 def test_an_address_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+    with pytest.raises(NoCluster, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
         on_ray.RayHosts(plan_of(), address="127.0.0.1:1")
 
 
@@ -232,3 +258,52 @@ def test_an_object_store_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = object.__new__(on_ray.RayHosts)
     with pytest.raises(HostsFailed, match=r"Ray's object store is full \(.*\): bind a smaller Hosts.block_length"):
         engine.publish({}, 1)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> on_ray.RayHosts:
+    """An engine whose Ray has not answered for host 0 yet, and has one CPU left."""
+    engine = object.__new__(on_ray.RayHosts)
+    engine._wants, engine._has_begun, engine._lost = {"CPU": 2.0, "GPU": 0.0}, False, []
+    actor = on_ray._Actor(0, 0, SimpleNamespace())
+    engine._actors, engine._pending = {0: actor}, {"versions": actor, "play": actor}
+    monkeypatch.setattr(ray, "kill", lambda made, no_restart: None)
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 1.0})
+    return engine
+
+
+NO_ROOM = "is late: Ray had not started it; it needs 2 CPUs and 0 GPUs, and of the cluster 1 CPUs and 0 GPUs are free"
+
+
+def test_a_cluster_without_room_ends_the_run_at_the_first_timeout(engine: on_ray.RayHosts) -> None:
+    with pytest.raises(HostsFailed, match=f"^host 0 {NO_ROOM}$"):
+        engine.kill(0, "is late")
+
+
+def test_a_host_for_which_there_is_no_room_any_more_is_lost_for_that_reason(
+    engine: on_ray.RayHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer: Any = on_ray.NodeVersions("node", on_ray.versions())
+    monkeypatch.setattr(ray, "get", lambda reference: answer)
+    engine._got("versions of another one", on_ray._Actor(1, 0, SimpleNamespace()))
+    engine.kill(0, "is late")
+    assert engine.collect(0) == [Lost(0, 0, NO_ROOM)]
+
+
+@pytest.mark.parametrize("ends", [SystemExit(0), KeyboardInterrupt()], ids=repr)
+def test_what_ends_a_program_is_a_loss_in_its_words(
+    engine: on_ray.RayHosts, monkeypatch: pytest.MonkeyPatch, ends: BaseException
+) -> None:
+    def get(reference: object) -> None:
+        with exits_told():
+            raise ends
+
+    def of_task(reference: object) -> None:
+        try:
+            get(reference)
+        except Exits as error:
+            raise ray.exceptions.RayTaskError("play", "traceback", error) from None
+
+    monkeypatch.setattr(ray, "get", of_task)
+    assert engine._got("play", engine._actors[0]) == [Lost(0, 0, f"raised {ends!r}")]
+    assert not engine._pending

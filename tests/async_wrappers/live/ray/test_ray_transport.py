@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -183,6 +184,54 @@ def test_a_policy_that_raises_is_made_anew_in_its_actor_until_it_does_nothing_el
     assert error.value.__notes__[0].startswith("raised in worker 1 on Ray; its traceback:\nTraceback of")
     assert len(ray.actors) == 2 and not ray.killed
     assert "worker 1 on Ray raised ArithmeticError: below zero; it is started again" in world.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        (SystemExit("no licence"), "raised SystemExit('no licence')"),
+        (SystemExit(0), "raised SystemExit(0)"),
+        (KeyboardInterrupt(), "raised KeyboardInterrupt()"),
+    ],
+)
+def test_a_policy_that_ends_its_program_is_a_lost_worker_told_in_its_words(
+    ray: FakeRay, ends: BaseException, words: str
+) -> None:
+    class Ends(Adding):
+        def act(self, observation: Any, decision: Any) -> int:
+            if observation[0] < 0:
+                raise ends
+            return super().act(observation, decision)
+
+    world = World(ray, make_policy=Ends).up()
+    assert world.ask(0, -1, 0).fate == Fate.LOST
+    world.back(0)
+    assert world.ask(0, 1, 1).action == 2
+    assert world.transport.take_reconnections() == 1
+    assert world.warnings == [f"worker 0 on Ray {words}; it is started again, and frames go on without it"]
+
+
+def test_a_policy_that_ends_its_program_as_it_is_made_ends_the_run_in_its_words(ray: FakeRay) -> None:
+    def ends() -> Any:
+        sys.exit("no licence")
+
+    with pytest.raises(RunFailed, match=r"^worker . on Ray raised SystemExit\('no licence'\)$"):
+        World(ray, make_policy=ends).up()
+
+
+def test_a_cluster_that_does_not_answer_is_left_at_the_end(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, has_left = threading.Event(), threading.Event()
+
+    def disconnect() -> None:
+        answers.wait(60)
+        has_left.set()
+
+    monkeypatch.setattr(ray_transport, "disconnect_from_ray", disconnect)
+    monkeypatch.setattr(ray_transport, "_ENDING", 0.01)
+    World(ray).up().transport.close()
+    assert not has_left.is_set()
+    answers.set()
+    assert has_left.wait(60)
 
 
 def test_actors_that_die_before_they_have_begun_end_the_run_after_six(ray: FakeRay) -> None:
