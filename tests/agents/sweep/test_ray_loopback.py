@@ -121,7 +121,7 @@ def test_a_ray_that_does_not_start_says_why(ray: FakeRay, monkeypatch: pytest.Mo
         raise Exception("The current node timed out")
 
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(NoCluster, match=r"^Ray cannot be started on this machine \(The current node timed out\)$"):
+    with pytest.raises(NoCluster, match=r"^Ray does not start on this machine \(The current node timed out\): see"):
         connect_to_ray(None)
 
 
