@@ -180,12 +180,14 @@ class Limiter:
         """Begin anew where the machine is, at rest: nothing was sent for so long that what moved has had to stop."""
         self._change = np.zeros_like(self._rest)
 
-    def __call__(self, asked: Any) -> Limited:
+    def __call__(self, asked: Any, is_at_rest: Callable[[], bool] = lambda: False) -> Limited:
         """Return what is sent on the next frame.
 
         Args:
             asked: The action asked for. Where it is NaN, the limiter goes to the no-op, or holds a machine that has
                 ``hold_action`` where it is.
+            is_at_rest: Asked last, once all is reckoned, whether nothing was sent for so long that what moved has
+                stopped.
 
         Raises:
             ValueError: It has another shape than the actions.
@@ -199,6 +201,9 @@ class Limiter:
             self._warn(asked)
             wanted = np.where(missing, self._rest if self._machine is None else self._sent, wanted)
         sent = self._limited(wanted.clip(self._low, self._high))
+        if is_at_rest():
+            self.rest()
+            sent = self._limited(wanted.clip(self._low, self._high))
         self._frame += 1
         # An infinite action, of a Box without bounds or limits, has no distance to the next one.
         before, self._sent = self._sent, sent if self._is_finite else np.where(np.isfinite(sent), sent, 0.0)
@@ -366,9 +371,12 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Limit the action, and take a step."""
-        if self._machine is not None and self._machine.is_at_rest:
-            self._limiter.rest()
-        sent, changed = self._limiter(action)
+        machine = self._machine
+        if machine is None:
+            sent, changed = self._limiter(action)
+        else:
+            machine.wait_to_send()
+            sent, changed = self._limiter(action, lambda: machine.is_at_rest)
         observation, reward, terminated, truncated, info = self.env.step(sent)
         told = {**info, "limited": changed}
         if changed:

@@ -241,11 +241,14 @@ class Clock:
         """Return how many nanoseconds ago the frame began."""
         return 0
 
-    def wait_to_send(self, frame: int) -> bool:
-        """Wait until a machine may be sent to; return whether it has had no word for so long that it is at rest."""
+    def wait_to_send(self, frame: int) -> None:
+        """Wait until a machine may be sent to."""
+
+    def begin_send(self) -> bool:
+        """Note that a machine is sent to now; return whether it has had no word for so long that it is at rest."""
         return False
 
-    def note_send(self) -> None:
+    def end_send(self) -> None:
         """Note that a machine was sent to."""
 
     def listen(self, until: int) -> None:
@@ -431,22 +434,28 @@ class RealClock(Clock):
     def _passed(self) -> int:
         return self._now() - self._due - self.lateness
 
-    def wait_to_send(self, frame: int) -> bool:
+    def wait_to_send(self, frame: int) -> None:
         """See `Clock.wait_to_send`."""
-        assert self._spacing is not None
+        if self._spacing is None:
+            return
         until, now = self._spacing.next_send, self._now()
         self._make_up_for(frame + 1, until - now)
         while now < until:
             if until - now > _OVERSLEPT:  # else it looks at the time again and again
                 self.listen(until - _OVERSLEPT)
             now = self._now()
-        self._sends = now
-        return self._spacing.is_at_rest(now)
 
-    def note_send(self) -> None:
-        """See `Clock.note_send`."""
-        assert self._spacing is not None
-        self._spacing.sent(self._sends, self._now())
+    def begin_send(self) -> bool:
+        """See `Clock.begin_send`; the newest call counts."""
+        if self._spacing is None:
+            return False
+        self._sends = self._now()
+        return self._spacing.is_at_rest(self._sends)
+
+    def end_send(self) -> None:
+        """See `Clock.end_send`."""
+        if self._spacing is not None:
+            self._spacing.sent(self._sends, self._now())
 
     def _make_up_for(self, frame: int, late: int) -> None:
         """Move a machine's deadlines from this frame on, if it is more than half a frame late, by as much."""

@@ -218,7 +218,7 @@ class EnvironmentLoop:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._halves = halves_of(env)
-        self._guard = guard_of(config, env, self._halves, warns)
+        self._guard = guard_of(config, env, self._halves, warns, lambda: self.clock.begin_send())
         self._deadman = deadman_of(config, now, warns)
         self._limiters = limiters_of(env)
         self._check = observation_check(env.observation_space)
@@ -338,7 +338,7 @@ class EnvironmentLoop:
             sent_before = episode.sent_before
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            self._wait_to_send(frame)
+            clock.wait_to_send(frame)
             stopped = self._stopped(episode, sent_before, observation, frame)
             sent = self._send(halves.send, action if stopped is None else stopped)
             if sent is None:
@@ -385,7 +385,7 @@ class EnvironmentLoop:
             # Nobody speaks to a machine between two episodes, so the last that it hears is no policy's.
             leave = self._halves.send if self._guard is None else self._guard.leave
             action = self._safe_action_of(episode, observation, frame)
-            self._wait_to_send(frame)
+            self.clock.wait_to_send(frame)
             self._send(leave, action)
         self._recorder.end_episode(observation, frame)
         self.clock.end_episode(frame, played)
@@ -397,11 +397,6 @@ class EnvironmentLoop:
         if episode.paused is not None:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
-
-    def _wait_to_send(self, frame: int) -> None:
-        """Wait until a machine may be sent to."""
-        if self._halves.reads_late and self.clock.wait_to_send(frame) and self._guard is not None:
-            self._guard.rest()
 
     def _stopped(self, episode: _Episode, before: _SentBefore, observation: Any, frame: int) -> Any:
         """Return what is sent in the place of the frame's action, if the deadman was let go since it was chosen.
@@ -418,9 +413,9 @@ class EnvironmentLoop:
 
     def _send(self, send: Callable[[Any], Any], action: Any) -> Any:
         """Send an action; return what was sent if it differs, else None."""
+        self.clock.begin_send()  # limits ask again: what has held the loop up until they are reckoned counts
         sent = send(action)
-        if self._halves.reads_late:
-            self.clock.note_send()
+        self.clock.end_send()
         return sent
 
     def _note_sent(self, episode: _Episode, sent: Any, frame: int) -> None:

@@ -6,7 +6,8 @@
 #   choice         -> a decision's action, the default action, or the safe action
 #   wait           -> nearly a frame since the last send (`schedule/frames.py`)
 #   a last look    -> a deadman let go by now, if half a frame has passed: the safe action takes the place of the choice
-#   limits         -> the action that may be sent (`wrappers/limits.py`): default and safe actions are limited too
+#   limits         -> the action that may be sent (`wrappers/limits.py`): default and safe actions are limited too. The
+#                     last that they ask is the time, as whatever has come before may have taken long
 #   dry run        -> it is written down and not sent
 #   send           -> what was really sent, as the machine says
 #
@@ -50,6 +51,7 @@ class Guard:
         halves: Of the environment or machine.
         limiter: Limits what is sent; None for no limits.
         dry_run: Whether nothing is sent.
+        is_at_rest: Asked just before something is sent whether nothing was for so long that what moved has stopped.
 
     Attributes:
         changed: Whether a limit has changed the newest action.
@@ -57,9 +59,9 @@ class Guard:
         unsent: The newest actions of a dry run.
     """
 
-    def __init__(self, halves: Halves, limiter: Limiter | None, dry_run: bool) -> None:
+    def __init__(self, halves: Halves, limiter: Limiter | None, dry_run: bool, is_at_rest: Callable[[], bool]) -> None:
         """See the class."""
-        self._halves, self._limiter, self._dry_run = halves, limiter, dry_run
+        self._halves, self._limiter, self._dry_run, self._is_at_rest = halves, limiter, dry_run, is_at_rest
         self.reads_late = halves.reads_late
         self.begin_run()
 
@@ -80,16 +82,11 @@ class Guard:
         """What limits actions; empty for no limits."""
         return [] if self._limiter is None else [self._limiter]
 
-    def rest(self) -> None:
-        """Note that what moved has come to rest, since nothing was sent for a while."""
-        if self._limiter is not None:
-            self._limiter.rest()
-
     def send(self, action: Any) -> Any:
         """Send what may be sent of an action; return what was sent if it differs, else None."""
         changed = False
         if self._limiter is not None:
-            action, changed = self._limiter(action)
+            action, changed = self._limiter(action, self._is_at_rest)
             self.limited += changed
             self.changed = changed
         if self._dry_run:
@@ -119,6 +116,7 @@ def guard_of(
     env: gym.Env[Any, Any],
     halves: Halves,
     warns: Callable[[str], None],
+    is_at_rest: Callable[[], bool],
 ) -> Guard | None:
     """Return the guard that the settings ask for; None if they ask for none.
 
@@ -134,7 +132,7 @@ def guard_of(
         return None
     fps = fastest(config.fps) if halves.reads_late else config.fps
     limiter = None if config.limits is None else Limiter(config.limits, env, fps, warns)
-    return Guard(halves, limiter, config.dry_run)
+    return Guard(halves, limiter, config.dry_run, is_at_rest)
 
 
 class Deadman:

@@ -329,6 +329,11 @@ class MachineEnv(gym.Env[Any, Any]):
         observation, reward, terminated, truncated, info = self.halves.observe()
         return observation, reward, terminated, truncated, info if sent is None else {**info, "sent": sent}
 
+    def wait_to_send(self) -> None:
+        """Wait until the machine may be sent to, as `step` does before it sends."""
+        if self._spacing is not None:
+            self._wait_until(self._spacing.next_send)
+
     def close(self) -> None:
         """Bring the machine to rest."""
         self.halves.close()
@@ -342,7 +347,7 @@ class MachineEnv(gym.Env[Any, Any]):
 
     def _send(self, spacing: Spacing, action: Any) -> Any:
         """Send an action as soon as the machine may be sent to."""
-        self._wait_until(spacing.next_send)
+        self.wait_to_send()
         began = self._now()
         sent = self.halves.send(action)
         spacing.sent(began, self._now())

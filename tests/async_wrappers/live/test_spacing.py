@@ -10,16 +10,20 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain, cycle, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, MachineEnv, RampDown
+from async_wrappers import AsyncRunner, Chunk, Constant, LimitAction, Limits, MachineEnv, RampDown
+from async_wrappers.live.inference.transport import VirtualTransport
+from async_wrappers.live.loop.clocks import RealClock, VirtualClock
 from async_wrappers.live.loop.loop import EnvironmentLoop
+from async_wrappers.live.loop.release import Release
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.schedule.frames import NEARLY
@@ -51,9 +55,10 @@ class Oversleeping(FakeTransport):
     """Its waits end late."""
 
     late: Iterator[int] = cycle(QUIET)
+    away: Iterator[int] = cycle(QUIET)  # for so long the kernel lets others run before the clock is read
 
     def now(self) -> int:
-        self.time += 5_000  # who looks again and again sees time pass
+        self.time += 5_000 + next(self.away)  # who looks again and again sees time pass
         return self.time
 
     def collect(self, until: int) -> Any:
@@ -198,6 +203,111 @@ def test_rate_jerk_and_soft_start_hold_on_the_wall(
                 assert abs(change - (0 if still else last)) <= share * jerk * frame * GAP
 
 
+POINTS = ("reset", "send", "observe", "sleep", "away", "deadman", "on_frame", "default", "policy", "release")
+HOOKS = ("deadman", "on_frame", "default", "policy", "release")
+
+
+class Split:
+    """A policy in two halves whose halves take their time."""
+
+    def __init__(self, wall: Any, stalls: dict[str, Iterator[int]]) -> None:
+        self._wall, self._stalls, self._step = wall, stalls, 0
+
+    def encode(self, observation: Any, decision: Any) -> Any:
+        self._wall.time += next(self._stalls["policy"])
+        return wavering(observation, decision)
+
+    def release(self, features: Any, memory: Any, decision: Any) -> Any:
+        self._wall.time += next(self._stalls["release"])
+        return SimpleNamespace(action=features, state=None)
+
+
+def play_held_up(
+    stalls: dict[str, list[int]], held: list[bool], limits: Limits, simulated: bool, splits: bool, frames: int = 30
+) -> Stalling:
+    """Play a machine at 50 frames a second, whose loop is held up wherever it calls anything; on either clock."""
+    machine = Stalling(stalls)
+    hooks = {name: cycle(stalls.get(name, QUIET)) for name in HOOKS}
+    answers = chain([True], cycle(held))  # before the first episode nobody resumes
+    transport: Any
+    if simulated:
+        wall: Any = SimpleNamespace(time=0)
+        policies = [Split(wall, hooks) for _ in range(2)]
+        encoded = [SimpleNamespace(act=policy.encode) for policy in policies]
+        features = SPACE if splits else None
+        transport = VirtualTransport(policies if splits else encoded, SPACE, Constant(0.03), features=features)
+    else:
+        policy = Split(None, hooks)
+        wall = policy._wall = transport = Oversleeping(policy.encode, [30 * MS], [0, 0])
+        transport.late, transport.away = (cycle(stalls.get(name, QUIET)) for name in ("sleep", "away"))
+    machine.transport = wall
+
+    def stalled(name: str, answer: Any) -> Any:
+        wall.time += next(hooks[name])
+        return answer
+
+    def default(observation: Any, last_action: Any, missed: int) -> Any:
+        return stalled("default", np.array([1.0]))
+
+    def on_frame(status: Any) -> None:
+        stalled("on_frame", None)
+        if status.paused:
+            status.resume()
+
+    terms: dict[str, Any] = {"default_action": default, "limits": limits}
+    terms["deadman"] = lambda: stalled("deadman", next(answers))
+    config = LoopConfig(2, FPS, make_stagger("none"), calibration_time=0.0, **terms)
+    clock = VirtualClock if simulated else RealClock
+    release = Release(Split(wall, hooks), SPACE) if splits else None
+    loop = EnvironmentLoop(machine, transport, config, now=transport.now, clock=clock, release=release)
+    loop.play(PhaseSpec(frames=frames, on_frame=on_frame))
+    return machine
+
+
+def broken_limits(sends: list[tuple[int, float]], rate: float, jerk: float) -> list[str]:
+    """Return which changes are larger than a machine may hear of, at the times at which it was sent to."""
+    change, broken = sends[0][1], []
+    for before, after in pairwise(sends):
+        passed, last, change = seconds(before, after), change, after[1] - before[1]
+        # What was not told anything for longer than a frame and a half has stopped.
+        last = 0.0 if passed > 1.5 / FPS + 1e-9 else last
+        frame = min(passed, 1 / FPS)
+        if abs(change) > rate * frame or abs(change - last) > jerk * frame * GAP:
+            broken.append(f"after {passed * FPS:.3f} frames by {change:.5f} from {last:.5f}")
+    return broken
+
+
+@SETTINGS
+@given(
+    stalls=st.fixed_dictionaries({}, optional=dict.fromkeys(POINTS, STALLS)),
+    held=st.lists(st.sampled_from([True, True, True, False]), min_size=1, max_size=9),
+    rate=st.sampled_from([0.5, 1.0, 8.0]),
+    jerk=st.sampled_from([4.0, 10.0, 60.0]),
+    simulated=st.booleans(),
+    splits=st.booleans(),
+)
+def test_limits_hold_from_send_to_send_whatever_the_loop_waits_for(
+    stalls: dict[str, list[int]], held: list[bool], rate: float, jerk: float, simulated: bool, splits: bool
+) -> None:
+    limits = Limits(rate=rate, jerk=jerk)
+    sends = play_held_up(stalls, held, limits, simulated, splits).began[0]
+    if simulated:  # its sends are a frame apart, and nothing that takes time on the wall changes them
+        (undisturbed,) = play_held_up({}, held, limits, simulated, splits).began
+        assert [action for _, action in sends] == [action for _, action in undisturbed]
+        sends = [(number * FRAME, action) for number, (_, action) in enumerate(sends)]
+    assert len(sends) == 31
+    assert broken_limits(sends, rate, jerk) == []
+
+
+def test_a_long_last_look_at_the_deadman_is_a_silence_after_which_a_machine_starts_from_rest() -> None:
+    looks = [0] * 8 + [8 * MS, 12 * MS, 0, 80 * MS] + [0] * 1000  # as the second holds the loop up, it looks twice more
+    machine = play_held_up({"deadman": looks}, [True], Limits(rate=1.0, jerk=10.0), False, False)
+    ((before, after),) = [pair for pair in pairwise(machine.began[0]) if seconds(*pair) * FPS > 1.5]
+    assert seconds(before, after) * FPS == pytest.approx(5.2, abs=0.1)
+    assert abs(after[1] - before[1]) <= 10.0 / FPS**2
+    assert broken_limits(machine.began[0], 1.0, 10.0) == []
+
+
 @SETTINGS
 @given(stalls=HELD_UP)
 def test_a_ramp_takes_its_time(stalls: dict[str, list[int]]) -> None:
@@ -303,16 +413,17 @@ def test_what_was_seen_before_a_stall_is_too_old_after_it() -> None:
 
 
 @SETTINGS
-@given(thinks=STALLS, rate=st.sampled_from([0.5, 8.0, None]), jerk=st.sampled_from([4.0, None]))
+@example(thinks=[0], sends=[11 * MS], rate=0.5, jerk=4.0)
+@given(thinks=STALLS, sends=STALLS, rate=st.sampled_from([0.5, 8.0, None]), jerk=st.sampled_from([4.0, None]))
 def test_a_trainer_that_stays_away_hurries_nothing_either(
-    thinks: list[int], rate: float | None, jerk: float | None
+    thinks: list[int], sends: list[int], rate: float | None, jerk: float | None
 ) -> None:
     transport = FakeTransport(wavering, [0], [0])
 
     def sleep(seconds: float) -> None:
         transport.time += round(seconds * 1e9)
 
-    machine = Stalling({"observe": [1 * MS, 4 * MS]})
+    machine = Stalling({"observe": [1 * MS, 4 * MS], "send": sends})
     machine.transport = transport
     env = LimitAction(MachineEnv(machine, FPS, now=transport.now, sleep=sleep), Limits(rate=rate, jerk=jerk), FPS)
     env.reset(seed=0)
