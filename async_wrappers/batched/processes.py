@@ -38,6 +38,7 @@ from async_wrappers.checks import function, positive, whole
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import signals_blocked
+from async_wrappers.processes.starting import unpickled
 from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 from async_wrappers.wrappers.copies import Info
 
@@ -280,6 +281,9 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """
         if process.failure is not None or (process.incarnation and not process.steps):
             raise self._over(process)
+        if not (process.late or process.ailment):  # it has been told of then
+            how = f"{process.child.name} of ProcessEnvs {process.how_it_ended()}"
+            warnings.warn(f"{how}: another one takes its place", RuntimeWarning, stacklevel=2)
         number = self._all.index(process)
         process.close()
         new = self._all[number] = self._start(number)
@@ -305,7 +309,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def _over(self, process: _Process) -> RuntimeError:
         """Close everything, and return the error that says why."""
         failure, child = process.failure, process.child
-        how = child.how_it_ended() if failure is None else ""
+        how = process.how_it_ended() if failure is None else ""
         exit_code = child.process.exitcode
         self.close()
         if exit_code == _NO_GUARD:
@@ -323,9 +327,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         if failure is None:
             return RunFailed(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
         _, pickled, traceback = failure
-        error: BaseException | None = None
-        with suppress(Exception):
-            error = cloudpickle.loads(pickled)
+        error = unpickled(pickled)
         what = f"{type(error).__name__}: {error}" if error is not None else "an exception"
         notes = getattr(error, "__notes__", [])
         raised = RuntimeError(f"{notes[-1] if notes else child.name} of ProcessEnvs raised {what}\n\n{traceback}")
@@ -343,7 +345,7 @@ class _Process:
     incarnation: int = 0
     steps: int = 0  # that it has finished
     owed: int = 0  # answers
-    failure: tuple[str, bytes, str] | None = None
+    failure: tuple[str, bytes | None, str] | None = None
     late: bool = False  # whether it was ended by the timeout
     ailment: str | None = None  # why it was ended otherwise
 
@@ -393,6 +395,15 @@ class _Process:
             waited += min(time.monotonic() - before, 2 * _LOOK)
             if waited >= limit or self.ailment is not None:
                 return False
+
+    def how_it_ended(self) -> str:
+        """Return an end of a sentence: what it raised, where that ends programs, or how it was ended."""
+        with suppress(OSError, EOFError):
+            if self.child.pipe.poll(0):
+                _, pickled, _ = self.child.pipe.recv()
+                if (error := unpickled(pickled)) is not None:
+                    return f"raised {error!r:.200}"
+        return self.child.how_it_ended()
 
     def end(self) -> None:
         """End the process by force."""

@@ -179,3 +179,38 @@ def assure_room() -> None:
 
 class RunFailed(RuntimeError):
     """A part of the run has ended for good; its exception, if it raised one, is the cause."""
+
+
+class Exited(RunFailed):
+    """A child has ended itself by what ends programs, as ``sys.exit`` does; raised here that would end this one too.
+
+    Args:
+        name: Of the child.
+        how: An end of a sentence, such as "raised SystemExit(0)".
+    """
+
+    def __init__(self, name: str, how: str) -> None:
+        """See the class."""
+        super().__init__(name, how)
+        self.how = how
+
+    def __str__(self) -> str:
+        return " ".join(self.args)
+
+
+def as_raised(name: str, error: BaseException) -> Exception:
+    """Return the exception to raise for one of a child's: itself, or `Exited` with its words where it ends programs."""
+    if isinstance(error, Exception):
+        return error
+    exited = Exited(name, f"raised {error!r:.200}")
+    exited.__cause__ = error
+    return exited
+
+
+def raised_in(name: str, error: BaseException | None, text: str) -> Exception:
+    """Return the exception to raise for one of another process's, with its traceback; None if it was not pickled."""
+    if error is None:
+        return RunFailed(f"{name} raised:\n{text}")
+    raised = as_raised(name, error)
+    raised.add_note(f"raised in {name}; its traceback:\n{text}")
+    return raised

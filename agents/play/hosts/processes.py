@@ -154,7 +154,10 @@ class _Process:
                 if kind == "failed":
                     news.put(HostsFailed(found))
                     return
-                news.put(found)
+                if kind == "exits":
+                    self.why = f"(process {self.process.pid}) {found}"
+                else:
+                    news.put(found)
         except (EOFError, OSError):
             pass
         except Exception as error:  # a message that is torn
@@ -342,8 +345,11 @@ def _play(number: int, pipe: Any, *of_host: Any) -> None:
                 host.load_weights(*what)
             else:
                 answers.send(_parts(("answer", host.play(what))))
-    except BaseException as error:
+    except Exception as error:
         answers.send(_parts(("failed", str(failure(number, error)))))
+        code = 1
+    except BaseException as error:  # which ends programs, as `sys.exit` does: this one has died
+        answers.send(_parts(("exits", f"raised {error!r:.200}")))
         code = 1
     finally:
         if host is not None:

@@ -156,7 +156,7 @@ def run_worker(
             policy = _loaded(payload)()
             one_thread()
             made = Worker(worker, incarnation, policy, layout, memory, inbox, outbox)
-        except Exception:
+        except BaseException:
             with suppress(OSError):
                 supervisor.send(("unmade",))  # an exception came before the first inference
             raise

@@ -40,7 +40,7 @@ from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors
+from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.schedule.frames import FrameClock
 
 # Seconds before the next restart, by failures in a row; after these it is given up.
@@ -592,14 +592,12 @@ class ProcessBackend:
                     child.failures = dead.failures
                     self._restarts += 1
 
-    def _failed(self, child: Child) -> BaseException:
-        """Return the exception to raise for a child that raised: its own, if it could be pickled."""
-        error, text = child.error or (None, "")
-        if error is None:
-            again = f"{child.name} {child.how_it_ended()}, {child.failures} times in a row before it had done anything"
-            return RunFailed(again if not text else f"{child.name} raised:\n{text}")
-        error.add_note(f"raised in {child.name}; its traceback:\n{text}")
-        return error
+    def _failed(self, child: Child) -> Exception:
+        """Return the exception to raise for a child that raised, or that has ended again and again."""
+        if child.error is not None:
+            return raised_in(child.name, *child.error)
+        again = f"{child.failures} times in a row before it had done anything"
+        return RunFailed(f"{child.name} {child.how_it_ended()}, {again}")
 
     def _ended(self, child: Child) -> BaseException:
         how = child.how_it_ended()

@@ -25,7 +25,7 @@ from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
 from async_wrappers.processes.starting import start_thread
-from async_wrappers.processes.supervised import enough_descriptors
+from async_wrappers.processes.supervised import as_raised, enough_descriptors
 
 _PATIENCE = 5.0  # seconds that the threads have to end
 
@@ -44,7 +44,7 @@ class ThreadBackend:
             self._env = made_environment(spec.make_env)
             held.callback(self._env.close)
             workers = 0 if spec.remote is not None else spec.config.processes
-            self._errors: dict[int, BaseException] = {}
+            self._errors: dict[int, Exception] = {}
             self._memory = SharedMemory.private()
             self._layout = spec.layout(self._env.observation_space, self._env.action_space)
             self._layout.resize(self._memory)
@@ -141,6 +141,6 @@ class ThreadBackend:
             Worker(worker, 0, spec.make_policy(), self._layout, self._memory, inbox, self._outbox).run()
         except BaseException as error:
             if not self._over:
-                self._errors[worker] = error
+                self._errors[worker] = as_raised(f"worker {worker}", error)
         finally:
             inbox.close()

@@ -39,7 +39,7 @@ from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.posix import cores
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.starting import kill_all, pickled, start_child, start_thread, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors
+from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
 
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
@@ -587,10 +587,7 @@ class PolicyServer:
             error = station.errors[0] if station.errors else None
         name = f"worker {station.number} of the policy server"
         if first:
-            if error is None:
-                raise RunFailed(f"{name} {how if not text else f'raised: {text}'}") from None
-            error.add_note(f"raised in {name}; its traceback:\n{text}")
-            raise error from None
+            raise (raised_in(name, error, text) if text else RunFailed(f"{name} {how}")) from None
         _fail(station)
         if isinstance(station.handle, Child):  # where it is the first time, `_close` does it
             del self._started[station.handle.name]

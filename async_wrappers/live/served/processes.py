@@ -11,8 +11,8 @@ begins and which one it plays first, and None in the end; from it ``("spaces", o
 and ``("records", records)``. To an accelerator its spaces by its pipe, then batches by its socket; from it ``("ready",
 nanoseconds)`` and the end of each batch.
 
-A process that hangs or is stopped is ended, and another one takes its place while the others go on. It is started in a
-thread, and says the same as the first ones did.
+A process that exits, hangs or is stopped is ended, and another one takes its place while the others go on. It is
+started in a thread, and says the same as the first ones did.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors
+from async_wrappers.processes.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
 from async_wrappers.schedule.served import ServedSchedule
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
@@ -361,11 +361,7 @@ class ServedProcesses:
             raise RunFailed(f"{child.name} {child.how_it_ended()}, and the run with it: nothing goes on")
         if message[0] == "failed":
             _, error, text = message
-            raised = unpickled(error)
-            if raised is None:
-                raise RunFailed(f"{child.name} raised:\n{text}")
-            raised.add_note(f"raised in {child.name}; its traceback:\n{text}")
-            raise raised
+            raise raised_in(child.name, unpickled(error), text)
         return message
 
     # A run.
@@ -382,13 +378,20 @@ class ServedProcesses:
         try:
             while any(place.owes for place in self._worlds) or server.computes:
                 for key, _ in (run.busy if server.all_busy else run.idle).select(_LOOK):
-                    if key.data is None:
-                        with suppress(BlockingIOError):
-                            self._wake.recv(65536)
-                    elif key.fileobj is key.data.orders:
-                        self._take_end(run, key.data)
-                    elif (message := self._heard(key.data.child)) is not None:
-                        self._take(run, key.data, message)
+                    place = key.data
+                    try:
+                        if place is None:
+                            with suppress(BlockingIOError):
+                                self._wake.recv(65536)
+                        elif key.fileobj is place.orders:
+                            self._take_end(run, place)
+                        elif (message := self._heard(place.child)) is not None:
+                            self._take(run, place, message)
+                    except Exited as exited:
+                        if place.is_absent:  # it has not come up
+                            raise
+                        self._give_up(run, place, exited.how)
+                        break  # what else is ready may be of the process that has ended
                 self._look_after(run)
                 if any(place.owes for place in self._worlds):
                     self._send_batches(run)

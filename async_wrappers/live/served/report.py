@@ -85,7 +85,7 @@ class ServedReport:
         decisions: Each decision, where they were logged; else None.
         streams: (start, effect) of each applied action, by environment, where they were logged.
         stopped: Why the run ended before its length was reached; None if it did not.
-        restarts: Processes that hung or were stopped, and were ended and started again. What environments had played in
+        restarts: Processes that hung, were stopped or exited, and were started again. What environments had played in
             one of them is in no other number of the report.
     """
 
@@ -130,7 +130,7 @@ class ServedReport:
             frames: Of each environment that were asked for.
             simulated: Whether time was.
             stopped: Why it ended early, if it did.
-            restarts: Processes that were ended and started again.
+            restarts: Processes that were started again.
         """
         delay, lateness = Histogram(), Histogram()
         for record in records:
@@ -201,7 +201,7 @@ class ServedReport:
         if self.stopped is not None:
             yield "stopped", self.stopped
         if self.restarts:
-            yield "restarts", f"{self.restarts} processes hung or were stopped, and were started again"
+            yield "restarts", f"{self.restarts} processes hung, were stopped or exited, and were started again"
         yield "in time", f"{self.in_time:.2%} of the actions; of {many} environments {_extremes(self.environments)}"
         yield (
             "frames",

@@ -58,6 +58,27 @@ def raises() -> None:
     raise KeyError("the door is shut")
 
 
+def leave() -> None:
+    sys.exit(0)
+
+
+def test_a_process_that_exits_is_replaced_with_a_warning_of_its_words_and_counted() -> None:
+    with closing(ProcessEnvs(lambda: Acts(leave), 2, processes=1)) as envs:
+        envs.begin([1, 2])
+        step(envs, [1, 2])
+        with pytest.warns(RuntimeWarning) as told:
+            step(envs, [1, 2])
+        assert [str(each.message) for each in told] == [
+            "process 0 of ProcessEnvs raised SystemExit(0): another one takes its place"
+        ]
+        assert (envs.restarts, envs.lost_episodes) == (1, 2)
+        with pytest.raises(
+            RunFailed, match=r"^process 0 of ProcessEnvs raised SystemExit\(0\), before it had finished a step$"
+        ):
+            envs.recv()
+
+
+@pytest.mark.filterwarnings("ignore:process 1 of ProcessEnvs ended with exit code 7. another one takes its place")
 def test_a_process_that_dies_is_replaced_and_its_episodes_are_cut() -> None:
     envs = ProcessEnvs(lambda: Acts(crash), 3, processes=2)
     envs.begin([1, 2, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 
 from async_wrappers.processes import child, supervised
 from async_wrappers.processes.starting import start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed
+from async_wrappers.processes.supervised import Child, RunFailed, raised_in
 
 
 def start(target: Any, *arguments: Any) -> Child:
@@ -50,6 +51,15 @@ def test_how_a_process_ended_is_told_by_name(end: Any, told: str) -> None:
     finally:
         child.kill()
         child.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_what_ends_a_childs_program_is_raised_in_its_parent_as_an_error(error: BaseException) -> None:
+    raised = raised_in("worker 3", error, "its traceback")
+    assert isinstance(raised, RunFailed)
+    assert (str(raised), raised.__cause__) == (f"worker 3 raised {error!r}", error)
+    assert "its traceback" in raised.__notes__[0]
+    assert str(pickle.loads(pickle.dumps(raised))) == str(raised)
 
 
 @pytest.mark.parametrize("descriptors", [True, False])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -211,6 +213,34 @@ def test_a_process_that_is_killed_is_back_and_none_is_left() -> None:
     assert (after[0] == before[0], after[1] == before[1]) == (True, False)
     envs.close()
     assert not [pid for pid in {*before.values(), *after.values()} if os.path.exists(f"/proc/{pid}")]
+
+
+class Leaving(SeededEnv):
+    """Exits in its third step, unless a file says that one has."""
+
+    def __init__(self, once: Path) -> None:
+        super().__init__()
+        self._once, self._steps = once, 0
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        if self._steps == 3 and not self._once.exists():
+            self._once.touch()
+            sys.exit(0)
+        return super().step(action)
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_a_host_in_a_process_that_exits_is_replaced_and_counted(tmp_path: Path) -> None:
+    with closing(HostedEnvs(Pids, partial(make_envs, partial(Leaving, tmp_path / "left"), False), 2, 1)) as envs:
+        envs.begin([1, 2])
+        with pytest.warns(
+            RuntimeWarning, match=r"^host 0 \(process \d+\) raised SystemExit\(0\): another one takes its"
+        ):
+            for _ in range(4):
+                shown = envs.recv()
+                envs.send(shown.env_ids, np.ones(2, int))
+        assert (envs.restarts, envs.lost_episodes) == (1, 2)
 
 
 def rows_of_each(envs: HostedEnvs, at_least: int) -> list[list[Any]]:

@@ -110,6 +110,13 @@ def test_what_the_environment_raises_ends_the_run(where: str, error: type[Except
     assert "raised in the environment; its traceback:\nTraceback" in raised.value.__notes__[0]
 
 
+def test_an_environment_that_exits_ends_the_run_and_not_the_callers_program() -> None:
+    with nothing_left(), pytest.raises(RunFailed) as failed:
+        make_runner(lambda: Endless(lambda frame: sys.exit(0)), lambda: lambda observation: 1, workers=1).run(frames=10)
+    assert str(failed.value) == "the environment raised SystemExit(0)"
+    assert "raised in the environment; its traceback:\nTraceback" in failed.value.__notes__[0]
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """A shell's background job ignores SIGINT."""
@@ -149,6 +156,26 @@ def test_a_policy_that_raises_at_every_call_is_shown_once_by_number_and_ends_the
         make_runner(Endless, lambda: broken, workers=1).run(frames=10)
     assert len([warning for warning in warned if "started again" in str(warning.message)]) == 1
     assert "raised in worker 0" in error.value.__notes__[0]
+
+
+def test_a_policy_that_exits_is_started_again_and_counted(tmp_path: Path) -> None:
+    def exits_once(observation: Any) -> int:
+        if observation[0] > 3 and not (tmp_path / "left").exists():
+            (tmp_path / "left").touch()
+            sys.exit(0)
+        return 1
+
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match=r"^worker 0 raised, and is started again:(.|\n)*SystemExit"),
+    ):
+        report = make_runner(Endless, lambda: exits_once, workers=1).run(frames=100)
+    assert report.workers["restarts"] == 1
+
+
+def test_a_policy_that_exits_in_a_thread_ends_the_run_and_not_the_callers_program() -> None:
+    with pytest.raises(RunFailed, match=r"^worker 0 raised SystemExit\(3\)\n"):
+        make_runner(Endless, lambda: lambda observation: sys.exit(3), workers=1, backend="thread").run(frames=1000)
 
 
 @pytest.mark.parametrize("name", ["make_env", "make_policy"])
@@ -967,6 +994,13 @@ def test_a_policy_factory_that_always_raises_ends_the_run_at_once(backend: str, 
         assert "in make_policy" in error.value.__notes__[0] or wrong != "raises"
     if backend != "virtual":
         assert any(f"worker {worker}" in note for note in error.value.__notes__ for worker in (0, 1))
+
+
+def test_a_policy_factory_that_exits_ends_the_run_at_once_and_not_the_callers_program() -> None:
+    with nothing_left(), warnings.catch_warnings(), pytest.raises(RunFailed) as failed:
+        warnings.simplefilter("error")
+        make_runner(Endless, lambda: sys.exit("no weights here"), workers=1).run(frames=10**9)
+    assert str(failed.value) == "worker 0 raised SystemExit('no weights here')"
 
 
 def test_a_policy_factory_that_raises_later_is_tried_again(tmp_path: Path) -> None:

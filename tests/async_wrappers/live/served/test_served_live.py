@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from multiprocessing import active_children
@@ -109,6 +110,11 @@ class TestProcesses:
         assert str(raised.value) == "the simulator has crashed"
         assert "raised in the process of environments 0 to 1" in raised.value.__notes__[0]
 
+    def test_a_process_that_exits_while_it_is_made_ends_the_run_with_its_words(self) -> None:
+        sentence = r"^the process of environments 0 to 1 raised SystemExit\('no licence'\)\n"
+        with pytest.raises(RunFailed, match=sentence):
+            ServedRunner(lambda: sys.exit("no licence"), make_policy, 2, 50, 3, processes=1).run(frames=LONG)
+
     def test_a_policy_that_answers_no_batch_of_actions_is_refused_before_the_first_frame(self) -> None:
         with pytest.raises(ValueError) as refused:
             ServedRunner(make_env, lambda: lambda observations: np.zeros(7, int), 2, 50, processes=1).run(frames=LONG)
@@ -132,19 +138,19 @@ class TestProcesses:
 class Stuck(RecordingEnv):
     """Hangs in its tenth step, unless a file says that one has hung."""
 
-    def __init__(self, once: Path, **arguments: Any) -> None:
+    def __init__(self, once: Path, hang: Any = time.sleep, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._once = once
+        self._once, self._hang = once, hang
 
     def step(self, action: Any) -> Any:
         """Step, or hang."""
         if len(self.actions) == 10 and not self._once.exists():
             self._once.touch()
-            time.sleep(3600)
+            self._hang(3600)
         return super().step(action)
 
 
-def hangs_once(once: Path, inferences: int) -> Any:
+def hangs_once(once: Path, inferences: int, hang: Any = time.sleep) -> Any:
     """Return a policy of which one hangs in an inference after some."""
 
     def make() -> Any:
@@ -154,7 +160,7 @@ def hangs_once(once: Path, inferences: int) -> Any:
             count[0] += 1
             if count[0] > inferences and not once.exists():
                 once.touch()
-                time.sleep(3600)
+                hang(3600)
             return observations[:, FRAME] % 2
 
         return act
@@ -179,7 +185,7 @@ class TestProcessesThatHang:
         assert told_of(told) == ["accelerator 0 has inferred a batch for more than 3 s: it is started again"]
         assert (report.restarts, again.restarts) == (1, 0)
         assert report.frames["total"] == 3 * 600
-        assert "restarts   1 processes hung or were stopped" in str(report)
+        assert "restarts   1 processes hung, were stopped or exited" in str(report)
         assert all(again.streams)
 
     def test_environments_that_hang_in_a_step_begin_anew_in_another_process_and_the_others_go_on(
@@ -204,6 +210,20 @@ class TestProcessesThatHang:
             starts, effects = np.array(stream).T
             assert (np.diff(starts) > 0).all() and (np.diff(effects) > 0).all()
             assert (effects - starts >= 3).all()
+
+    @pytest.mark.parametrize("name", ["accelerator 0", "the process of environments 0 to 1"])
+    def test_a_process_that_exits_is_started_again_and_counted(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        once, exits = tmp_path / "left", (lambda seconds: sys.exit(0))
+        make = make_env if name == "accelerator 0" else (lambda: Stuck(once, exits, length=30))
+        policy = hangs_once(once, 30, exits) if name == "accelerator 0" else make_policy
+        with pytest.warns(RuntimeWarning) as told:
+            report = ServedRunner(make, policy, 2, 50, 3, processes=1).run(frames=60)
+        (sentence,) = told_of(told)
+        assert sentence.startswith(f"{name} raised SystemExit(0): it is started again")
+        assert report.restarts == 1
+        assert "1 processes hung, were stopped or exited" in str(report)
 
     @pytest.mark.parametrize("name", ["accelerator 0", "the process of environments 0 to 1"])
     def test_a_process_that_is_stopped_is_ended_and_another_one_takes_its_place(
