@@ -129,12 +129,15 @@ def _process_descriptor(pid: int) -> int | None:
 
 
 _ONE_START = 16  # descriptors that starting a process takes, most of them for a moment
-_EACH, _BESIDES = 8, 256  # descriptors that are asked for: by worker, and for all else; more than are needed
+_EACH, _BESIDES = 8, 256  # descriptors that are asked for: by process, and for all else; more than are needed
 
 
 @contextmanager
-def enough_descriptors(workers: int) -> Iterator[None]:
+def enough_descriptors(**parts: int) -> Iterator[None]:
     """Name the remedy if the descriptors run out in the block.
+
+    Args:
+        **parts: By argument of the caller's user, how many processes, or threads, it asks for.
 
     Raises:
         RunFailed: They have.
@@ -147,11 +150,12 @@ def enough_descriptors(workers: int) -> Iterator[None]:
         import resource  # not on Windows, where no such limit is met
 
         limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _EACH * workers + _BESIDES
+        wanted = _EACH * sum(parts.values()) + _BESIDES
         most = "" if hard < 0 or wanted <= hard else f"; at most {hard} are allowed"
         raise RunFailed(
-            f"workers={workers} need more open files than the {limit} that a process may have here: raise the limit "
-            f"(`ulimit -n {wanted}`{most}), or take fewer workers"
+            f"{' and '.join(f'{name}={count}' for name, count in parts.items())} need more open files than the {limit} "
+            f"that a process may have here: raise the limit (`ulimit -n {wanted}`{most}), or take fewer "
+            f"{' or '.join(parts)}"
         ) from None
 
 

@@ -100,7 +100,7 @@ class ProcessBackend:
         # SIGTERM, so they are killed before.
         util.Finalize(self, kill_all, (self._started,), exitpriority=10)
         try:
-            with enough_descriptors(spec.config.workers):
+            with enough_descriptors(workers=spec.config.workers):
                 self._policy_payload = self._keep(Block.holding(policy))
                 self._learner_payload = self._keep(Block.holding(learner))
                 self._memory = SharedMemory(*(self._keep(Block()) for _ in range(7)))

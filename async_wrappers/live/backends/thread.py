@@ -48,7 +48,7 @@ class ThreadBackend:
             self._memory = SharedMemory.private()
             self._layout = spec.layout(self._env.observation_space, self._env.action_space)
             self._layout.resize(self._memory)
-            with enough_descriptors(workers):
+            with enough_descriptors(workers=workers):
                 pairs = [tuple(map(held.enter_context, socket.socketpair())) for _ in range(workers + 1)]
             self._messages, self._outbox = pairs.pop()
             self._inboxes = [ours for ours, _ in pairs]

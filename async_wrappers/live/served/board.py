@@ -129,7 +129,8 @@ def assure_memory(size: int, environments: int, meminfo: Path = Path("/proc/memi
         ValueError: It has less.
     """
     try:
-        found = {name: words.split()[0] for name, _, words in (line.partition(":") for line in meminfo.open())}
+        lines = meminfo.read_text().splitlines()
+        found = {name: words.split()[0] for name, _, words in (line.partition(":") for line in lines)}
         free = 1024 * int(found["MemAvailable"])
     except (OSError, KeyError, IndexError, ValueError):  # another system
         return

@@ -172,7 +172,7 @@ class ServedProcesses:
         # SIGTERM, so they are killed before.
         util.Finalize(self, kill_all, (self._started,), exitpriority=10)
         try:
-            with enough_descriptors(processes + schedule.accelerators):
+            with enough_descriptors(processes=processes, accelerators=schedule.accelerators):
                 self._start(processes)
         except BaseException:
             self.close()

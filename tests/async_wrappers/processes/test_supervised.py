@@ -18,7 +18,7 @@ import pytest
 
 from async_wrappers.processes import child, supervised
 from async_wrappers.processes.starting import start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, raised_in
+from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
 
 
 def start(target: Any, *arguments: Any) -> Child:
@@ -51,6 +51,21 @@ def test_how_a_process_ended_is_told_by_name(end: Any, told: str) -> None:
     finally:
         child.kill()
         child.close()
+
+
+@pytest.mark.parametrize(
+    ("parts", "named", "wanted", "fewer"),
+    [
+        ({"workers": 64}, "workers=64", 768, "workers"),
+        ({"processes": 15, "accelerators": 16}, "processes=15 and accelerators=16", 504, "processes or accelerators"),
+    ],
+)
+def test_where_descriptors_run_out_the_arguments_that_ask_for_them_are_named(
+    parts: dict[str, int], named: str, wanted: int, fewer: str
+) -> None:
+    sentence = rf"^{named} need more open files than the \d+ .* \(`ulimit -n {wanted}`.*\), or take fewer {fewer}$"
+    with pytest.raises(RunFailed, match=sentence), enough_descriptors(**parts):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit()], ids=repr)

@@ -235,6 +235,7 @@ class TestWhatIsRefused:
             with pytest.raises(ValueError, match=r"^(give one of frames and seconds|frames must|seconds must)"):
                 served().run(**arguments)
 
+    @pytest.mark.filterwarnings("error::ResourceWarning")
     def test_more_environments_than_memory_holds(self, tmp_path: Path) -> None:
         meminfo = tmp_path / "meminfo"
         meminfo.write_text("MemTotal: 9 kB\nMemAvailable:   1000000 kB\n")
