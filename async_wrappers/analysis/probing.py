@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.spaces import flatten
 
 from async_wrappers.checks import whole
-from async_wrappers.wrappers.api import begun
+from async_wrappers.wrappers.api import begun, stepped
 
 CHANGED_FRAMES = 16  # frames per episode whose action is changed, in one stretch: a period needs neighbours
 DRAWS = 16  # actions drawn to find others than the one that was played
@@ -222,7 +222,7 @@ def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> Generator[_Shown
     with fresh() as env:
         yield _Shown(begun(env, seed=seed)[0])
         for action in actions:
-            observation, reward, terminated, truncated, _ = env.step(deepcopy(action))
+            observation, reward, terminated, truncated, _ = stepped(env, deepcopy(action))
             yield _Shown(observation, reward, (bool(terminated), bool(truncated)))
             if terminated or truncated:
                 return

@@ -23,7 +23,7 @@ from async_wrappers.checks import reward_of
 from async_wrappers.observations import observation_check
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import as_child
-from async_wrappers.wrappers.api import begun
+from async_wrappers.wrappers.api import begun, stepped
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
 _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
@@ -224,7 +224,7 @@ class Environments:
         with self._blamed():
             for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
                 self._at = i
-                observation, reward, terminated, truncated, info = env.step(action)
+                observation, reward, terminated, truncated, info = stepped(env, action)
                 rewards.append(reward if type(reward) is float else reward_of(reward))
                 self._check(observation)
                 if terminated or truncated:

@@ -17,6 +17,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from async_wrappers.checks import reward_of
+from async_wrappers.wrappers.api import stepped
 from async_wrappers.wrappers.default_action import find_noop
 from async_wrappers.wrappers.delay import RealtimeDelay
 
@@ -55,7 +56,7 @@ class EnvironmentContract:
         """Return copies of the results of `reset` and each `step`, without the times in `info`."""
         seen: list[tuple[Any, ...]] = [(copy.deepcopy(env.reset(seed=seed)[0]),)]
         for action in actions:
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, terminated, truncated, _ = stepped(env, action)
             seen.append((copy.deepcopy(observation), reward_of(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:
                 break

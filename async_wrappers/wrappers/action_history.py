@@ -26,6 +26,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, flatten, flatte
 from numpy.typing import NDArray
 
 from async_wrappers.checks import flag, whole
+from async_wrappers.wrappers.api import stepped
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.recorded import recorded
@@ -127,7 +128,7 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment by one frame and remember the action."""
         row = self._encode(action)  # before the step: an environment may change the array that it receives
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = stepped(self.env, action)
         if self._hears_sent:
             # Of a delay inside, info["sent"] is of the newest frame, and not of this action's.
             told = info.get("realtime", info)

@@ -12,6 +12,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.checks import BrokenEnvironment
+
 OLDER = (
     "one of Gym's older interface plays in Shimmy's GymV21CompatibilityV0(env=env), or GymV26CompatibilityV0 "
     "(python -m pip install shimmy)"
@@ -35,6 +37,38 @@ def begun(env: gym.Env[Any, Any], **arguments: Any) -> tuple[Any, dict[str, Any]
         observation, info = answer
         return observation, info
     raise older_interface(env, "return (observation, info)", f"{answer!r:.200}")
+
+
+def stepped(env: gym.Env[Any, Any], action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """Step an environment, and return the observation, the reward, terminated, truncated and the info.
+
+    Raises:
+        ValueError: It is of the older interface, or returned something else.
+        BrokenEnvironment: Terminated or truncated is neither True nor False, or the info is no dict.
+    """
+    outcome: Any = env.step(action)
+    try:
+        observation, reward, terminated, truncated, info = outcome
+    except (TypeError, ValueError):
+        raise older_interface(env, "return five values", f"{outcome!r:.200}", "step") from None
+    # The exact types are asked first, for speed.
+    if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
+        refuse_ends(terminated, truncated, info)
+    return observation, reward, terminated, truncated, info
+
+
+def refuse_ends(terminated: Any, truncated: Any, info: Any) -> None:
+    """Refuse what a step must not say of an episode's end, and an info that is no dict; 0 and 1 are flags too.
+
+    Raises:
+        BrokenEnvironment: Terminated or truncated is neither True nor False, or the info is no dict.
+    """
+    wanted = "let its step return (observation, reward, terminated, truncated, info)"
+    for name, value in (("terminated", terminated), ("truncated", truncated)):
+        if isinstance(value, str | bytes) or getattr(value, "shape", ()) != () or value not in (0, 1):
+            raise BrokenEnvironment(f"the environment's {name} must be True or False, got {value!r:.100}: {wanted}")
+    if not isinstance(info, Mapping):
+        raise BrokenEnvironment(f"the environment's info must be a dict, got {info!r:.100}: {wanted}")
 
 
 def older_interface(env: gym.Env[Any, Any], must: str, got: str, method: str = "reset") -> ValueError:

@@ -16,7 +16,7 @@ from async_wrappers.checks import flag, reward_of, whole
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
-from async_wrappers.wrappers.api import OLDER, begun, older_interface
+from async_wrappers.wrappers.api import OLDER, begun, older_interface, refuse_ends
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
@@ -485,6 +485,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         except (TypeError, ValueError):
             raise older_interface(self.env, "return five values", f"{outcome!r:.200}", "step") from None
         # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
+        if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
+            refuse_ends(terminated, truncated, info)
         self._reward += reward if type(reward) is float else reward_of(reward)
         self._frame += 1
         if self._sights.fresh is not None:

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import number
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.schedule.frames import FrameClock, fastest
+from async_wrappers.wrappers.api import stepped
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
 
@@ -377,7 +378,7 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         else:
             machine.wait_to_send()
             sent, changed = self._limiter(action, lambda: machine.is_at_rest)
-        observation, reward, terminated, truncated, info = self.env.step(sent)
+        observation, reward, terminated, truncated, info = stepped(self.env, sent)
         told = {**info, "limited": changed}
         if changed:
             told.setdefault("sent", sent.copy())  # a machine's own is what was really sent

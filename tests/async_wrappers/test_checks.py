@@ -9,16 +9,27 @@ from contextlib import closing
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers import AsyncRunner, RealtimeDelay, checks
+from async_wrappers import (
+    AppliedActions,
+    AsyncRunner,
+    LimitAction,
+    Limits,
+    LinearBatches,
+    RealtimeDelay,
+    ServedRunner,
+    checks,
+)
 from async_wrappers.agents.cli.command_line import main
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.episode import play_episode
@@ -26,6 +37,9 @@ from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.checks import BrokenEnvironment
 from async_wrappers.envs import ClipReward
 from async_wrappers.latency import Constant
+from async_wrappers.live.world.machine import MachineFailed
+from async_wrappers.wrappers.api import stepped
+from tests.worlds.machines import Halved
 from tests.worlds.seeded_env import SeededEnv
 
 
@@ -189,6 +203,90 @@ class TestRewards:
     @pytest.mark.parametrize("paid", [1, 1.5, True, np.float32(0.5), np.int8(1), np.bool_(True), np.array(2), np.nan])
     def test_every_number_is_one(self, play: Callable[..., None], paid: Any) -> None:
         play(partial(Paying, paid))
+
+
+class Answering(gym.Wrapper[Any, Any, Any, Any]):
+    """Its step returns something else: always the same, or what a function makes of it."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(SeededEnv())
+        self._answer = answer
+
+    def step(self, action: Any) -> Any:
+        answer = super().step(action)
+        return self._answer(answer) if callable(self._answer) else self._answer
+
+
+def served(make_env: Callable[[], Any]) -> None:
+    def make_policy() -> Any:
+        return lambda observations: np.ones(len(observations), int)
+
+    batches = LinearBatches(0.01, 0.001)
+    ServedRunner(make_env, make_policy, 2, 10, backend="virtual", latency=batches).run(frames=9)
+
+
+def limited(make_env: Callable[[], Any]) -> None:
+    def drive() -> Any:
+        return gym.wrappers.TransformAction(make_env(), lambda speed: int(speed > 0.5), Box(0.0, 1.0, (), np.float64))
+
+    in_turn(lambda: LimitAction(drive(), Limits(rate=1.0), 10))
+
+
+def remembered(make_env: Callable[[], Any]) -> None:
+    in_turn(lambda: AppliedActions(make_env(), 2))
+
+
+ENDS = ("terminated", "truncated")
+
+
+def saying(**said: Any) -> Callable[[], Any]:
+    """Return what makes an environment whose steps say something else."""
+
+    def answer(step: Any) -> Any:
+        return tuple({**dict(zip(("observation", "reward", *ENDS, "info"), step, strict=True)), **said}.values())
+
+    return partial(Answering, answer)
+
+
+def begun_saying(name: str, value: Any) -> Any:
+    env = saying(**{name: value})()
+    env.reset(seed=0)
+    return env
+
+
+@pytest.mark.parametrize("play", [in_turn, under_delay, live, served, at_once, limited, remembered])
+def test_every_way_of_playing_refuses_a_step_that_says_what_it_must_not(play: Callable[..., None]) -> None:
+    for make, sentence in (
+        (partial(Answering, None), "step of SeededEnv must return five values, got None: one of Gym's older"),
+        (partial(Answering, (1, 2, 3, 4)), "step of SeededEnv must return five values, got (1, 2, 3, 4): one of Gym's"),
+        (saying(terminated="no"), "the environment's terminated must be True or False, got 'no': let its step return"),
+        (saying(info=None), "the environment's info must be a dict, got None: let its step return (observation, "),
+    ):
+        with pytest.raises((ValueError, RuntimeError), match=re.escape(sentence)):
+            play(make)
+    play(saying(info=MappingProxyType({})))
+
+
+@pytest.mark.parametrize("value", ["", b"", None, 2, [], [True], np.array([True]), np.nan, torch.ones(1)], ids=repr)
+@pytest.mark.parametrize("name", ENDS)
+def test_an_end_that_is_neither_true_nor_false_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(BrokenEnvironment, match=f"^the environment's {name} must be True or False, got "):
+        stepped(begun_saying(name, value), 1)
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.0, np.True_, np.int8(1), np.array(True), torch.tensor(True)], ids=repr)
+@pytest.mark.parametrize("name", ENDS)
+def test_every_flag_says_an_end(name: str, value: Any) -> None:
+    assert stepped(begun_saying(name, value), 1)[2 + ENDS.index(name)] is value
+
+
+@pytest.mark.parametrize("said", [{"terminated": "no"}, {"truncated": None}, {"info": None}], ids=repr)
+def test_a_machine_says_ends_as_an_environment_does(said: dict[str, Any]) -> None:
+    with pytest.raises(MachineFailed) as failed:
+        live(lambda: Halved(saying(**said)()))
+    (name, value) = *said, *said.values()
+    assert str(failed.value).startswith("Halved was closed, as its observe must return two of True and False")
+    assert f"{name}={value!r}" in str(failed.value)
 
 
 def test_a_reward_that_is_no_number_ends_training_in_one_sentence(

@@ -34,6 +34,7 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
+from async_wrappers.wrappers.api import stepped
 
 
 def _by_the_agent(name: str, value: Any) -> None:
@@ -384,7 +385,7 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, and truncate the episode if it has become too long."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = stepped(self.env, action)
         realtime = info.get("realtime")
         self._frames = self._frames + 1 if realtime is None else self._before + int(realtime["frame"])
         too_long = self._max_frames is not None and self._frames >= self._max_frames

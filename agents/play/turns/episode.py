@@ -15,6 +15,7 @@ from async_wrappers.agents.play.play import (
 )
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.checks import reward_of
+from async_wrappers.wrappers.api import stepped
 
 
 class Running:
@@ -78,7 +79,7 @@ def play_episode(
     before = 0  # frames of the game's earlier lives
     while True:
         begin = perf_counter()
-        observation, reward, terminated, truncated, info = environment.step(action)
+        observation, reward, terminated, truncated, info = stepped(environment, action)
         times.add("Step", begin)
         realtime = info.get("realtime")
         running.frames = frames = frames + 1 if realtime is None else before + int(realtime["frame"])

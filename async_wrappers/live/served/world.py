@@ -18,7 +18,7 @@ from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.live.world.environment import refuse_oracles, score_of
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.served import ServedSchedule
-from async_wrappers.wrappers.api import begun
+from async_wrappers.wrappers.api import begun, stepped
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
 
@@ -137,7 +137,7 @@ class World:
             record.delay.append(frame - start)
             if self._logs:
                 record.stream.append((start, frame))
-        self._observation, reward, terminated, truncated, info = self.env.step(action)
+        self._observation, reward, terminated, truncated, info = stepped(self.env, action)
         self._rewards += reward_of(reward)
         record.frames += 1
         self._frame += 1

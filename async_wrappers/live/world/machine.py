@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from async_wrappers.checks import flag, reward_of
+from async_wrappers.checks import BrokenEnvironment, flag, reward_of
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
-from async_wrappers.wrappers.api import OLDER, older_interface
+from async_wrappers.wrappers.api import OLDER, refuse_ends, stepped
 from async_wrappers.wrappers.copies import own_copy
 
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
@@ -108,10 +108,7 @@ class _SteppedHalves:
         self._action = action
 
     def observe(self) -> Outcome:
-        outcome: Any = self._env.step(self._action)
-        if not isinstance(outcome, tuple) or len(outcome) != 5:
-            raise older_interface(self._env, "return five values", f"{outcome!r:.200}", "step")
-        return outcome
+        return stepped(self._env, self._action)
 
     def abandon(self) -> None:
         """An environment is left as it is; its backend closes it."""
@@ -171,6 +168,11 @@ class _CheckedMachine:
             reward = reward_of(reward)
         except ValueError:
             raise self._failed(f"observe must return a reward that is a number, got {reward!r:.100}") from None
+        try:
+            refuse_ends(terminated, truncated, info)
+        except BrokenEnvironment:
+            ends = f"terminated={terminated!r:.50}, truncated={truncated!r:.50} and info={info!r:.50}"
+            raise self._failed(f"observe must return two of True and False and then a dict, got {ends}") from None
         observation = self._element("observe", self.observation_space, observation, "observation")
         return observation, reward, bool(terminated), bool(truncated), info
 
