@@ -7,10 +7,11 @@ import importlib.util
 import multiprocessing
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -23,6 +24,8 @@ from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 _PATIENCE = 3.0  # seconds that a process has to end once it is killed
 _REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
+_LONGEST = 104 - 1  # bytes that a socket's path may have on every system
+_BELOW = len("/pymp-12345678/listener-12345678")  # of it, below the directory of temporary files
 
 
 def start_child(
@@ -117,10 +120,36 @@ def unpickled(payload: bytes | None) -> BaseException | None:
     return None
 
 
+def shorten_socket_paths() -> None:
+    """Let multiprocessing put its sockets into ``/tmp`` where TMPDIR is too long for their paths.
+
+    It has one directory for them in a program, which children take over, and removes it at the end.
+
+    Raises:
+        RunFailed: ``/tmp`` takes none, or that directory has been made in TMPDIR.
+    """
+    before = tempfile.gettempdir()
+    if len(os.fsencode(before)) + _BELOW <= _LONGEST:
+        return
+    tempfile.tempdir = "/tmp"
+    try:
+        made = len(os.fsencode(util.get_temp_dir())) <= _LONGEST
+    except OSError:
+        made = False
+    finally:
+        tempfile.tempdir = before
+    if not made:
+        raise RunFailed(
+            f"TMPDIR must be at most {_LONGEST - _BELOW} bytes long for the sockets of processes, as /tmp cannot take "
+            f"their place, got {before!r}: set it to a shorter directory"
+        )
+
+
 def _start_fork_server() -> None:
     """Start the fork server, if it is not running; see `fork_server` for why signals are blocked meanwhile."""
     names = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.processes.fork_server")
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
+    shorten_socket_paths()
     with signals_blocked():
         forkserver.ensure_running()
     wake_servers()

@@ -29,6 +29,7 @@ from async_wrappers.checks import refuse_daemonic
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.processes.child import become_child, signals_blocked
 from async_wrappers.processes.pulse import Pulse, await_dead_fork_server, wake_servers
+from async_wrappers.processes.starting import shorten_socket_paths
 
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
@@ -226,6 +227,7 @@ def _started(host: int, of_host: Sequence[Any]) -> tuple[Any, Any]:
         HostsFailed: It cannot be started.
     """
     context = multiprocessing.get_context("forkserver")
+    shorten_socket_paths()
     for _ in range(_TRIES):
         ours, theirs = context.Pipe()
         process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")
