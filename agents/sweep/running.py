@@ -59,7 +59,9 @@ class TrialsShown:
         self._lock = threading.Lock()  # several threads report their trials
 
     def __enter__(self) -> TrialsShown:
-        """Begin to show."""
+        """Begin to show; trials that were running when their sweep was killed are not any more."""
+        for each in self._trials:
+            ProgressFile(each).remove()
         done = self._counts()
         self._bar = tqdm(
             total=len(self._trials), initial=done["finished"] + done["failed"], unit="trial", desc="sweep", disable=None
@@ -75,10 +77,11 @@ class TrialsShown:
 
     def change(self, directory: Path, to: str) -> None:
         """Take in that a trial is running now, or has ended; see `OnChange`."""
-        with suppress(OSError):
-            (directory / ProgressFile.NAME).unlink(missing_ok=True)  # of a process that was killed
         with self._lock:
+            ProgressFile(directory).remove()  # of a process that was killed
             if to == "running":
+                # A trial that has the file is running, as long as its sweep is.
+                ProgressFile(directory).write("", 0, 0.0, None)
                 self._begun[directory] = self._clock()
                 return
             self._begun.pop(directory, None)
@@ -126,7 +129,7 @@ class TrialsShown:
     def _far(self, directory: Path) -> str:
         """Return how far a running trial is, in words."""
         told = progress_of(directory)
-        if not told:
+        if not told.get("doing"):
             return f"for {duration(self._clock() - self._begun[directory])}"
         left = f"about {duration(told['left'])} left" if told["left"] is not None else ""
         rate = f"{told['frames']:,} frames, {rate_in_words(told['rate'])}" if told["rate"] else ""

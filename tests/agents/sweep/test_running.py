@@ -65,8 +65,9 @@ def test_what_a_killed_process_has_left_is_not_taken_for_the_next_ones(tmp_path:
     sweep = Shown(tmp_path)
     sweep.tell(0, 90.0)
     with sweep.shown as shown:
-        shown.change(sweep.places[0], "running")
         assert progress_of(sweep.places[0]) == {}
+        shown.change(sweep.places[0], "running")
+        assert progress_of(sweep.places[0])["left"] is None
         sweep.tell(0, 80.0)
         shown.change(sweep.places[0], "cut off")
         assert not list(sweep.places[0].iterdir())
