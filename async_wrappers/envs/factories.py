@@ -12,6 +12,7 @@ import numpy as np
 
 from async_wrappers.checks import flag, reward_to_clip, whole
 from async_wrappers.extras import ignored_warnings, needs_extra
+from async_wrappers.wrappers.api import stepped
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -211,7 +212,7 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         Raises:
             BrokenEnvironment: The reward is no number, or infinite.
         """
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = stepped(self.env, action)
         reward = reward_to_clip(reward)
         self._episode_return += reward
         clipped = float(np.clip(reward, self._low, self._high))

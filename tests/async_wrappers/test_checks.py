@@ -254,7 +254,7 @@ def begun_saying(name: str, value: Any) -> Any:
     return env
 
 
-@pytest.mark.parametrize("play", [in_turn, under_delay, live, served, at_once, limited, remembered])
+@pytest.mark.parametrize("play", [in_turn, under_delay, clipped, live, served, at_once, limited, remembered])
 def test_every_way_of_playing_refuses_a_step_that_says_what_it_must_not(play: Callable[..., None]) -> None:
     for make, sentence in (
         (partial(Answering, None), "step of SeededEnv must return five values, got None: one of Gym's older"),
