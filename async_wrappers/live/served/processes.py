@@ -106,7 +106,7 @@ class _Run:
         longest: Seconds of the longest batch.
         looked: When processes were last looked after, in monotonic seconds.
         stops_at: When those that have not stopped are ended; None while the run goes on.
-        restarts: Processes that have taken the place of others.
+        restarts: Processes that were started in the place of others; the run may end before they are up.
     """
 
     server: Server
@@ -182,8 +182,8 @@ class ServedProcesses:
         """Play so many frames of each environment.
 
         Returns:
-            The records of the environments, the server's counts, whether it was stopped, and how many processes have
-            taken the place of others.
+            The records of the environments, the server's counts, whether it was stopped, and how many processes
+            were started in the place of others.
 
         Raises:
             RunFailed: A process has ended.
@@ -455,7 +455,6 @@ class ServedProcesses:
         while not self._new.empty():
             place = self._install(*self._new.get())
             run.watch(place)
-            run.restarts += 1
         now = time.monotonic()
         if now - run.looked < _LOOK:
             return
@@ -519,6 +518,7 @@ class ServedProcesses:
         lost = ", and its episodes are lost" if place.number < 0 else ""
         warnings.warn(f"{place.name} {why}: it {then}{lost}", RuntimeWarning, stacklevel=2)
         if goes_on:
+            run.restarts += 1
             self._start_anew(place)
 
     def _start_anew(self, place: _Place) -> None:
