@@ -42,6 +42,7 @@ def run(options: Namespace) -> None:
     with extra("watch", "watch"):
         from async_wrappers.agents.watch.browser import LOOPBACK, Server
         from async_wrappers.agents.watch.text import show
+        from async_wrappers.agents.watch.values import clean
         from async_wrappers.agents.watch.watcher import Watcher
     with usage_errors():
         watcher = Watcher(places)
@@ -59,7 +60,7 @@ def run(options: Namespace) -> None:
             raise UsageError(
                 f"--host {options.host} --port {options.port} cannot be listened on ({error.strerror}): {remedy}"
             ) from None
-        print(f"watching {', '.join(map(str, places))} at {server.address} (Ctrl+C ends it)", flush=True)
+        print(f"watching {', '.join(map(clean, places))} at {server.address} (Ctrl+C ends it)", flush=True)
         if options.host not in LOOPBACK:
             port = server.address.rpartition(":")[2].rstrip("/")
             print(

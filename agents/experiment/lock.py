@@ -87,16 +87,7 @@ def is_in_use(directory: Path) -> bool:
         holder = path.read_text(errors="replace").split()
     except FileNotFoundError:
         return False
-    return _is_locked(path) if sys.platform == "win32" else _lives(holder)
-
-
-def holder_in(directory: Path) -> int | None:
-    """Return the process of this machine that holds the directory's lock, as far as is known; None where none does."""
-    try:
-        holder = (directory / LOCK).read_text(errors="replace").split()
-    except OSError:
-        return None
-    return int(holder[0]) if _lives(holder) else None
+    return _is_locked(path) if sys.platform == "win32" else lives(holder)
 
 
 def _is_locked(path: Path) -> bool:
@@ -139,7 +130,7 @@ def _acquire(directory: Path, path: Path) -> _Held:
             if error.errno not in posix.LOCKED:
                 logging.warning("%s cannot be locked (%s): see to it that nothing else runs there", path, error)
                 return _Held(None)
-            if _lives(holder) or time.monotonic() > deadline:
+            if lives(holder) or time.monotonic() > deadline:
                 raise DirectoryInUse(_in_use(directory, holder)) from None
             time.sleep(0.05)
             continue
@@ -175,8 +166,8 @@ def _release(lock: _Held, path: Path, remove: bool) -> None:
     os.close(lock.descriptor)
 
 
-def _lives(holder: list[str]) -> bool:
-    """Return whether the holder is known to live; that of another machine is not known."""
+def lives(holder: list[str]) -> bool:
+    """Return whether the holder, in the words of a lock, is known to live; that of another machine is not known."""
     if len(holder) != 2 or not holder[0].isdecimal() or holder[1] != socket.gethostname():
         return False
     if sys.platform == "win32":  # whose `os.kill` would end it
@@ -185,7 +176,7 @@ def _lives(holder: list[str]) -> bool:
         os.kill(int(holder[0]), 0)
     except PermissionError:
         return True  # another user's
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, ValueError):  # of what is no process id
         return False
     # A zombie, which has ended but was not waited for, counts as dead; known on Linux alone.
     with suppress(OSError, IndexError):

@@ -196,10 +196,19 @@ def read_plan(base_dir: Path) -> SweepPlan:
     path = Path(base_dir) / PLAN
     if not path.is_file():
         raise ConfigError(f"{base_dir} holds no sweep (no {PLAN}): run train.py sweep --base_dir {base_dir} first")
+    return plan_in(path, path.read_bytes())
+
+
+def plan_in(path: Path, data: bytes) -> SweepPlan:
+    """Return the plan in the bytes of a file.
+
+    Raises:
+        ConfigError: No sweep has written it.
+    """
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(data.decode())
         plan = SweepPlan(**{**facts, "points": [Point(**point) for point in facts["points"]]})
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(f"{path} is not the plan of a sweep ({error!r}): {_REMEDY}") from None
     if fault := _fault(plan):
         raise ConfigError(f"{path} is not the plan of a sweep ({fault}): {_REMEDY}")

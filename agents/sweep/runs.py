@@ -168,8 +168,12 @@ def _read(directory: Path) -> RecordedRun:
 def read_bindings(directory: Path) -> dict[str, str]:
     """Return the bindings of a run's configuration, in words; empty where it has none yet."""
     config = directory / "config.gin"
-    text = config.read_text(encoding="utf-8-sig", errors="replace") if config.is_file() else ""
-    joined = text.replace("\\\n", " ")
+    return bindings_in(config.read_bytes()) if config.is_file() else {}
+
+
+def bindings_in(config: bytes) -> dict[str, str]:
+    """Return the bindings of a configuration that is given as the bytes of its file."""
+    joined = config.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\\\n", " ")
     pairs = (line.partition(" = ") for line in joined.splitlines() if " = " in line and not line.startswith("#"))
     return {key.strip(): " ".join(value.split()) for key, _, value in pairs}
 

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
+import secrets
+import shlex
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from zlib import crc32
 
 import jinja2
+from markupsafe import Markup
 from PIL import Image
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.routing import Map, Rule
 from werkzeug.serving import WSGIRequestHandler, make_server, select_address_family
-from werkzeug.utils import send_file
 from werkzeug.wrappers import Request, Response
+from werkzeug.wsgi import wrap_file
 
 from async_wrappers.agents.timing import duration
 from async_wrappers.agents.watch import charts
 from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
 from async_wrappers.agents.watch.live import read_picture
 from async_wrappers.agents.watch.run import Run
+from async_wrappers.agents.watch.values import clean
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 
 _RULES = Map(
@@ -34,8 +41,14 @@ _RULES = Map(
         Rule("/run/<key>/video", endpoint="video", methods=["GET"]),
     ]
 )
-# Nothing is taken from elsewhere, and nothing is sent there.
-_POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src 'self' data:"
+# Nothing is taken from elsewhere, and nothing is sent there. The page's own script and style have the nonce, and what
+# stands in a file of a run has none.
+_POLICY = (
+    "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; img-src 'self' data:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_MOST_OPEN = 64  # connections
+_PATIENCE = 10.0  # seconds that a browser may neither ask nor read
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Start = Callable[..., Any]
@@ -62,6 +75,7 @@ class Page:
         )
         environment.globals.update(charts=charts, duration=duration, key_of=key_of)
         environment.filters.update(short=charts.short, gigabytes=lambda size: f"{size / 2**30:.1f} GB")
+        environment.filters.update(clean=clean, quoted=lambda path: clean(shlex.quote(str(path))))
         self._shell, self._parts = (
             environment.get_template("page.html.jinja"),
             environment.get_template("parts.html.jinja"),
@@ -69,43 +83,53 @@ class Page:
 
     def __call__(self, environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
         """Answer a request."""
-        request = Request(environ)
+        request, nonce = Request(environ), secrets.token_urlsafe(16)
+        environ["watch.nonce"] = nonce
         try:
             if self._trusted and _name_in(environ.get("HTTP_HOST", "")) not in self._trusted:
                 raise NotFound("watch answers this machine alone: open it by the address that it has printed")
             endpoint, values = _RULES.bind_to_environ(environ).match()
             response: Any = getattr(self, f"_{endpoint}")(request, **values)
         except HTTPException as error:
-            response = error
+            response = error.get_response(environ)
         except Exception as error:  # a page that shows why is better than none
-            response = Response(f"{type(error).__name__}: {error}", 500, mimetype="text/plain")
-        else:
-            response.headers["Content-Security-Policy"] = _POLICY
-            response.headers["Cache-Control"] = "no-store"
+            response = Response(clean(f"{type(error).__name__}: {error}"), 500, mimetype="text/plain")
+        response.headers["Content-Security-Policy"] = _POLICY.format(nonce)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
         answered: Iterable[bytes] = response(environ, start_response)
         return answered
 
     def _page(self, request: Request, key: str = "") -> Response:
         overview = self._watcher.read()
-        run = self._run(overview, key) if key else _only(overview)
+        run = self._run(overview, key) if key else overview.only
+        parts = self.parts(overview, run)
         if "parts" in request.args:
-            return Response(json.dumps(self.parts(overview, run)), mimetype="application/json")
+            return Response(json.dumps(parts), mimetype="application/json")
         title = "watch" if run is None else run.name
-        return Response(self._shell.render(title=title, parts=self.parts(overview, run)), mimetype="text/html")
+        html = self._shell.render(title=title, parts=parts, nonce=request.environ["watch.nonce"])
+        return Response(html, mimetype="text/html")
 
     def _picture(self, request: Request, key: str) -> Response:
         run = self._run(self._watcher.read(), key)
         if run.picture is None:
             raise NotFound(f"{run.name} shows no picture")
         file = io.BytesIO()
-        Image.fromarray(read_picture(run.picture)).save(file, "png", compress_level=1)
+        Image.fromarray(read_picture(run.folder, run.picture)).save(file, "png", compress_level=1)
         return Response(file.getvalue(), mimetype="image/png")
 
     def _video(self, request: Request, key: str) -> Response:
         run = self._run(self._watcher.read(), key)
-        if not run.videos:
+        if run.video is None:
             raise NotFound(f"{run.name} has no video")
-        return send_file(run.videos[-1], request.environ, mimetype="video/mp4", conditional=True)
+        file = run.folder.open(run.video.name)
+        response = Response(wrap_file(request.environ, file), mimetype="video/mp4", direct_passthrough=True)
+        try:
+            size = response.content_length = os.fstat(file.fileno()).st_size
+            return response.make_conditional(request.environ, accept_ranges=True, complete_length=size)
+        except HTTPException:
+            file.close()
+            raise
 
     def _run(self, overview: Overview, key: str) -> Run:
         for run in overview.runs:
@@ -113,7 +137,7 @@ class Page:
                 return run
         raise NotFound("this run is not watched any more: go back to the list")
 
-    def parts(self, overview: Overview, run: Run | None) -> dict[str, str]:
+    def parts(self, overview: Overview, run: Run | None) -> dict[str, Markup]:
         """Return the parts of a page as HTML, by their names; empty ones are not shown.
 
         Args:
@@ -122,8 +146,8 @@ class Page:
         """
         made: Any = self._parts.module
         shown = {
-            "bar": made.bar(overview, run, _only(overview) is not None),
-            "problems": made.problems([*overview.problems, *_problems(overview, run)]),
+            "bar": made.bar(overview, run, overview.only is not None),
+            "problems": made.problems(overview.sentences(run)),
         }
         if run is None:
             begun = [each for each in overview.runs if each.recorded.lines]
@@ -145,12 +169,12 @@ class Page:
         shown["machine"] = made.machine(
             overview.machine, None if run is None else overview.processes.get(run.directory)
         )
-        return {name: str(html).strip() for name, html in shown.items()}
+        return {name: Markup(html).strip() for name, html in shown.items()}
 
 
 def key_of(directory: Path) -> str:
     """Return a run's name in addresses, which stays when others come and go."""
-    return f"{crc32(str(directory.resolve()).encode()):08x}"
+    return hashlib.blake2b(os.fsencode(os.path.realpath(directory)), digest_size=8).hexdigest()
 
 
 def _name_in(host: str) -> str | None:
@@ -159,16 +183,6 @@ def _name_in(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
-
-
-def _only(overview: Overview) -> Run | None:
-    """Return the run that is shown without a list: the only one."""
-    return overview.runs[0] if len(overview.runs) == 1 and not overview.sweeps else None
-
-
-def _problems(overview: Overview, run: Run | None) -> list[str]:
-    shown: list[Any] = [*overview.sweeps, *overview.runs] if run is None else [run]
-    return list(dict.fromkeys(problem for each in shown for problem in each.problems))
 
 
 class _Quiet(WSGIRequestHandler):
@@ -205,17 +219,38 @@ class Server:
             raise
         port = self._socket.getsockname()[1]
         page = Page(watcher, LOOPBACK if host in LOOPBACK else ())
-        self._server = make_server(host, port, page, threaded=True, request_handler=_Quiet, fd=self._socket.fileno())
+        server: Any = make_server(host, port, page, threaded=True, request_handler=_Quiet, fd=self._socket.fileno())
+        # A thread that outlives the server can end the process by an abort, so each is waited for.
+        server.daemon_threads, server.verify_request = False, self._admit
+        self._server = server
+        self._open: list[socket.socket] = []
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    def _admit(self, connection: socket.socket, address: Any) -> bool:
+        """Admit a connection, of very many in the place of the oldest one, and bound how long it may be silent."""
+        self._open = [each for each in self._open if each.fileno() >= 0]  # those that are not closed
+        for oldest in self._open[: 1 - _MOST_OPEN]:
+            _hang_up(oldest)
+        connection.settimeout(_PATIENCE)
+        self._open.append(connection)
+        return True
 
     def serve(self) -> None:
         """Answer until the process is interrupted, or `close` is called."""
         try:
-            self._server.serve_forever()
+            # That of Werkzeug would wait for the connections before they are ended here.
+            HTTPServer.serve_forever(self._server)
         finally:
+            for each in self._open:
+                _hang_up(each)
             self._server.server_close()
             self._socket.close()
 
     def close(self) -> None:
         """End `serve`, from another thread."""
         self._server.shutdown()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):  # it is closed already
+        connection.shutdown(socket.SHUT_RDWR)

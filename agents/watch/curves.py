@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, RecordedRun, by_environment
 from async_wrappers.agents.sweep.view import summary
@@ -15,7 +17,8 @@ from async_wrappers.agents.timing import PARTS, rate_in_words
 from async_wrappers.agents.watch.run import Run
 from async_wrappers.agents.watch.scalars import Series
 
-_MOST_POINTS, _MOST_DOTS = 80, 300
+_MOST_POINTS, _MOST_DOTS, _MOST_PANELS = 80, 300, 40
+_MANY = 200  # scores whose mean is as good as normal, so that no resampling is needed
 _ELSEWHERE = ("Train/", "Eval/", "Time/", "Vector/", "TrainTiming/", "EvalTiming/", "Pretraining/")
 
 
@@ -67,12 +70,12 @@ def panels_of(runs: Sequence[Run]) -> list[Panel]:
 
 def _of_one(run: Run, metric: str) -> Panel:
     phase = metric.partition("_")[0]
-    lines = [line for line in run.recorded.lines if line.get(f"{phase}_episode_returns")]
+    lines = [line for line in run.recorded.lines if metric in line and line.get(f"{phase}_episode_returns")]
     points = []
     for line in _thinned(lines, _MOST_POINTS):
-        low, high = _interval(tuple(line[f"{phase}_episode_returns"]))
+        low, high = _interval(line[f"{phase}_episode_returns"])
         points.append(Point(line["frames"], line[metric], low, high))
-    played = [(float(each.frames), each.score) for each in run.episodes if each.phase == phase]
+    played = [(each.frames, each.score) for each in run.episodes if each.phase == phase and each.score is not None]
     note = "mean of an iteration, band: 95 % interval over its episodes, dots: episodes"
     return Panel(IN_WORDS[metric], [Curve("", points)] if points else [], _thinned(played, _MOST_DOTS), note)
 
@@ -105,7 +108,15 @@ def _of_kinds(title: str, kinds: Mapping[str, Sequence[RecordedRun]], metric: st
     return Panel(title, curves, note=note)
 
 
-_interval = lru_cache(maxsize=4096)(bootstrap_interval)
+def _interval(scores: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of an iteration's scores."""
+    if len(scores) <= _MANY:
+        return _bootstrapped(tuple(scores))
+    mean, error = float(np.mean(scores)), float(np.std(scores)) / math.sqrt(len(scores))
+    return mean - 1.96 * error, mean + 1.96 * error
+
+
+_bootstrapped = lru_cache(maxsize=4096)(bootstrap_interval)
 
 
 @lru_cache(maxsize=4096)
@@ -128,15 +139,15 @@ def rates_of(run: Run) -> list[Panel]:
                 found.setdefault(f"frames/s in {words}", []).append((line["frames"], rate))
         for name, rate in line.get("train_rates", {}).items():
             found.setdefault(rate_in_words(name, rate)[0], []).append((line["frames"], rate))
-    return [Panel(title, [Curve("", _plain(series))]) for title, series in found.items()]
+    return [Panel(title, [Curve("", _plain(series))]) for title, series in list(found.items())[:_MOST_PANELS]]
 
 
 def times_of(run: Run) -> dict[str, float]:
     """Return the seconds of each part of the newest training phase, in words; the rest of the phase as ``"other"``."""
     newest = {name: run.scalars[f"Time/{name}"][-1][1] for name in PARTS if f"Time/{name}" in run.scalars}
-    times = {PARTS[name]: seconds for name, seconds in newest.items()}
+    times = {PARTS[name]: seconds for name, seconds in newest.items() if seconds > 0}
     last: Mapping[str, Any] = run.last
-    if times and (rate := last.get("train_average_steps_per_second")):
+    if times and (rate := last.get("train_average_steps_per_second", 0.0)) > 0:
         lines = run.recorded.lines
         whole = (last["frames"] - (lines[-2]["frames"] if len(lines) > 1 else 0)) / rate
         if whole > sum(times.values()):
@@ -145,8 +156,7 @@ def times_of(run: Run) -> dict[str, float]:
 
 
 def _plain(series: Series) -> list[Point]:
-    kept = [each for each in series if math.isfinite(each[1])]
-    return [Point(float(x), value, value, value) for x, value in _thinned(kept, _MOST_POINTS)]
+    return [Point(x, value, value, value) for x, value in _thinned(series, _MOST_POINTS)]
 
 
 def _thinned(values: Sequence[Any], most: int) -> list[Any]:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import io
-import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.watch.reading import Changed
+from async_wrappers.agents.watch.reading import Folder, json_of
+from async_wrappers.agents.watch.values import (
+    count,
+    known,
+    many,
+    mapping,
+    maybe,
+    number,
+    positive,
+    record,
+    row,
+    truth,
+)
 from async_wrappers.files import refuse_damage
 
 # In the directory of a run of train.py, or of an `AsyncRunner` alone.
-PLACES = (Path("live", "now.json"), Path("now.json"))
+PLACES = ("live/now.json", "now.json")
+_LARGEST = 4_000_000  # bytes of a picture, as its writer keeps to
 _COLOURS = ("0072B2", "D55E00", "009E73", "E69F00", "CC79A7", "56B4E9", "F0E442", "FFFFFF", "999999", "882255")
 
 
@@ -53,63 +65,75 @@ class Live:
     def fresh_share(self) -> float | None:
         """Share of the phase's frames, without those of pauses, that received an action of the policy's."""
         played = self.facts["frames"] - self.facts["paused"]
-        return self.facts["fresh"] / played if played else None
+        return self.facts["fresh"] / played if played > 0 else None
 
 
-def _parse(path: Path) -> dict[str, Any]:
-    with refuse_damage(path, "the run's next phase writes it anew"):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        facts = ("fps", "workers", "frames", "fresh", "late", "paused", "score")
-        line = found["line"]
-        return {
-            "unix": float(found["unix"]),
-            "over": bool(found["over"]),
-            "facts": {
-                **{name: found[name] for name in facts},
-                **{n: found.get(n) for n in ("phase", "episode", "frame")},
-            },
-            "recent": dict(found["recent"]),
-            "episodes": [list(each) for each in found["episodes"]],
-            "history": [list(each) for each in found["history"]],
-            "seconds": float(line["seconds"]),
-            "inferences": [(int(w), float(b), float(e), bool(a)) for w, b, e, a in line["inferences"]],
-            "frames": [(float(begin), age) for begin, age in line["frames"]],
-        }
+def _age(name: str) -> int:
+    return count(int(name))
 
 
-_read = Changed(_parse)
+_SPREAD = record({"mean": known, "p99": known})
+_RECENT = {"fresh_share": known, "late": count, "fps": known, "ages": mapping(_age, count, 1000)}
+_LINE = {
+    "seconds": positive,
+    "inferences": many(row(count, number, number, truth), 400),
+    "frames": many(row(number, maybe(count)), 400),
+}
+_NOW = record(
+    {
+        **{"unix": number, "over": truth, "fps": positive, "score": known},
+        **dict.fromkeys(("workers", "frames", "fresh", "late", "paused"), count),
+        "episodes": many(row(count, count, known), 100),
+        "history": many(row(number, known, count, known, known), 300),
+        "recent": record({**_RECENT, **dict.fromkeys(("lateness_ms", "delay_frames", "latency_ms"), _SPREAD)}),
+        "line": record(_LINE),
+    },
+    dict.fromkeys(("phase", "episode", "frame"), maybe(count)),
+)
+_REMEDY, _ANEW = "the run's next phase writes it anew", "the run writes it anew"
 
 
-def read_live(directory: Path) -> Live | None:
-    """Return a run's newest snapshot; None where it is not live, or has shown nothing yet.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged.
-    """
+def read_live(folder: Folder) -> Live | None:
+    """Return a run's newest snapshot; None where it is not live, or has shown nothing yet."""
     for place in PLACES:
-        if (found := _read(directory / place)) is not None:
-            shown = {name: value for name, value in found.items() if name != "unix"}
-            return Live(age=max(time.time() - found["unix"], 0.0), **shown)
+        if (found := folder.parsed(place, json_of(_NOW), None, _REMEDY)) is not None:
+            shown = {name: found[name] for name in ("over", "recent", "episodes", "history")}
+            return Live(age=max(time.time() - found["unix"], 0.0), facts=found, **shown, **found["line"])
     return None
 
 
-def picture_path(directory: Path) -> Path | None:
-    """Return where a live run's newest observation is; None where it is no image."""
-    paths = ((directory / place).with_suffix(".npy") for place in PLACES)
-    return next((path for path in paths if path.is_file()), None)
+def picture_in(folder: Folder) -> str | None:
+    """Return the name of a live run's newest observation; None where it is no image."""
+    names = (place.replace(".json", ".npy") for place in PLACES)
+    return next((name for name in names if folder.parsed(name, picture_of, None, _ANEW) is not None), None)
 
 
-def read_picture(path: Path) -> npt.NDArray[np.uint8]:
+def read_picture(folder: Folder, name: str) -> npt.NDArray[np.uint8]:
     """Return a live run's newest observation as colours `[H, W, 3]`.
 
     Raises:
         OSError: There is none.
         ValueError: It is no image.
     """
-    with refuse_damage(path, "the run writes it anew"):
-        picture = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-        return _coloured(picture)
+    with refuse_damage(folder.path / name, _ANEW):
+        return picture_of(folder.read(name))
+
+
+def picture_of(data: bytes) -> npt.NDArray[np.uint8]:
+    """Return what NumPy has saved as colours `[H, W, 3]`.
+
+    Raises:
+        ValueError: It is no image, or has another size than it says.
+    """
+    file = io.BytesIO(data)
+    np.lib.format.read_magic(file)
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype not in (np.uint8, np.bool_) or len(shape) not in (2, 3):
+        raise ValueError(f"an image cannot be of {dtype} {shape}")
+    # NumPy itself takes memory for the shape before it looks whether so much is there.
+    if not 0 < math.prod(shape) == len(data) - file.tell() <= _LARGEST:
+        raise ValueError(f"{len(data)} bytes hold no image {shape}")
+    return _coloured(np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if by_columns else "C"))
 
 
 def _coloured(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

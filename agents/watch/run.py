@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from async_wrappers.agents.experiment.lock import LOCK, holder_in, is_in_use
-from async_wrappers.agents.experiment.metrics import EPISODES, read_evaluations, read_facts, read_iterations
+from async_wrappers.agents.experiment.lock import LOCK, is_in_use, lives
+from async_wrappers.agents.experiment.metrics import EPISODES
 from async_wrappers.agents.play.play import EpisodeRow
 from async_wrappers.agents.sweep.plan import PLAN
-from async_wrappers.agents.sweep.runs import RecordedRun, read_bindings, recorded
-from async_wrappers.agents.watch.live import PLACES, Live, picture_path, read_live
-from async_wrappers.agents.watch.reading import Appended, Changed, Problems
+from async_wrappers.agents.sweep.runs import RecordedRun, bindings_in, recorded
+from async_wrappers.agents.watch.live import PLACES, Live, picture_in, read_live
+from async_wrappers.agents.watch.reading import Folder, json_of
 from async_wrappers.agents.watch.scalars import Series, read_scalars
-from async_wrappers.files import refuse_damage
+from async_wrappers.agents.watch.values import (
+    Reader,
+    clean,
+    count,
+    known,
+    label,
+    many,
+    mapping,
+    maybe,
+    number,
+    record,
+    row,
+    text,
+    truth,
+)
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-_OF_A_RUN = ("config.gin", "metrics", EPISODES, *map(str, PLACES))
-_LOG_LINES = 12
+ITERATIONS = "metrics/iterations.jsonl"
+_OF_A_RUN = ("config.gin", "metrics", EPISODES, *PLACES)
+_LOG_LINES, _MOST_HOSTS, _MOST_FILES = 12, 100, 20
 _TAIL = 65_536  # bytes of a log, or of blocks of hosts
 _PACE = 30.0  # seconds that the pace is of
 _SILENT = 5.0  # seconds without a snapshot after which a live run counts as ended
 
 
 class EpisodeNow(NamedTuple):
-    """An episode that is over; see `async_wrappers.agents.play.play.EpisodeRow`."""
+    """An episode that is over; see `async_wrappers.agents.play.play.EpisodeRow`. A score of None was not finite."""
 
     phase: str
     episode: int
-    score: float
+    score: float | None
     length: int
     frames: int
     seconds: float
@@ -64,6 +80,22 @@ class Progress:
     left: float | None
 
 
+class Evaluation(NamedTuple):
+    """A row of a table: an agent or a checkpoint, its mean return with the 95 % interval, and its episodes."""
+
+    name: str
+    mean: float | None
+    interval: tuple[float, float] | None
+    episodes: int
+
+
+class Video(NamedTuple):
+    """A video: its name below the run's directory, and when it was written, in seconds since 1970."""
+
+    name: str
+    written: float
+
+
 @dataclass(frozen=True)
 class Host:
     """Blocks that came from a host, of the newest ones: how many, how many were learnt from, version of the weights."""
@@ -79,7 +111,7 @@ class Run:
     """What is known of a run.
 
     Attributes:
-        directory: Its ``--base_dir``.
+        folder: Its ``--base_dir``.
         state: ``"running"``, ``"finished"`` or ``"stopped"``.
         recorded: Facts, bindings and iterations.
         progress: How far it is.
@@ -88,8 +120,8 @@ class Run:
         evaluations: Made beside it.
         report: Rows of its closing table.
         live: What it showed last, where it is live.
-        picture: Path of its newest observation, where it is live and that is an image.
-        videos: Of evaluation episodes, the newest last.
+        picture: Name of the file of its newest observation, where it is live and that is an image.
+        video: The newest one of an evaluation.
         hosts: Those that sent blocks.
         log: The last lines of its log.
         changed: Seconds since it has written anything; None where nothing is known.
@@ -97,28 +129,32 @@ class Run:
         problems: Sentences on files that could not be read.
     """
 
-    directory: Path
+    folder: Folder
     state: str
     recorded: RecordedRun
     progress: Progress
     episodes: Sequence[EpisodeNow]
     scalars: Mapping[str, Series]
-    evaluations: Sequence[Mapping[str, Any]]
-    report: Sequence[Mapping[str, Any]]
-    live: Live | None = None
-    picture: Path | None = None
-    videos: Sequence[Path] = ()
-    hosts: Sequence[Host] = ()
-    log: Sequence[str] = ()
-    changed: float | None = None
-    holder: int | None = None
-    problems: Sequence[str] = field(default=())
+    evaluations: Sequence[Evaluation]
+    report: Sequence[Evaluation]
+    live: Live | None
+    picture: str | None
+    video: Video | None
+    hosts: Sequence[Host]
+    log: Sequence[str]
+    changed: float | None
+    holder: int | None
+    problems: Sequence[str]
+
+    @property
+    def directory(self) -> Path:
+        """Its ``--base_dir``."""
+        return self.folder.path
 
     @property
     def name(self) -> str:
         """The directory's name; of a trial, that of its sweep before it."""
-        place = self.directory.resolve()
-        return f"{place.parents[1].name}/{place.name}" if place.parent.name == "trials" else place.name
+        return name_of(self.directory)
 
     @property
     def trained(self) -> int:
@@ -131,60 +167,87 @@ class Run:
         return self.recorded.lines[-1] if self.recorded.lines else {}
 
 
-def is_run(directory: Path) -> bool:
+def name_of(directory: Path) -> str:
+    """Return the name of a run's or a sweep's directory; of a trial, that of its sweep before it."""
+    place = Path(os.path.realpath(directory))
+    return clean(f"{place.parents[1].name}/{place.name}" if place.parent.name == "trials" else place.name)
+
+
+def is_run(folder: Folder) -> bool:
     """Return whether a directory is that of a run, also of one that has only begun."""
-    if (directory / PLAN).is_file():
+    if folder.has(PLAN):
         return False
-    if any((directory / name).exists() for name in _OF_A_RUN):
-        return True
-    return (directory / LOCK).is_file() and is_in_use(directory)
+    return any(os.path.exists(folder.path / name) for name in _OF_A_RUN) or is_held(folder)
 
 
-def read_run(directory: Path) -> Run:
-    """Return what is known of a run; files that are missing are empty, and damaged ones are sentences."""
-    problems = Problems()
-    facts = problems.of(_facts, None, directory / "metrics" / "run.json") or {}
-    bindings = problems.of(_bindings, None, directory / "config.gin") or {}
-    lines = problems.of(_iterations, None, directory / "metrics" / "iterations.jsonl") or []
-    episodes = problems.of(_episodes, None, directory / EPISODES)
-    kept = [] if episodes is None else episodes.rows
-    report = problems.of(_report, None, directory / "report.json") or []
-    evaluations = problems.of(_evaluations, None, directory / "metrics" / "evaluations.jsonl")
-    log = problems.of(_log, None, directory / "log.txt")
-    live = problems.of(read_live, None, directory)
-    state = RUNNING if is_in_use(directory) else FINISHED if report else STOPPED
+def is_held(folder: Folder, below: str = "") -> bool:
+    """Return whether a process of this machine runs in a directory, or in one below it."""
+    if sys.platform == "win32":
+        return is_in_use(folder.path / below)
+    return lives(_holder_in(folder, below))
+
+
+def _holder_in(folder: Folder, below: str = "") -> list[str]:
+    return folder.parsed(os.path.join(below, LOCK), lambda data: data[:300].decode(errors="replace").split(), [])
+
+
+def read_run(folder: Folder) -> Run:
+    """Return what is known of a run; files that are missing are empty, and those that are refused are sentences."""
+    folder.begin()
+    facts = folder.parsed("metrics/run.json", json_of(_FACTS), dict[str, str](), "remove it")
+    bindings = folder.parsed("config.gin", _bindings, dict[str, str](), "bring back the file that the run wrote")
+    lines, kept = iterations_of(folder), folder.appended(EPISODES, _Rows, "remove the lines that are no rows").rows
+    report = folder.parsed(
+        "report.json", _report, list[Evaluation](), "remove it, and let the run go on: it writes another one"
+    )
+    live, holder = read_live(folder), _holder_in(folder)
+    state = RUNNING if is_held(folder) else FINISHED if report else STOPPED
     if state == STOPPED and live is not None and not bindings:  # of an `AsyncRunner` alone, which locks nothing
         state = FINISHED if live.over else RUNNING if live.age < _SILENT else STOPPED
     return Run(
-        directory,
+        folder,
         state,
-        recorded(directory, facts, bindings, lines),
+        replace(recorded(Path(clean(folder.path)), facts, bindings, ()), lines=lines),
         _progress(facts, lines, kept, live),
         kept,
-        problems.of(read_scalars, {}, directory),
-        evaluations or [],
+        read_scalars(folder),
+        folder.lines("metrics/evaluations.jsonl", _EVALUATION, "remove the lines that are no evaluations"),
         report,
         live,
-        picture_path(directory),
-        problems.of(_videos, [], directory),
-        problems.of(_hosts, [], directory),
-        log or [],
-        problems.of(_seconds_since, None, directory),
-        holder_in(directory),
-        tuple(problems),
+        picture_in(folder),
+        _video(folder),
+        _hosts(folder),
+        folder.parsed("log.txt", _log, [], "remove it", _TAIL),
+        _seconds_since(folder),
+        int(holder[0]) if lives(holder) else None,
+        tuple(folder.problems),
     )
 
 
-_facts = Changed(lambda path: read_facts(path.parents[1]))
-_bindings = Changed(lambda path: read_bindings(path.parent))
-_iterations = Changed(lambda path: _numbered(path, read_iterations(path.parents[1])))
-_evaluations = Changed(lambda path: read_evaluations(path.parents[1]))
+# A reader for each file.
+
+_FACTS = mapping(text, text, 100)
+_SCORES = many(known, 1_000_000)
+_PHASES = {"average_return": known, "average_steps_per_second": known, "episode_returns": _SCORES}
+_ITERATION = record(
+    {"iteration": count, "frames": count},
+    {
+        **{f"{phase}_{name}": read for phase in ("train", "eval") for name, read in _PHASES.items()},
+        "train_rates": mapping(text, known, 20),
+    },
+)
+_PLAYED = {"interval": maybe(row(known, known)), "scores": _SCORES, "returns": _SCORES}
+_BLOCK = record({"host": label}, {"learnt": truth, "version": count})
 
 
-def _numbered(path: Path, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lines of iterations if each has its number and its frames."""
-    with refuse_damage(path, "remove the lines that are no iterations"):
-        return [{**line, "iteration": int(line["iteration"]), "frames": int(line["frames"])} for line in lines]
+def iterations_of(folder: Folder, below: str = "") -> list[dict[str, Any]]:
+    """Return the statistics of each iteration that are drawn, those that are finite, of a run in or below a folder."""
+    name = os.path.join(below, ITERATIONS)
+    return folder.lines(name, _ITERATION, "remove the lines that are no iterations")
+
+
+def _bindings(data: bytes) -> dict[str, str]:
+    return {clean(key): clean(value) for key, value in bindings_in(data).items()}
 
 
 class _Rows:
@@ -192,73 +255,81 @@ class _Rows:
 
     def __init__(self) -> None:
         self.rows: list[EpisodeNow] = []
+        self.damage = ""
+        self._bad = 0
+
+    def add(self, data: bytes) -> int:
+        """Add the whole lines of new bytes; a line that is no row is left out."""
+        whole = data[: data.rfind(b"\n") + 1]
+        for line in whole.decode(errors="replace").splitlines():
+            cells = line.split(",")
+            if cells == list(EpisodeRow._fields):
+                continue
+            try:
+                self.rows.append(_episode(**dict(zip(EpisodeRow._fields, cells, strict=True))))
+            except ValueError:
+                self._bad += 1
+                self.damage = f"{self._bad} lines are no rows"
+        return len(whole)
 
 
-def _add_rows(kept: _Rows, data: bytes) -> int:
-    """Add the whole lines of new bytes; a line that is no row is left out, as when a run is resumed."""
-    whole = data.rpartition(b"\n")[0] + b"\n" if b"\n" in data else b""
-    for line in whole.decode(errors="replace").splitlines():
-        cells = line.split(",")
-        if len(cells) != len(EpisodeRow._fields) or not cells[1].isdigit():
-            continue
-        row = dict(zip(EpisodeRow._fields, cells, strict=True))
-        try:
-            numbers = int(row["episode"]), float(row["score"]), int(row["length"]), int(row["frames"])
-            won = None if row["won"] == "" else row["won"] == "1"
-            kept.rows.append(EpisodeNow(row["phase"], *numbers, float(row["seconds"]), won))
-        except ValueError:
-            continue
-    return len(whole)
+def _episode(
+    phase: str, episode: str, score: str, length: str, frames: str, seconds: str, won: str, **_: str
+) -> EpisodeNow:
+    place, numbers = count(int(episode)), (count(int(length)), count(int(frames)), number(float(seconds)))
+    return EpisodeNow(clean(phase), place, known(float(score)), *numbers, None if won == "" else won == "1")
 
 
-_episodes = Appended(_Rows, _add_rows)
+def _evaluation(wanted: Mapping[str, Reader], optional: Mapping[str, Reader]) -> Reader:
+    read = record({**wanted, "mean": known}, {**optional, **_PLAYED})
+
+    def row_of(value: Any) -> Evaluation:
+        found = read(value)
+        name = next((found[key] for key in ("agent", "checkpoint", "iteration") if key in found), "")
+        interval, played = found.get("interval"), found.get("scores", found.get("returns", ()))
+        return Evaluation(name, found["mean"], None if interval and None in interval else interval, len(played))
+
+    return row_of
 
 
-def _parse_report(path: Path) -> list[dict[str, Any]]:
-    with refuse_damage(path, "remove it, and let the run go on: it writes another one"):
-        return [{**row, "mean": float(row["mean"]), "agent": str(row["agent"])} for row in json.loads(path.read_text())]
+_EVALUATION = _evaluation({}, {"checkpoint": label, "iteration": label})
+_report = json_of(many(_evaluation({"agent": text}, {}), 100))
 
 
-_report = Changed(_parse_report)
+def _log(data: bytes) -> list[str]:
+    return [clean(line.expandtabs()) for line in data.decode(errors="replace").splitlines()[-_LOG_LINES:]]
 
 
-def _tail(path: Path) -> list[str]:
-    """Return the last lines of a file."""
-    with open(path, "rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - _TAIL, 0))
-        lines = file.read().decode(errors="replace").splitlines()
-    return lines[1:] if size > _TAIL else lines
+def _blocks(data: bytes) -> list[dict[str, Any]]:
+    """Return the blocks of whole lines: the last one may be half written."""
+    return [json_of(_BLOCK)(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
 
-_log = Changed(lambda path: _tail(path)[-_LOG_LINES:])
-_blocks = Changed(_tail)
-
-
-def _hosts(directory: Path) -> list[Host]:
+def _hosts(folder: Folder) -> list[Host]:
     counts: Counter[str] = Counter()
     learnt: Counter[str] = Counter()
     versions: dict[str, int] = {}
-    for path in sorted((directory / "metrics").glob("blocks*.jsonl")):
-        for line in _blocks(path) or []:
-            with refuse_damage(path, "remove the lines that are no JSON objects"):
-                block = json.loads(line)
-                name = str(block["host"])
-                counts[name] += 1
-                learnt[name] += bool(block.get("learnt", True))
-                versions[name] = max(versions.get(name, 0), int(block.get("version") or 0))
-    return [Host(name, counts[name], learnt[name], versions[name]) for name in sorted(counts)]
+    for name in folder.names("metrics", "blocks*.jsonl")[:_MOST_FILES]:
+        for block in folder.parsed(name, _blocks, list[dict[str, Any]](), "remove the lines that are no blocks", _TAIL):
+            host = block["host"]
+            counts[host] += 1
+            learnt[host] += block.get("learnt", True)
+            versions[host] = max(versions.get(host, 0), block.get("version", 0))
+    return [Host(host, counts[host], learnt[host], versions[host]) for host in sorted(counts)[:_MOST_HOSTS]]
 
 
-def _videos(directory: Path) -> list[Path]:
-    return sorted((directory / "videos").glob("*.mp4"), key=lambda path: (path.stat().st_mtime, path.name))
+def _video(folder: Folder) -> Video | None:
+    found = [Video(name, folder.written(name) or 0.0) for name in folder.names("videos", "*.mp4")]
+    for newest in sorted(found, key=lambda video: (video.written, video.name), reverse=True)[:_MOST_FILES]:
+        with folder.noted(folder.path / newest.name), folder.open(newest.name):
+            return newest
+    return None
 
 
-def _seconds_since(directory: Path) -> float | None:
+def _seconds_since(folder: Folder) -> float | None:
     """Return how long ago a run has written anything."""
-    tensorboard = (directory / "metrics" / "tensorboard").glob("events*")
-    written = (directory / EPISODES, directory / "metrics" / "iterations.jsonl", directory / "log.txt", *tensorboard)
-    times = [path.stat().st_mtime for path in written if path.is_file()]
+    names = (EPISODES, ITERATIONS, "log.txt", *folder.names("metrics/tensorboard", "events*"))
+    times = [written for name in names if (written := folder.written(name)) is not None]
     return max(time.time() - max(times), 0.0) if times else None
 
 
@@ -268,15 +339,15 @@ def _seconds_since(directory: Path) -> float | None:
 def _progress(
     facts: Mapping[str, str], lines: Sequence[Mapping[str, Any]], episodes: Sequence[EpisodeNow], live: Live | None
 ) -> Progress:
-    planned = re.match(r"(\d+), each of ([\d,]+) training frames", facts.get("iterations", ""))
-    counted = re.match(r"\d+", facts.get("iterations", ""))
+    planned = re.match(r"(\d+), each of ([\d,]{1,18}) training frames", facts.get("iterations", ""))
+    counted = re.match(r"\d{1,18}", facts.get("iterations", ""))
     iterations = int(counted[0]) if counted else 0
-    each = int(planned[2].replace(",", "")) if planned else 0
+    each = int(planned[2].replace(",", "") or 0) if planned else 0
     begun = lines[-1]["frames"] if lines else 0
     trained = [each for each in episodes[-1000:] if each.phase == "train"]
     frames = max(begun, trained[-1].frames if trained else 0)
     if live is not None and live.facts.get("phase") == 0 and not (live.over and lines):
-        frames = max(frames, begun + int(live.facts["frames"]))
+        frames = max(frames, begun + live.facts["frames"])
     seconds = episodes[-1].seconds if episodes else 0.0
     within = min((frames - begun) / each, 1.0) if each else 0.0
     share = min((len(lines) + within) / iterations, 1.0) if iterations else None

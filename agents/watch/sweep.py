@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from async_wrappers.agents.experiment.lock import is_in_use
-from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, read_plan
-from async_wrappers.agents.sweep.trial import FAILURE, RESULT, trial_status
+from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, plan_in
+from async_wrappers.agents.sweep.trial import FAILURE, RESULT
 from async_wrappers.agents.sweep.view import SCORES
-from async_wrappers.agents.watch.reading import Changed, Problems
-from async_wrappers.files import refuse_damage
+from async_wrappers.agents.watch.reading import Folder, json_of
+from async_wrappers.agents.watch.run import is_held, iterations_of, name_of
+from async_wrappers.agents.watch.values import clean, known, mapping, number, record, text
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
+_MOST_TRIALS, _MOST_CELLS = 10_000, 1_000_000  # of a plan, and bindings of its points
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class SweepNow:
     @property
     def name(self) -> str:
         """The directory's name."""
-        return self.directory.resolve().name
+        return name_of(self.directory)
 
     @property
     def total(self) -> int:
@@ -85,40 +84,48 @@ class SweepNow:
         return sum(self.counts.values())
 
 
-def is_sweep(directory: Path) -> bool:
+def is_sweep(folder: Folder) -> bool:
     """Return whether a directory is that of a sweep."""
-    return (directory / PLAN).is_file()
+    return folder.has(PLAN)
 
 
-def read_sweep(directory: Path) -> SweepNow:
-    """Return what is known of a sweep.
-
-    Raises:
-        ConfigError: Its plan is damaged.
-    """
-    plan = _plan(directory / PLAN)
-    assert plan is not None
-    problems, runs = Problems(), is_in_use(directory)
+def read_sweep(folder: Folder) -> SweepNow:
+    """Return what is known of a sweep; of one whose plan is refused, the sentence on it."""
+    folder.begin()
+    runs, plan = is_held(folder), folder.parsed(PLAN, lambda data: _planned(folder.path / PLAN, data), _Planned("", []))
     found: dict[str, list[TrialNow]] = {}
-    shown = _shown_keys(plan)
-    for trial in plan.trials():
-        now = problems.of(_trial, None, directory / "trials" / trial.name, trial.seed_number, runs)
-        words = ", ".join(
-            [
-                *filter(None, [trial.arm]),
-                *(f"{shown[key]} {trial.bindings[key]}" for key in shown if key in trial.bindings),
-            ]
-        )
-        found.setdefault(words, []).append(now or TrialNow(trial.name, trial.seed_number, FAILED, error="damaged"))
+    for name, seed, words in plan.trials:
+        found.setdefault(words, []).append(_trial(folder, name, seed, runs))
     trials = [each for point in found.values() for each in point]
     counts = Counter(each.state for each in trials)
     whole = not counts.keys() - {FINISHED, FAILED}
-    state = RUNNING if runs else FINISHED if whole else STOPPED
+    state = RUNNING if runs else FINISHED if whole and trials else STOPPED
     points = [PointNow(words or "the only point", point) for words, point in found.items()]
-    return SweepNow(directory, state, _what(plan), points, counts, _left(trials), tuple(problems))
+    return SweepNow(folder.path, state, plan.what, points, counts, _left(trials), tuple(folder.problems))
 
 
-_plan = Changed(lambda path: read_plan(path.parent))
+class _Planned(NamedTuple):
+    """What a sweep runs, and its trials: the name, the number of the seed, and the point in words."""
+
+    what: str
+    trials: Sequence[tuple[str, int, str]]
+
+
+def _planned(path: Path, data: bytes) -> _Planned:
+    plan = plan_in(path, data)
+    trials, cells = len(plan.points) * plan.seeds, len(plan.points) * len(plan.keys)
+    if trials > _MOST_TRIALS or cells > _MOST_CELLS:
+        raise ValueError(
+            f"{path} has {trials:,} trials, which are more than {_MOST_TRIALS:,} or of too many parameters"
+        )
+    shown = _shown_keys(plan)
+    return _Planned(clean(_what(plan)), [(each.name, each.seed_number, _words(each, shown)) for each in plan.trials()])
+
+
+def _words(trial: Trial, shown: Mapping[str, str]) -> str:
+    """Return the words of a trial's point."""
+    bound = (f"{shown[key]} {trial.bindings[key]}" for key in shown if key in trial.bindings)
+    return clean(", ".join([*filter(None, [trial.arm]), *bound]))
 
 
 def _shown_keys(plan: SweepPlan) -> dict[str, str]:
@@ -135,55 +142,39 @@ def _what(plan: SweepPlan) -> str:
     return ", ".join(files) or plan.function
 
 
-def _trial(directory: Path, seed: int, runs: bool) -> TrialNow:
-    name, status = directory.name, trial_status(directory)
-    if status == FINISHED:
-        metrics, seconds = _result(directory / RESULT) or ({}, None)
-        return TrialNow(name, seed, FINISHED, len(_iterations(directory) or []), _score(metrics), seconds)
-    if status == FAILED:
-        error, seconds = _failure(directory / FAILURE) or ("", None)
-        return TrialNow(name, seed, FAILED, seconds=seconds, error=error)
-    lines = _iterations(directory) or []
+def _trial(folder: Folder, name: str, seed: int, runs: bool) -> TrialNow:
+    place = f"trials/{name}"
+    for state, file, read in ((FINISHED, RESULT, _RESULT), (FAILED, FAILURE, _FAILURE)):
+        if folder.has(path := f"{place}/{file}"):
+            facts = folder.parsed(path, json_of(read), None, "remove it, and let the sweep run that trial again")
+            if facts is None:
+                return TrialNow(name, seed, FAILED, error="damaged")
+            score, done = _score(facts.get("metrics", {})), len(iterations_of(folder, place))
+            return TrialNow(name, seed, state, done, score, facts["seconds"], facts.get("error", ""))
+    lines, log = iterations_of(folder, place), folder.written(f"{place}/log.txt")
     means = [line["train_average_return"] for line in lines if "train_average_return" in line]
-    begun = (directory / "log.txt").is_file() or bool(lines)
+    begun = log is not None or bool(lines)
     # A trial that was cut off before has files too, and waits for its turn.
-    goes_on = runs and begun and (is_in_use(directory) or _is_young(directory / "log.txt"))
+    young = log is not None and time.time() - log < 60
+    goes_on = runs and begun and (young or is_held(folder, place))
     state = RUNNING if goes_on else STOPPED if begun else WAITING
     return TrialNow(name, seed, state, len(lines), means[-1] if means else None)
 
 
-def _iterations(directory: Path) -> list[dict[str, Any]] | None:
-    return _lines(directory / "metrics" / "iterations.jsonl")
+def _metric(value: Any) -> float | None:
+    """Return a metric, or its last value; None for what is no finite number."""
+    last = value[-1] if isinstance(value, list) and value else value
+    return known(last) if type(last) in (int, float) else None
 
 
-_lines = Changed(lambda path: read_iterations(path.parents[1]))
+_RESULT = record({"metrics": mapping(text, _metric, 1_000), "seconds": number})
+_FAILURE = record({"error": text, "seconds": number})
 
 
-def _is_young(path: Path) -> bool:
-    return path.is_file() and time.time() - path.stat().st_mtime < 60
-
-
-def _parse_result(path: Path) -> tuple[dict[str, Any], float]:
-    with refuse_damage(path, "remove it, and let the sweep run that trial again"):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return dict(facts["metrics"]), float(facts["seconds"])
-
-
-def _parse_failure(path: Path) -> tuple[str, float]:
-    with refuse_damage(path, "remove it, and let the sweep run that trial again"):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return str(facts["error"]), float(facts["seconds"])
-
-
-_result, _failure = Changed(_parse_result), Changed(_parse_failure)
-
-
-def _score(metrics: Mapping[str, Any]) -> float | None:
+def _score(metrics: Mapping[str, float]) -> float | None:
     """Return the metric that `plot` draws; another sweep's first number."""
-    known = [metrics[name] for name in SCORES if name in metrics]
-    known += [value for name, value in metrics.items() if name != "seconds"]
-    numbers = [each[-1] if isinstance(each, list) and each else each for each in known]
-    return next((float(each) for each in numbers if isinstance(each, int | float)), None)
+    first = [metrics[name] for name in SCORES if name in metrics]
+    return next(iter([*first, *(value for name, value in metrics.items() if name != "seconds")]), None)
 
 
 def _left(trials: Sequence[TrialNow]) -> float | None:

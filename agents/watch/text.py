@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as Screen
@@ -19,6 +18,7 @@ from async_wrappers.agents.watch.live import Live
 from async_wrappers.agents.watch.machine import Processes
 from async_wrappers.agents.watch.run import RUNNING, Run
 from async_wrappers.agents.watch.sweep import SweepNow
+from async_wrappers.agents.watch.values import clean
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 
 EVERY = 2.0  # seconds
@@ -45,13 +45,12 @@ def shown(overview: Overview) -> Group:
 
 
 def _parts(overview: Overview) -> Iterator[RenderableType]:
-    shown: list[Any] = [*overview.sweeps, *overview.runs]
-    for problem in dict.fromkeys([*overview.problems, *(each for one in shown for each in one.problems)]):
+    for problem in overview.sentences():
         yield Text(problem, "red")
     for sweep in overview.sweeps:
         yield _sweep(sweep)
-    if len(overview.runs) == 1 and not overview.sweeps:
-        yield _run(overview.runs[0], overview.processes.get(overview.runs[0].directory))
+    if overview.only is not None:
+        yield _run(overview.only, overview.processes.get(overview.only.directory))
     elif overview.runs:
         yield _runs(overview.runs)
         begun = [run for run in overview.runs if run.recorded.lines]
@@ -59,7 +58,7 @@ def _parts(overview: Overview) -> Iterator[RenderableType]:
             yield _curves(panels_of(begun))
         for run in overview.runs:
             if run.live is not None and run.state == RUNNING:
-                yield Box(_live(run.live), title=run.name, title_align="left")
+                yield Box(_live(run.live), title=Text(run.name), title_align="left")
     yield _machine(overview)
 
 
@@ -86,12 +85,12 @@ def _run(run: Run, processes: Processes | None) -> RenderableType:
     if run.live is not None:
         lines.append(_live(run.live))
     elif run.episodes:
-        newest = [f"{each.phase} {each.episode}: {each.score:.5g}" for each in run.episodes[-4:]]
+        newest = [f"{each.phase} {each.episode}: {_part(each.score, '.5g')}" for each in run.episodes[-4:]]
         lines.append(Text("newest episodes: " + ", ".join(newest)))
     if run.hosts:
         lines.append(Text("blocks: " + ", ".join(f"host {each.name} {each.blocks}" for each in run.hosts)))
-    if run.videos:
-        lines.append(Text(f"video: {run.videos[-1]}", "dim"))
+    if run.video is not None:
+        lines.append(Text(clean(f"video: {run.directory / run.video.name}"), "dim"))
     title = Text.assemble(run.name, " ", (run.state, _COLOURS[run.state]))
     return Box(Group(*lines), title=title, title_align="left")
 
@@ -126,35 +125,38 @@ def _spark(values: Sequence[float], width: int = 30) -> str:
     return "".join(_BLOCKS[min(int((value - low) / span * 8), 7)] for value in values)
 
 
+def _part(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
 def _live(now: Live) -> RenderableType:
     recent, facts = now.recent, now.facts
-
-    def part(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
     state = "the phase has ended" if now.over else f"no frame for {duration(now.age)}" if now.age > 5 else "live"
     words = [
-        f"{state}: {part(recent['fresh_share'], '.1%')} fresh ({part(now.fresh_share, '.1%')} of the phase)",
-        f"{part(recent['delay_frames']['mean'], '.1f')} frames old",
+        f"{state}: {_part(recent['fresh_share'], '.1%')} fresh ({_part(now.fresh_share, '.1%')} of the phase)",
+        f"{_part(recent['delay_frames']['mean'], '.1f')} frames old",
         f"{recent['late']} late in 5 s, {facts['late']} in the phase",
-        f"p99 {part(recent['lateness_ms']['p99'], '.2f')} ms",
-        f"{part(recent['latency_ms']['mean'], '.0f')} ms an inference",
-        f"{part(recent['fps'], '.2f')} of {facts['fps']:g} frames/s",
-        f"return so far {part(facts['score'], '.4g')}",
+        f"p99 {_part(recent['lateness_ms']['p99'], '.2f')} ms",
+        f"{_part(recent['latency_ms']['mean'], '.0f')} ms an inference",
+        f"{_part(recent['fps'], '.2f')} of {facts['fps']:g} frames/s",
+        f"return so far {_part(facts['score'], '.4g')}",
     ]
     lines = [Text(", ".join(words))]
     width = 56
+
+    def place(ms: float) -> int:
+        return int(min(max(ms / 1000 / now.seconds, 0.0) * width, width - 1))
+
     for worker in sorted({worker for worker, *_ in now.inferences})[:16]:
         row = [" "] * width
         for who, began, ended, applied in now.inferences:
-            if who == worker:
-                first, last = (int(ms / 1000 / now.seconds * width) for ms in (max(began, 0.0), ended))
-                row[first : last + 1] = ("█" if applied else "░") * (min(last, width - 1) - first + 1)
-        lines.append(Text.assemble((f"worker {worker:>2} ", "dim"), ("".join(row[:width]), "cyan")))
+            if who == worker and ended > 0:
+                first, last = place(began), place(ended)
+                row[first : last + 1] = ("█" if applied else "░") * (last - first + 1)
+        lines.append(Text.assemble((f"worker {worker:>2} ", "dim"), ("".join(row), "cyan")))
     marks = [" "] * width
     for began, age in now.frames:
-        place = min(int(began / 1000 / now.seconds * width), width - 1)
-        marks[place] = "·" if age is None else "▮"
+        marks[place(began)] = "·" if age is None else "▮"
     lines.append(Text.assemble(("frames    ", "dim"), ("".join(marks), "cyan"), ("  ▮ fresh, · default", "dim")))
     whole = max(sum(recent["ages"].values()), 1)
     ages = ", ".join(f"{age}: {count / whole:.0%}" for age, count in list(recent["ages"].items())[:12])
@@ -174,7 +176,7 @@ def _sweep(sweep: SweepNow) -> RenderableType:
             (f"{each.state if each.score is None else format(each.score, '.4g')}  ", _COLOURS[each.state])
             for each in point.trials
         ]
-        table.add_row(point.name, Text.assemble(*cells))
+        table.add_row(Text(point.name), Text.assemble(*cells))
     more = [Text(f"{len(sweep.points) - _MOST_POINTS} more points", "dim")] if len(sweep.points) > _MOST_POINTS else []
     bar = _bar(done / max(sweep.total, 1))
     title = Text.assemble(sweep.name, " ", (sweep.state, _COLOURS[sweep.state]))
@@ -188,7 +190,7 @@ def _runs(runs: Iterable[Run]) -> Table:
         score = last.get("eval_average_return", last.get("train_average_return"))
         what = [facts[name].partition(",")[0] for name in ("environment", "agent", "delay") if name in facts]
         table.add_row(
-            run.name,
+            Text(run.name),
             Text(run.state, _COLOURS[run.state]),
             f"{now.done}/{now.iterations}" if now.iterations else str(now.done),
             short(now.frames),

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from async_wrappers.agents.config.config import ConfigError
+from async_wrappers.agents.experiment.metrics import EPISODES
 from async_wrappers.agents.watch.machine import Load, Machine, Processes
-from async_wrappers.agents.watch.run import RUNNING, Run, is_run, read_run
+from async_wrappers.agents.watch.reading import Folder, is_below
+from async_wrappers.agents.watch.run import ITERATIONS, RUNNING, Run, is_run, read_run
 from async_wrappers.agents.watch.sweep import SweepNow, is_sweep, read_sweep
+from async_wrappers.agents.watch.values import clean
 
 _DEPTH = 3  # levels of directories below a named one in which runs are looked for
 _SEARCH = 10.0  # seconds between two searches for new ones
 _LEAST = 0.5  # seconds between two readings
 _MOST = 60  # runs that are read; of more, the newest
+_MOST_LOOKED_AT = 20_000  # directories, and entries of one
+_MOST_SENTENCES, _MOST_GONE = 50, 10  # on a page
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,18 @@ class Overview:
     left_out: int = 0
     problems: Sequence[str] = ()
 
+    @property
+    def only(self) -> Run | None:
+        """The run that is shown without a list of all: the only one."""
+        return self.runs[0] if len(self.runs) == 1 and not self.sweeps else None
+
+    def sentences(self, run: Run | None = None) -> list[str]:
+        """Return what a page of a run, or of all, says that could not be read."""
+        shown: list[SweepNow | Run] = [*self.sweeps, *self.runs] if run is None else [run]
+        found = list(dict.fromkeys([*self.problems, *(each for one in shown for each in one.problems)]))
+        more = len(found) - _MOST_SENTENCES
+        return found[:_MOST_SENTENCES] + ([f"{more} more sentences such as these are left out"] if more > 0 else [])
+
 
 class Watcher:
     """Reads what is known, when it is asked for and not more often than twice a second.
@@ -58,13 +76,15 @@ class Watcher:
         self._places, self._clock = places, clock
         self._lock = threading.Lock()
         for place in places:
-            if not any(_found([place])):
+            if not _found(place)[0]:
                 what = "holds no run and no sweep" if place.is_dir() else "is no directory"
                 raise ValueError(
-                    f"{place} {what}: name a --base_dir of train.py, several, or a directory that holds them"
+                    f"{clean(place)} {what}: name a --base_dir of train.py, several, or a directory that holds them"
                 )
         self._load = Load()
-        self._known: list[Path] = []
+        self._known: dict[str, Folder] = {}  # what was found, by the real path
+        self._trials: dict[str, Folder] = {}
+        self._refused: list[str] = []
         self._searched = self._read = float("-inf")
         self._overview: Overview | None = None
 
@@ -74,61 +94,102 @@ class Watcher:
             now = self._clock()
             if self._overview is None or now - self._read >= _LEAST:
                 if now - self._searched >= _SEARCH:
-                    # One that has gone stays, to be named.
-                    self._known, self._searched = list(dict.fromkeys([*self._known, *_found(self._places)])), now
+                    self._search()
+                    self._searched = now
                 self._overview, self._read = self._newest(), now
             return self._overview
 
+    def _search(self) -> None:
+        """Look for new directories; one that has gone stays, to be named."""
+        self._refused = []
+        for place in self._places:
+            found, refused = _found(place)
+            for real, folder in found.items():
+                self._known.setdefault(real, folder)
+            self._refused += refused
+
     def _newest(self) -> Overview:
-        problems, sweeps = list[str](), list[SweepNow]()
-        directories = []
-        for directory in self._known:
-            if not directory.is_dir():
-                problems.append(f"{directory} is gone")
-            elif not is_sweep(directory):
-                directories.append(directory)
+        problems, sweeps, directories = list(self._refused), list[SweepNow](), dict[str, Folder]()
+        gone = [real for real in self._known if not os.path.isdir(real)]
+        for real in gone[:-_MOST_GONE]:
+            del self._known[real]
+        for real, folder in self._known.items():
+            if real in gone:
+                folder.forget()
+                problems.append(clean(f"{folder.path} is gone"))
+            elif not is_sweep(folder):
+                directories.setdefault(real, folder)
+            elif (sweep := read_sweep(folder)).points:
+                sweeps.append(sweep)
+                directories |= self._begun(folder, sweep)
             else:
-                try:
-                    sweeps.append(read_sweep(directory))
-                except (ConfigError, OSError, ValueError) as error:
-                    problems.append(str(error))
-                else:
-                    directories += _begun(sweeps[-1])
-        newest = sorted(directories, key=_changed)[-_MOST:]
-        runs = [read_run(directory) for directory in directories if directory in newest]
+                problems += sweep.problems
+        newest = sorted(directories.values(), key=_changed)[-_MOST:]
+        runs = []
+        for folder in directories.values():
+            if folder in newest:
+                runs.append(read_run(folder))
+            else:
+                folder.forget()
         loads = {run.directory: self._load.processes(run.holder) for run in runs if run.state == RUNNING}
         processes = {directory: load for directory, load in loads.items() if load is not None}
         left_out = len(directories) - len(newest)
         return Overview(time.time(), runs, sweeps, self._load.machine(), processes, left_out, tuple(problems))
 
-
-def _found(places: Iterable[Path]) -> Iterator[Path]:
-    """Yield the directories of runs and sweeps, those of a place in the order of their names."""
-    for place in places:
-        if is_sweep(place) or is_run(place):
-            yield place
-        else:
-            yield from _below(place, _DEPTH)
-
-
-def _below(place: Path, depth: int) -> Iterator[Path]:
-    if not depth or not place.is_dir():
-        return
-    for each in sorted(place.iterdir()):
-        if each.is_dir():
-            if is_sweep(each) or is_run(each):
-                yield each
-            else:
-                yield from _below(each, depth - 1)
+    def _begun(self, folder: Folder, sweep: SweepNow) -> dict[str, Folder]:
+        """Return the directories of a sweep's trials that have begun."""
+        names = [trial.name for point in sweep.points for trial in point.trials if trial.state != "waiting"]
+        found = {}
+        for name in sorted(names):
+            path = folder.path / "trials" / name
+            real = os.path.realpath(path)
+            trial = self._trials.setdefault(real, Folder(path, folder.root))
+            if is_run(trial):
+                found[real] = trial
+        return found
 
 
-def _begun(sweep: SweepNow) -> list[Path]:
-    """Return the directories of a sweep's trials that have begun."""
-    names = [trial.name for point in sweep.points for trial in point.trials if trial.state != "waiting"]
-    return [path for name in sorted(names) if is_run(path := sweep.directory / "trials" / name)]
+def _found(place: Path) -> tuple[dict[str, Folder], list[str]]:
+    """Return the directories of runs and sweeps at a place and below, in order, and sentences on what is left out.
+
+    They have their real paths as keys, so that links show none of them twice.
+    """
+    found, refused, root = dict[str, Folder](), list[str](), os.path.realpath(place)
+    seen = {root}
+
+    def look(folder: Folder, real: str, depth: int) -> None:
+        if is_sweep(folder) or is_run(folder):
+            found[real] = folder
+            return
+        for path in _directories(folder, refused) if depth else ():
+            real = os.path.realpath(path)
+            if real in seen:
+                continue
+            seen.add(real)
+            if not is_below(real, root):
+                if is_sweep(other := Folder(path, root)) or is_run(other):
+                    refused.append(clean(f"{path} leads out of {place}, and is not read: name {real} too"))
+            elif len(seen) <= _MOST_LOOKED_AT:
+                look(Folder(place / os.path.relpath(real, root), root), real, depth - 1)
+
+    look(Folder(place, root), root, _DEPTH)
+    if len(seen) > _MOST_LOOKED_AT:
+        refused.append(clean(f"{place} has more than {_MOST_LOOKED_AT:,} directories: name those of the runs"))
+    return found, refused
 
 
-def _changed(directory: Path) -> float:
+def _directories(folder: Folder, refused: list[str]) -> list[Path]:
+    """Return the directories in a directory, by their names, the links last."""
+    try:
+        with os.scandir(folder.path) as entries:
+            found = [(each.is_symlink(), each.name) for each in islice(entries, _MOST_LOOKED_AT) if os.path.isdir(each)]
+    except OSError as error:
+        if folder.path.exists():
+            refused.append(clean(f"{folder.path} cannot be read ({error.strerror})"))
+        return []
+    return [folder.path / name for _, name in sorted(found)]
+
+
+def _changed(folder: Folder) -> float:
     """Return when a run has last ended an iteration or an episode, or begun."""
-    paths = (directory / "metrics" / "iterations.jsonl", directory / "episodes.csv", directory)
-    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
+    return max(folder.written(name) or 0.0 for name in (ITERATIONS, EPISODES, ""))

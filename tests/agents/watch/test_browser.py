@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import re
 import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from PIL import Image
 from werkzeug.test import Client
 
+from async_wrappers.agents.watch import browser
 from async_wrappers.agents.watch.browser import LOOPBACK, Page, Server, key_of
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.agents.watch.test_sweep import sweep_amid
@@ -40,7 +42,7 @@ def parts(asked: Client, path: str = "/") -> dict[str, str]:
 def test_the_page_of_one_run_has_all_that_is_known(tmp_path: Path) -> None:
     shown = parts(client(write_run(tmp_path / "mine", report=True)))
     assert words_in(shown["bar"], "mine", "finished") == []
-    assert words_in(shown["head"], "2 / 4", "training frames", "Drifting-v0", "DQNAgent", "width:50.0%") == []
+    assert words_in(shown["head"], "2 / 4", "training frames", "Drifting-v0", "DQNAgent", 'width="50.00"') == []
     assert shown["returns"].count("<svg") == 2
     assert shown["returns"].count('class="band c0"') == 2
     assert words_in(shown["rates"], "frames/s in training", "actions per second") == []
@@ -59,9 +61,27 @@ def test_the_whole_page_holds_the_same_parts_and_takes_nothing_from_elsewhere(tm
     page = answer.get_data(as_text=True)
     assert "Drifting-v0" in page
     assert not re.findall(r"(?:src|href)=.(?:https?:)?//", page)
-    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert answer.headers["Cache-Control"] == "no-store"
     assert len(page) < 60_000
+
+
+def test_only_the_pages_own_script_and_style_have_the_nonce_that_the_policy_asks_for(tmp_path: Path) -> None:
+    asked = client(show_live(write_run(tmp_path / "a"), snapshot()), sweep_amid(tmp_path / "s").directory)
+    nonces = set()
+    for path in ("/", f"/run/{key_of(tmp_path / 'a')}", "/run/00"):
+        answer = asked.get(path)
+        policy, page = answer.headers["Content-Security-Policy"], answer.get_data(as_text=True)
+        (nonce,) = set(re.findall(r"'nonce-([\w-]{22})'", policy))
+        assert "unsafe" not in policy and "default-src 'none'" in policy
+        assert re.findall(r"<(?:script|style)[^>]*>", page) == (
+            [f'<style nonce="{nonce}">', f'<script nonce="{nonce}">'] if answer.status_code == 200 else []
+        )
+        assert not re.search(r"\s(?:style|on\w+)=", page)
+        nonces.add(nonce)
+    assert len(nonces) == 3
+    for path in ("/?parts", "/run/00/picture", "/favicon.ico"):
+        assert asked.get(path).headers["X-Content-Type-Options"] == "nosniff"
 
 
 def test_a_live_run_has_its_picture_its_time_line_and_its_ages(tmp_path: Path) -> None:
@@ -74,9 +94,8 @@ def test_a_live_run_has_its_picture_its_time_line_and_its_ages(tmp_path: Path) -
     assert np.asarray(Image.open(io.BytesIO(answer.data))).tolist() == [[[7] * 3] * 4] * 3
     assert f"/run/{key_of(directory)}/picture" in shown["game"]
     (directory / "now.npy").write_bytes(b"damaged")
-    answer = asked.get(f"/run/{key_of(directory)}/picture")
-    assert answer.status_code == 500
-    assert answer.get_data(as_text=True).count("\n") == 0
+    assert asked.get(f"/run/{key_of(directory)}/picture").status_code == 404
+    assert "now.npy is damaged" in parts(asked)["problems"]
 
 
 def test_the_newest_video_is_served_in_parts_too(tmp_path: Path) -> None:
@@ -89,6 +108,24 @@ def test_the_newest_video_is_served_in_parts_too(tmp_path: Path) -> None:
     assert f'src="{video}?' in parts(asked)["game"]
     answer = asked.get(video, headers={"Range": "bytes=10-19"})
     assert (answer.status_code, answer.data) == (206, bytes(range(10, 20)))
+    assert asked.get(video).data == bytes(range(100))
+    assert asked.get(video, headers={"Range": "bytes=200-"}).status_code == 416
+
+
+def test_a_video_that_is_a_link_to_another_file_is_not_served(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    directory = write_run(tmp_path / "results" / "a")
+    (directory / "videos").mkdir()
+    (directory / "videos" / "a.mp4").write_bytes(b"film")
+    asked = client(directory)
+    parts(asked)
+    (directory / "videos" / "b.mp4").symlink_to(tmp_path / "secret")
+    os.utime(tmp_path / "secret", (2**32, 2**32))  # it would be the newest one
+    video = f"/run/{key_of(directory)}/video"
+    assert asked.get(video).data == b"film"
+    assert "b.mp4 is a link that leads out of" in parts(asked)["problems"]
+    (directory / "videos" / "a.mp4").unlink()
+    assert asked.get(video).status_code == 404
 
 
 def test_several_runs_and_a_sweep_are_a_list_with_a_page_for_each(tmp_path: Path) -> None:
@@ -191,6 +228,24 @@ def test_a_browser_that_goes_away_is_nobodys_error(tmp_path: Path, capfd: pytest
         asked.request("GET", "/?parts")
         assert asked.getresponse().status == 200
         asked.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_of_very_many_browsers_that_do_not_read_the_oldest_give_way_and_none_outlives_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(browser, "_MOST_OPEN", 8)
+    before = set(threading.enumerate())
+    with served(Watcher([write_run(tmp_path)])) as server, ExitStack() as opened:
+        host, port = server.address.removeprefix("http://").removesuffix("/").split(":")
+        silent = [opened.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(30)]
+        asked = http.client.HTTPConnection(host, int(port), timeout=30)
+        asked.request("GET", "/?parts")
+        assert asked.getresponse().status == 200
+        asked.close()
+        assert [each.recv(1) for each in silent[:20]] == [b""] * 20
+    assert set(threading.enumerate()) <= before
+    assert [each.fileno() for each in silent] == [-1] * 30
     assert capfd.readouterr() == ("", "")
 
 

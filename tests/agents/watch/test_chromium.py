@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -10,8 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.watch.browser import Server, key_of
+from async_wrappers.agents.watch.reading import Folder
+from async_wrappers.agents.watch.run import read_run
+from async_wrappers.agents.watch.sweep import read_sweep
 from async_wrappers.agents.watch.watcher import Watcher
+from tests.agents.watch.test_strangers import FILES, places_in, strange_run, with_part
 from tests.agents.watch.test_sweep import sweep_amid
 from tests.worlds.chromium import Browser, browsing
 from tests.worlds.recorded_run import hold, show_live, snapshot, write_run
@@ -83,6 +89,64 @@ def test_every_part_is_shown_and_fits_in_light_and_dark(
     picture = tmp_path / "page.png"
     browser.photograph(picture)
     assert picture.stat().st_size > 10_000
+
+
+def test_nothing_that_stands_in_a_file_runs_or_is_an_element_of_the_page(browser: Browser, tmp_path: Path) -> None:
+    attack = "\"'></title></svg></section><script>window.hit=1</script><img src=x onerror=window.hit=2><p id=hit>"
+    directory, sweep = tmp_path / f"x{attack.replace('/', '')}", tmp_path / "s"
+    strange_run(directory)
+    sweep_amid(sweep)
+    (directory / "log.txt").write_text(attack)
+    (directory / "config.gin").write_text(f"DQNAgent.gamma = {attack}\n")
+    writer = EventWriter(directory / "metrics" / "tensorboard", purge_step=0)
+    writer.scalar(attack, 1.0, 100)
+    writer.close()
+    for path in (*(directory / "metrics" / name for name in FILES), sweep / "sweep.json", *sweep.rglob("*e.json")):
+        reads = read_sweep if path.is_relative_to(sweep) else read_run
+        whole = json.loads(path.read_text())
+        for place in [*places_in(whole)][:-1]:
+            path.write_text(json.dumps(tried := with_part(whole, place, attack)) + "\n")
+            if not reads(Folder(sweep if reads is read_sweep else directory)).problems:
+                whole = tried
+        path.write_text(json.dumps(whole) + "\n")
+    server = Server(Watcher([tmp_path]), "127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        for address in ("", f"run/{key_of(directory)}"):
+            browser.open(server.address + address)
+            assert browser.run("return document.body.textContent.split('window.hit=1').length") > 3
+            assert not browser.run("return document.body.dataset.lost")
+            # The page's own hands put the same parts once more, as two seconds later.
+            told = "fetch(location.pathname + '?parts').then(a => a.json()).then(found => {for (const [n, h] of "
+            told += "Object.entries(found)) document.getElementById(n).innerHTML = h; document.body.dataset.put = 1})"
+            browser.run(f"{told}")
+            browser.wait_until("document.body.dataset.put")
+            assert browser.run(
+                "return [window.hit, document.querySelectorAll('#hit, [onerror], main script').length]"
+            ) == [
+                None,
+                0,
+            ]
+    finally:
+        server.close()
+        thread.join(30)
+
+
+def test_the_policy_stops_a_script_that_is_put_into_the_page_all_the_same(browser: Browser, watched: Watched) -> None:
+    browser.open(watched.address())
+    put = "document.getElementById('log').innerHTML = '<img src=x onerror=window.hit=1><p style=color:red>x</p>';"
+    put += (
+        "document.addEventListener('securitypolicyviolation', e => (window.refused ||= []).push(e.violatedDirective));"
+    )
+    browser.run(put)
+    browser.wait_until("(window.refused || []).length >= 1")
+    assert browser.run(
+        "return [window.hit, getComputedStyle(document.querySelector('#log p')).color == 'rgb(255, 0, 0)']"
+    ) == [
+        None,
+        False,
+    ]
 
 
 def brightness(colour: str) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.agents.watch.live import picture_path, read_live, read_picture
+from async_wrappers.agents.watch.live import picture_in, read_live, read_picture
+from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.run import read_run
 from tests.worlds.recorded_run import FACTS, hold, show_live, snapshot, write_run
 
 
 def test_a_live_run_shows_its_counts_its_last_seconds_and_its_time_line(tmp_path: Path) -> None:
-    live = read_live(show_live(tmp_path, snapshot()))
+    live = read_live(Folder(show_live(tmp_path, snapshot())))
     assert live is not None
     assert (live.fresh_share, live.facts["late"], live.recent["fresh_share"]) == (0.75, 5, 0.75)
     assert live.inferences == [(0, -5.0, 30.0, True), (1, 10.0, 40.0, False)]
@@ -23,8 +24,8 @@ def test_a_live_run_shows_its_counts_its_last_seconds_and_its_time_line(tmp_path
 
 
 def test_a_run_that_is_not_live_shows_nothing(tmp_path: Path) -> None:
-    assert read_live(tmp_path) is None
-    assert picture_path(tmp_path) is None
+    assert read_live(Folder(tmp_path)) is None
+    assert picture_in(Folder(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
@@ -33,18 +34,18 @@ def test_a_run_that_is_not_live_shows_nothing(tmp_path: Path) -> None:
 def test_a_runner_alone_holds_no_lock_so_its_snapshots_say_whether_it_runs(
     tmp_path: Path, over: bool, age: float, state: str
 ) -> None:
-    assert read_run(show_live(tmp_path, snapshot(over, age), under=".")).state == state
+    assert read_run(Folder(show_live(tmp_path, snapshot(over, age), under="."))).state == state
 
 
 def test_a_live_runs_frames_count_before_its_phase_is_over(tmp_path: Path) -> None:
     directory = write_run(tmp_path)
     hold(directory)
-    before = read_run(directory).progress.frames
+    before = read_run(Folder(directory)).progress.frames
     show_live(directory, snapshot(frames=40))
-    assert read_run(directory).progress.frames == before + 40
+    assert read_run(Folder(directory)).progress.frames == before + 40
     show_live(directory, snapshot(over=True, frames=40))
-    assert read_run(directory).progress.frames == before
-    assert FACTS["environment"] == read_run(directory).recorded.facts["environment"]
+    assert read_run(Folder(directory)).progress.frames == before
+    assert FACTS["environment"] == read_run(Folder(directory)).recorded.facts["environment"]
 
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -66,15 +67,19 @@ PLANES[1, 2, 4] = True
 def test_an_observation_that_is_an_image_becomes_colours(
     tmp_path: Path, picture: Any, shape: tuple[int, ...], pixel: tuple[int, int], colour: tuple[int, ...]
 ) -> None:
-    path = picture_path(show_live(tmp_path, snapshot(), picture))
-    assert path is not None
-    colours = read_picture(path)
+    folder = Folder(show_live(tmp_path, snapshot(), picture))
+    name = picture_in(folder)
+    assert name is not None
+    colours = read_picture(folder, name)
     assert (colours.shape, colours.dtype) == (shape, np.uint8)
     assert tuple(colours[pixel]) == colour
 
 
 def test_a_damaged_picture_is_one_sentence(tmp_path: Path) -> None:
-    path = show_live(tmp_path, snapshot(), GREY) / "live" / "now.npy"
+    folder = Folder(show_live(tmp_path, snapshot(), GREY))
+    path = tmp_path / "live" / "now.npy"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="is damaged"):
-        read_picture(path)
+        read_picture(folder, "live/now.npy")
+    (problem,) = read_run(folder).problems
+    assert problem.startswith(f"{path} is damaged")

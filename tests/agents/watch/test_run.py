@@ -11,6 +11,7 @@ import pytest
 
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
+from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.run import is_run, read_run
 from tests.worlds.recorded_run import EPISODES, LENGTH, hold, show_live, snapshot, write_run
 
@@ -18,7 +19,7 @@ FRAMES = EPISODES * LENGTH
 
 
 def test_a_run_has_its_facts_its_progress_and_what_it_has_played(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "a"))
+    run = read_run(Folder(write_run(tmp_path / "a")))
     assert (run.name, run.state, run.problems) == ("a", "stopped", ())
     assert run.recorded.facts["environment"] == "Drifting-v0"
     now = run.progress
@@ -36,73 +37,76 @@ def test_within_an_iteration_the_episodes_that_are_over_count(tmp_path: Path) ->
     directory = write_run(tmp_path)
     with open(directory / "episodes.csv", "a") as file:
         file.write(f"train,10,2,5.0,{FRAMES // 2},{2 * FRAMES + FRAMES // 2},9,9.0,\n")
-    now = read_run(directory).progress
+    now = read_run(Folder(directory)).progress
     assert (now.frames, now.share) == (2.5 * FRAMES, 2.5 / 4)
 
 
 def test_a_run_is_running_while_its_lock_is_held_and_finished_once_it_has_reported(tmp_path: Path) -> None:
     directory = write_run(tmp_path, report=True)
-    assert read_run(directory).state == "finished"
+    assert read_run(Folder(directory)).state == "finished"
     hold(directory)
-    assert read_run(directory).state == "running"
+    assert read_run(Folder(directory)).state == "running"
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait(60)
     hold(directory, gone.pid)
-    assert read_run(directory).state == "finished"
+    assert read_run(Folder(directory)).state == "finished"
     (directory / "report.json").unlink()
-    assert read_run(directory).state == "stopped"
+    assert read_run(Folder(directory)).state == "stopped"
 
 
 def test_a_directory_with_anything_of_a_run_is_one_also_before_its_first_iteration(tmp_path: Path) -> None:
-    assert not is_run(tmp_path)
+    assert not is_run(Folder(tmp_path))
     (tmp_path / "lock").write_text("")
-    assert not is_run(tmp_path)
+    assert not is_run(Folder(tmp_path))
     hold(tmp_path)
-    assert is_run(tmp_path)
-    run = read_run(tmp_path)
+    assert is_run(Folder(tmp_path))
+    run = read_run(Folder(tmp_path))
     assert (run.state, run.progress.share, run.episodes, run.problems) == ("running", None, [], ())
-    assert is_run(show_live(tmp_path / "live", snapshot()))
-    assert is_run(show_live(tmp_path / "alone", snapshot(), under="."))
+    assert is_run(Folder(show_live(tmp_path / "live", snapshot())))
+    assert is_run(Folder(show_live(tmp_path / "alone", snapshot(), under=".")))
 
 
 def test_what_is_appended_is_read_and_half_a_line_is_left_for_later(tmp_path: Path) -> None:
     directory = write_run(tmp_path)
-    before = len(read_run(directory).episodes)
+    folder = Folder(directory)
+    before = len(read_run(folder).episodes)
     row = "train,10,2,5.5,20,220,9,9.0,1\n"
     with open(directory / "episodes.csv", "a") as file:
         file.write(row[:9])
-    assert len(read_run(directory).episodes) == before
+    assert len(read_run(folder).episodes) == before
     with open(directory / "episodes.csv", "a") as file:
         file.write(row[9:])
-    last = read_run(directory).episodes[-1]
+    last = read_run(folder).episodes[-1]
     assert (last.episode, last.score, last.won) == (10, 5.5, True)
 
 
 def test_a_run_that_is_resumed_replaces_rows_and_scalars_that_it_plays_again(tmp_path: Path) -> None:
     directory = write_run(tmp_path)
-    read_run(directory)
+    folder = Folder(directory)
+    read_run(folder)
     path = directory / "episodes.csv"
     kept = path.read_text().splitlines(keepends=True)[:4]
     path.unlink()
     path.write_text("".join(kept))
-    assert [each.episode for each in read_run(directory).episodes] == [0, 1, 2]
+    assert [each.episode for each in read_run(folder).episodes] == [0, 1, 2]
     writer = EventWriter(directory / "metrics" / "tensorboard", purge_step=FRAMES + 1)
     writer.scalar("Loss", 9.0, 2 * FRAMES)
     writer.close()
-    assert read_run(directory).scalars["Loss"] == [(FRAMES, 1.0), (2 * FRAMES, 9.0)]
+    assert read_run(folder).scalars["Loss"] == [(FRAMES, 1.0), (2 * FRAMES, 9.0)]
 
 
 def test_half_a_record_of_scalars_is_left_for_later_and_a_damaged_one_is_a_sentence(tmp_path: Path) -> None:
     directory = write_run(tmp_path)
+    folder = Folder(directory)
     (path,) = (directory / "metrics" / "tensorboard").iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    run = read_run(directory)
+    run = read_run(folder)
     assert run.problems == ()
     assert len(run.scalars["Loss"]) == 1  # the last scalar of the last iteration
     path.unlink()
     path.write_bytes(whole + b"\xff" * 40)
-    (problem,) = read_run(directory).problems
+    (problem,) = read_run(folder).problems
     assert problem.startswith(f"{path} is damaged (a record of ")
 
 
@@ -125,7 +129,7 @@ def test_a_damaged_file_is_one_sentence_and_the_rest_is_shown(tmp_path: Path, na
     path = directory / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(content)
-    run = read_run(directory)
+    run = read_run(Folder(directory))
     (problem,) = run.problems
     assert problem.startswith(f"{path} is damaged (")
     assert "\n" not in problem
@@ -137,8 +141,8 @@ def test_an_evaluation_beside_the_run_and_blocks_of_hosts_are_read(tmp_path: Pat
     (directory / "metrics" / "evaluations.jsonl").write_text('{"mean": 3.0, "iteration": 1}\n')
     blocks = [{"host": host, "version": 10 * host + n, "learnt": n > 0} for host in (0, 1) for n in range(3)]
     (directory / "metrics" / "blocks.jsonl").write_text("".join(json.dumps(each) + "\n" for each in blocks))
-    run = read_run(directory)
-    assert run.evaluations[0]["mean"] == 3.0
+    run = read_run(Folder(directory))
+    assert run.evaluations[0] == ("1", 3.0, None, 0)
     assert [(each.name, each.blocks, each.learnt, each.version) for each in run.hosts] == [
         ("0", 3, 2, 2),
         ("1", 3, 2, 12),
@@ -146,7 +150,7 @@ def test_an_evaluation_beside_the_run_and_blocks_of_hosts_are_read(tmp_path: Pat
 
 
 def test_a_curve_of_one_run_has_the_interval_over_the_episodes_of_each_iteration(tmp_path: Path) -> None:
-    train, evaluation = panels_of([read_run(write_run(tmp_path))])
+    train, evaluation = panels_of([read_run(Folder(write_run(tmp_path)))])
     (curve,) = train.curves
     assert [(point.x, point.value) for point in curve.points] == [(FRAMES, 2.0), (2 * FRAMES, 12.0)]
     assert all(point.low < point.value < point.high for point in curve.points)
@@ -155,8 +159,8 @@ def test_a_curve_of_one_run_has_the_interval_over_the_episodes_of_each_iteration
 
 
 def test_runs_that_differ_in_the_seed_make_one_curve_with_the_interval_over_runs(tmp_path: Path) -> None:
-    runs = [read_run(write_run(tmp_path / f"{seed}", seed=seed)) for seed in range(3)]
-    runs.append(read_run(write_run(tmp_path / "other", gamma=0.5)))
+    runs = [read_run(Folder(write_run(tmp_path / f"{seed}", seed=seed))) for seed in range(3)]
+    runs.append(read_run(Folder(write_run(tmp_path / "other", gamma=0.5))))
     train, _ = panels_of(runs)
     assert [curve.name for curve in train.curves] == ["gamma 0.99", "gamma 0.5"]
     assert [point.value for point in train.curves[0].points] == [3.0, 13.0]
@@ -165,7 +169,7 @@ def test_runs_that_differ_in_the_seed_make_one_curve_with_the_interval_over_runs
 
 
 def test_rates_scalars_and_the_time_of_each_part_of_the_newest_phase(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path))
+    run = read_run(Folder(write_run(tmp_path)))
     rates = {panel.title: panel.curves[0].points[-1].value for panel in rates_of(run)}
     assert rates == {
         "frames/s in training": 50.0,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.sweep import SweepNow, is_sweep, read_sweep
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.worlds.made_up_sweep import made_up_sweep
@@ -27,7 +28,7 @@ def sweep_amid(directory: Path) -> SweepNow:
     (trials / "0005").mkdir()
     hold(trials / "0004")
     hold(directory)
-    return read_sweep(directory)
+    return read_sweep(Folder(directory))
 
 
 def test_each_trial_stands_at_its_point_with_its_state_and_score(tmp_path: Path) -> None:
@@ -52,16 +53,16 @@ def test_a_sweep_that_nobody_runs_is_stopped_or_finished(tmp_path: Path) -> None
     sweep_amid(directory)
     (directory / "lock").write_text("")
     (directory / "trials" / "0004" / "lock").write_text("")
-    sweep = read_sweep(directory)
+    sweep = read_sweep(Folder(directory))
     assert (sweep.state, sweep.points[1].trials[1].state) == ("stopped", "stopped")
-    done = read_sweep(made_up_sweep(tmp_path / "done"))
+    done = read_sweep(Folder(made_up_sweep(tmp_path / "done")))
     assert (done.state, done.left) == ("finished", None)
 
 
 def test_a_damaged_result_is_a_sentence_and_the_other_trials_are_shown(tmp_path: Path) -> None:
     directory = made_up_sweep(tmp_path)
     (directory / "trials" / "0001" / "result.json").write_text("{")
-    sweep = read_sweep(directory)
+    sweep = read_sweep(Folder(directory))
     (problem,) = sweep.problems
     assert "0001/result.json is damaged" in problem
     assert sweep.counts["finished"] == sweep.total - 1
@@ -69,7 +70,7 @@ def test_a_damaged_result_is_a_sentence_and_the_other_trials_are_shown(tmp_path:
 
 def test_trials_that_have_begun_are_watched_as_runs(tmp_path: Path) -> None:
     sweep_amid(tmp_path)
-    assert is_sweep(tmp_path)
+    assert is_sweep(Folder(tmp_path))
     overview = Watcher([tmp_path]).read()
     assert [sweep.directory for sweep in overview.sweeps] == [tmp_path]
     assert [run.name for run in overview.runs] == [f"{tmp_path.name}/0004"]
