@@ -10,14 +10,13 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from async_wrappers.agents.watch.values import Reader, clean
-from async_wrappers.files import refuse_damage
 
 T = TypeVar("T")
 _Stamp = tuple[int, int, int]  # inode, size, time of the last change
@@ -105,9 +104,9 @@ class Folder:
 
         Args:
             name: Of the file.
-            parse: From its bytes to what is in it; may raise what `refuse_damage` takes, or a sentence as ValueError.
+            parse: From its bytes to what is in it; any error that it raises is damage.
             default: What else is returned.
-            remedy: What to do where the file is damaged; empty where `parse` says it.
+            remedy: What to do where the file is damaged; empty where the error is a sentence with one.
             tail: Bytes at the file's end of which the whole lines are read; 0 for all.
         """
         path = self.path / name
@@ -118,10 +117,10 @@ class Folder:
             if name not in self._parsed or self._parsed[name][0] != stamp:
                 try:
                     data = self.read(name, tail)
-                    with refuse_damage(path, remedy) if remedy else nullcontext():
-                        self._parsed[name] = stamp, parse(data), ""
                 except ValueError as error:
                     self._parsed[name] = stamp, default, str(error)
+                else:
+                    self._parsed[name] = stamp, *_parsed(path, parse, data, default, remedy)
             _, found, problem = self._parsed[name]
             if problem:
                 self.note(problem)
@@ -235,6 +234,14 @@ class Folder:
 def is_below(real: str, root: str) -> bool:
     """Return whether a real path is that of a directory, or below it."""
     return real == root or real.startswith(os.path.join(root, ""))
+
+
+def _parsed(path: Path, parse: Callable[[bytes], T], data: bytes, default: T, remedy: str) -> tuple[T, str]:
+    """Return what is in a file, and no sentence; or the default, and the sentence on it."""
+    try:
+        return parse(data), ""
+    except Exception as error:  # a stranger's file may raise anything in a library's parser
+        return default, f"{path} is damaged ({type(error).__name__}: {error}): {remedy}" if remedy else str(error)
 
 
 def json_of(read: Reader) -> Callable[[bytes], Any]:
