@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from markupsafe import Markup
 
@@ -88,7 +89,7 @@ def time_line(live: Live) -> Markup:
         return _LEFT + min(max(ms / whole, 0.0), 1.0) * wide
 
     def bar(kind: str, told: str, begin: float, width: str, y: float, tall: int, **more: float) -> str:
-        place = {"x": f"{begin:.1f}", "y": f"{y:.1f}", "width": width, "height": tall, **more}
+        place: Any = {"x": f"{begin:.1f}", "y": f"{y:.1f}", "width": width, "height": tall, **more}
         return _element("rect", title=told, class_=kind, **place)
 
     parts = []
@@ -165,7 +166,7 @@ def bar(parts: Sequence[tuple[str, float, str]]) -> Markup:
     """Return parts of a whole side by side: of each the class, the share and the words."""
     begin, drawn = 0.0, []
     for kind, share, words in parts:
-        place = {"x": f"{100 * begin:.2f}", "width": f"{100 * share:.2f}", "height": 1}
+        place: Any = {"x": f"{100 * begin:.2f}", "width": f"{100 * share:.2f}", "height": 1}
         drawn.append(_element("rect", title=words, class_=kind, **place))
         begin += share
     box = {"viewBox": "0 0 100 1", "preserveAspectRatio": "none"}
