@@ -32,7 +32,7 @@ from async_wrappers.agents.experiment.report import (
     why_no_noop,
     write_report,
 )
-from async_wrappers.agents.sweep.plan import PLAN
+from async_wrappers.agents.sweep.plan import PLAN, arm_of
 
 
 def add_flags(parser: Parser) -> None:
@@ -56,6 +56,8 @@ def run(options: Namespace) -> None:
     try:
         with alone_in(base_dir), logged() as log:
             runner = build_runner(options, base_dir)
+            with usage_errors():
+                runner.arm = arm_of(base_dir)
             print(f"base_dir: {base_dir}\nseed: {runner.settings.seed}\n{_what(runner)}", flush=True)
             with usage_errors():
                 runner.resume()

@@ -37,12 +37,11 @@ from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.evaluate import episodes_of, evaluate
 from async_wrappers.agents.experiment.film import Film
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics, write_facts
+from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics, ProgressFile, write_facts
 from async_wrappers.agents.experiment.pretraining import Pretraining
 from async_wrappers.agents.experiment.progress import (
     PhasesShown,
     Progress,
-    ProgressFile,
     TimesOfTraining,
     WallClock,
     compute_of,
@@ -248,6 +247,7 @@ class Experiment:
         clock: Wall time.
         times: Of the parts of training, in this process.
         progress_file: Where a sweep reads how far the run is.
+        arm: The name of the sweep's arm that it plays; empty outside of a sweep.
         table: Of episodes; while it runs, like `metrics` and `shown`.
     """
 
@@ -279,7 +279,7 @@ class Experiment:
         )
         self.counts = PhaseCounts(dict.fromkeys(Phase, encounter_of(self.environment)))
         self.clock, self.times, self.ending = WallClock(), TimesOfTraining(), Ending()
-        self.progress_file = ProgressFile(self.base_dir)
+        self.progress_file, self.arm = ProgressFile(self.base_dir), ""
         self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
         self.play: Play = play(self)
         dataset = settings.pretrain_dataset
@@ -556,6 +556,7 @@ class Experiment:
         """Return the run's facts, in words: environment, agent, delay, device, seed and iterations."""
         iterations = f"{self.num_iterations}, each of {lengths_in_words(self.lengths)}"
         facts = {**run_in_words(self.settings, self.environment, self.agent), "iterations": iterations}
+        facts |= {"arm": self.arm} if self.arm else {}
         return {**facts, **self.play.facts(), **self.teaching.facts()}
 
     def trained_agent(self, checkpoint: Path | None = None) -> Agent:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,38 @@ def _is_kept(line: bytes, kept: Mapping[str, int]) -> bool:
     if not line.endswith(b"\n") or len(cells) != len(EpisodeRow._fields) or not cells[1].isdigit():
         return False
     return int(cells[1]) < kept.get(cells[0], 0)
+
+
+class ProgressFile:
+    """A run's progress in ``progress.json``, for a sweep that it is a trial of, written every two seconds at most.
+
+    The file holds ``doing``, a text, ``frames``, ``rate`` (frames a second) and ``left`` (seconds, or null). It is
+    there while the run is.
+
+    Args:
+        base_dir: The run's directory.
+        clock: Gives the time in seconds.
+    """
+
+    NAME = "progress.json"
+
+    def __init__(self, base_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """See the class."""
+        self._path, self._clock, self._due = base_dir / self.NAME, clock, -math.inf
+
+    def write(self, doing: str, frames: int, rate: float, left: float | None) -> None:
+        """Write the progress, if it is due. A disk that is full, or a directory that was moved, ends no run here."""
+        if (now := self._clock()) < self._due:
+            return
+        self._due = now + 2.0
+        with suppress(OSError):
+            facts = {"doing": doing, "frames": frames, "rate": rate, "left": left}
+            write_text_atomically(self._path, json.dumps(facts) + "\n")
+
+    def remove(self) -> None:
+        """Remove the file."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def add_iteration(base_dir: Path, **statistics: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import statistics
@@ -10,8 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +17,7 @@ import torch
 from tqdm import tqdm
 
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.play.play import (
     Episode,
     Length,
@@ -29,7 +28,6 @@ from async_wrappers.agents.play.play import (
 )
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.timing import PARTS, SUMMED_UP, duration
-from async_wrappers.files import write_text_atomically
 from async_wrappers.posix import signals_blocked
 
 # Seconds between two lines of a log.
@@ -255,38 +253,6 @@ def _left_in_words(seconds: float, closing: float) -> str:
     if math.isnan(closing):
         return f"about {duration(seconds)}, without the closing table"
     return f"about {duration(seconds + closing)}"
-
-
-class ProgressFile:
-    """A run's progress in ``progress.json``, for a sweep that it is a trial of, written every two seconds at most.
-
-    The file holds ``doing``, a text, ``frames``, ``rate`` (frames a second) and ``left`` (seconds, or null). It is
-    there while the run is.
-
-    Args:
-        base_dir: The run's directory.
-        clock: Gives the time in seconds.
-    """
-
-    NAME = "progress.json"
-
-    def __init__(self, base_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """See the class."""
-        self._path, self._clock, self._due = base_dir / self.NAME, clock, -math.inf
-
-    def write(self, doing: str, frames: int, rate: float, left: float | None) -> None:
-        """Write the progress, if it is due. A disk that is full, or a directory that was moved, ends no run here."""
-        if (now := self._clock()) < self._due:
-            return
-        self._due = now + 2.0
-        with suppress(OSError):
-            facts = {"doing": doing, "frames": frames, "rate": rate, "left": left}
-            write_text_atomically(self._path, json.dumps(facts) + "\n")
-
-    def remove(self) -> None:
-        """Remove the file."""
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
 
 
 @contextmanager

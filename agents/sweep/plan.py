@@ -217,11 +217,22 @@ def plan_in(path: Path, data: bytes) -> SweepPlan:
 
 def title_of(base_dir: Path) -> str:
     """Return the title of a run: that of its point, where it is a sweep's trial, else the directory's name."""
+    trial = _trial_in(base_dir)
+    return base_dir.resolve().name if trial is None else trial.title
+
+
+def arm_of(base_dir: Path) -> str:
+    """Return the name of the arm that a sweep's trial plays; empty for other runs."""
+    trial = _trial_in(base_dir)
+    return "" if trial is None else trial.arm
+
+
+def _trial_in(base_dir: Path) -> Trial | None:
     place = base_dir.resolve()
     sweep = place.parent.parent
-    if place.parent.name == "trials" and (sweep / PLAN).is_file():
-        return next((each.title for each in read_plan(sweep).trials() if each.name == place.name), place.name)
-    return place.name
+    if place.parent.name != "trials" or not (sweep / PLAN).is_file():
+        return None
+    return next((each for each in read_plan(sweep).trials() if each.name == place.name), None)
 
 
 def _fault(plan: SweepPlan) -> str | None:

@@ -19,7 +19,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from async_wrappers.agents.experiment.progress import EVERY, ProgressFile, rate_in_words
+from async_wrappers.agents.experiment.metrics import ProgressFile
+from async_wrappers.agents.experiment.progress import EVERY, rate_in_words
 from async_wrappers.agents.sweep.plan import Trial
 from async_wrappers.agents.sweep.results import seconds_of
 from async_wrappers.agents.sweep.trial import FAILURE, RESULT, trial_status

@@ -254,7 +254,7 @@ def _name(run: RecordedRun, all_of: Sequence[RecordedRun]) -> str:
 
 def _told(run: RecordedRun) -> dict[str, str]:
     """Return a run's facts in the words of a name, without the numbers of environments and weights."""
-    facts = {name: name_in(run.facts[name]) for name in ("environment", "agent") if name in run.facts}
+    facts = {name: name_in(run.facts[name]) for name in ("environment", "agent", "arm") if name in run.facts}
     delay = run.facts.get("delay")
     return facts | ({} if delay is None else {"delay": "no delay" if delay == "none" else f"delay {delay}"})
 

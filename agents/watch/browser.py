@@ -25,6 +25,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server, select_address_fam
 from werkzeug.wrappers import Request, Response
 from werkzeug.wsgi import wrap_file
 
+from async_wrappers.agents.experiment.metrics import name_in
 from async_wrappers.agents.timing import duration
 from async_wrappers.agents.watch import charts
 from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
@@ -73,7 +74,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.globals.update(charts=charts, duration=duration, key_of=key_of)
+        environment.globals.update(charts=charts, duration=duration, key_of=key_of, name_in=name_in)
         environment.filters.update(short=charts.short, gigabytes=lambda size: f"{size / 2**30:.1f} GB")
         environment.filters.update(clean=clean, quoted=lambda path: clean(shlex.quote(str(path))))
         self._shell, self._parts = (

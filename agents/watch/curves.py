@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
-from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, RecordedRun, by_environment
+from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, RecordedRun, by_environment, series_of, together
 from async_wrappers.agents.sweep.view import summary
 from async_wrappers.agents.timing import PARTS, rate_in_words
 from async_wrappers.agents.watch.run import Run
@@ -92,17 +92,9 @@ def _of_several(runs: Sequence[Run], metric: str) -> list[Panel]:
 def _of_kinds(title: str, kinds: Mapping[str, Sequence[RecordedRun]], metric: str) -> Panel:
     curves, most = [], 1
     for name, group in kinds.items():
-        found: dict[int, list[tuple[float, float]]] = {}
-        for run in group:
-            for line in run.lines:
-                if metric in line:
-                    found.setdefault(line["iteration"], []).append((line["frames"], line[metric]))
         most = max(most, len(group))
-        points = []
-        for _, each in _thinned(sorted(found.items()), _MOST_POINTS):
-            values = [value for _, value in each]
-            value, low, high = _summary(tuple(values))
-            points.append(Point(sum(x for x, _ in each) / len(each), value, low, high))
+        found = together(series_of(run, metric) for run in group)
+        points = [Point(x, *_summary(tuple(values))) for x, values in _thinned(found, _MOST_POINTS)]
         curves.append(Curve(name, points))
     note = f"mean of up to {most} runs, bands: 95 % interval over runs" if most > 1 else "a run for each curve"
     return Panel(title, curves, note=note)
@@ -121,7 +113,8 @@ _bootstrapped = lru_cache(maxsize=4096)(bootstrap_interval)
 
 @lru_cache(maxsize=4096)
 def _summary(values: tuple[float, ...]) -> tuple[float, float, float]:
-    return tuple(summary(values, "mean"))  # type: ignore[return-value]
+    value, low, high = summary(values, "mean")
+    return (value, value, value) if len(values) == 1 else (value, low, high)
 
 
 def scalars_of(run: Run) -> list[Panel]:

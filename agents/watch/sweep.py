@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, plan_in
 from async_wrappers.agents.sweep.trial import FAILURE, RESULT
 from async_wrappers.agents.sweep.view import SCORES
@@ -129,8 +130,17 @@ def _words(trial: Trial, shown: Mapping[str, str]) -> str:
 
 
 def _shown_keys(plan: SweepPlan) -> dict[str, str]:
-    """Return the keys that differ between points, each with its short name where that is clear."""
-    keys = [key for key in plan.keys if len({str(point.bindings.get(key)) for point in plan.points}) > 1]
+    """Return the keys that tell points apart, each with its short name where that is clear.
+
+    What the arm and the keys before it determine is left out, such as the noops of an arm that is sequential.
+    """
+    keys: list[str] = []
+    for key in plan.keys:
+        told = [(point.arm, *(str(point.bindings.get(each)) for each in keys)) for point in plan.points]
+        if len({*told}) < len(
+            {(*each, str(point.bindings.get(key))) for each, point in zip(told, plan.points, strict=True)}
+        ):
+            keys.append(key)
     short = Counter(key.rpartition(".")[2] for key in keys)
     return {key: name if short[name := key.rpartition(".")[2]] == 1 else key for key in keys}
 
@@ -156,7 +166,7 @@ def _trial(folder: Folder, name: str, seed: int, runs: bool) -> TrialNow:
     begun = log is not None or bool(lines)
     # A trial that was cut off before has files too, and waits for its turn.
     young = log is not None and time.time() - log < 60
-    goes_on = runs and begun and (young or is_held(folder, place))
+    goes_on = runs and begun and (young or folder.has(f"{place}/{ProgressFile.NAME}") or is_held(folder, place))
     state = RUNNING if goes_on else STOPPED if begun else WAITING
     return TrialNow(name, seed, state, len(lines), means[-1] if means else None)
 

@@ -11,6 +11,7 @@ from rich.panel import Panel as Box
 from rich.table import Table
 from rich.text import Text
 
+from async_wrappers.agents.experiment.metrics import name_in
 from async_wrappers.agents.timing import duration
 from async_wrappers.agents.watch.charts import short
 from async_wrappers.agents.watch.curves import Panel, panels_of, rates_of, scalars_of, times_of
@@ -171,9 +172,11 @@ def _sweep(sweep: SweepNow) -> RenderableType:
     ]
     words += [f"about {duration(sweep.left)} left"] if sweep.left is not None else []
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold", ratio=1)
+    table.add_column(overflow="fold", ratio=1)
     for point in sweep.points[:_MOST_POINTS]:
         cells = [
-            (f"{each.state if each.score is None else format(each.score, '.4g')}  ", _COLOURS[each.state])
+            (f"{each.state if each.score is None else format(each.score, '.6g')}  ", _COLOURS[each.state])
             for each in point.trials
         ]
         table.add_row(Text(point.name), Text.assemble(*cells))
@@ -188,7 +191,7 @@ def _runs(runs: Iterable[Run]) -> Table:
     for run in runs:
         now, facts, last = run.progress, run.recorded.facts, run.last
         score = last.get("eval_average_return", last.get("train_average_return"))
-        what = [facts[name].partition(",")[0] for name in ("environment", "agent", "delay") if name in facts]
+        what = [name_in(facts[name]) for name in ("environment", "agent", "arm", "delay") if name in facts]
         table.add_row(
             Text(run.name),
             Text(run.state, _COLOURS[run.state]),

@@ -10,7 +10,7 @@ import pytest
 
 from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.sweep.grid import Point
-from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, is_continued, read_plan, title_of, write_plan
+from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, arm_of, is_continued, read_plan, title_of, write_plan
 
 
 class TestSeeds:
@@ -70,3 +70,4 @@ def test_a_trial_is_titled_by_its_arm_or_its_values_and_another_run_by_its_direc
     write_plan(SweepPlan(points, ["A.delay"], 1, [], "train.py"), tmp_path)
     titles = [title_of(tmp_path / "trials" / name) for name in ("0000", "0001", "other")]
     assert titles == ["told", "delay 4, noops 0", "other"]
+    assert [arm_of(tmp_path / "trials" / name) for name in ("0000", "0001", "other")] == ["told", "", ""]

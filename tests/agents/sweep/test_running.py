@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from async_wrappers.agents.experiment.progress import ProgressFile
+from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.sweep.plan import Trial
 from async_wrappers.agents.sweep.running import TrialsShown, progress_of
 

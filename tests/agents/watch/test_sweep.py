@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.sweep import SweepNow, is_sweep, read_sweep
 from async_wrappers.agents.watch.watcher import Watcher
-from tests.worlds.made_up_sweep import made_up_sweep
+from tests.worlds.made_up_sweep import D, N, made_up_sweep
 from tests.worlds.recorded_run import hold, write_run
 
 
@@ -42,6 +44,24 @@ def test_each_trial_stands_at_its_point_with_its_state_and_score(tmp_path: Path)
     failed, running = sweep.points[0].trials[1], sweep.points[1].trials[1]
     assert (failed.error, running.score, running.done) == ("the game broke", 2.0, 1)
     assert sweep.points[0].trials[0].score == 100.0
+
+
+def test_a_point_is_named_by_its_arm_and_by_what_the_arm_does_not_say(tmp_path: Path) -> None:
+    arms = {"late": [f"{N} = 0"], "sequential": [f"{N} = {D}"]}
+    made_up_sweep(tmp_path, (f"{D} = 1, 8",), arms, seeds=1)
+    names = [point.name for point in read_sweep(Folder(tmp_path)).points]
+    assert names == ["late, delay 1", "sequential, delay 1", "late, delay 8", "sequential, delay 8"]
+
+
+def test_a_trial_in_python_that_prints_nothing_for_long_is_running(tmp_path: Path) -> None:
+    sweep_amid(tmp_path)
+    place = tmp_path / "trials" / "0005"
+    (place / "log.txt").write_text("")
+    os.utime(place / "log.txt", (0, 0))
+    states = [read_sweep(Folder(tmp_path)).points[2].trials[1].state]
+    ProgressFile(place).write("", 0, 0.0, None)
+    states += [read_sweep(Folder(tmp_path)).points[2].trials[1].state]
+    assert states == ["stopped", "running"]
 
 
 def test_what_is_left_takes_as_long_as_what_is_done(tmp_path: Path) -> None:
