@@ -43,7 +43,8 @@ def load_agent(
             the end of ``sys.path``.
 
     Returns:
-        The agent, in evaluation, and the environment in its wrappers. Those of a live run are turn-based.
+        The agent, in evaluation, and the environment in its wrappers, whose statistics are frozen. Those of a live run
+        are turn-based.
 
     Raises:
         ValueError: There is no such agent (the sentence names those that ship), a damaged file, no good checkpoint, a

@@ -25,6 +25,7 @@ from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_
 from async_wrappers.agents.cli.import_dataset import dataset_summary
 from async_wrappers.agents.experiment.pretraining import Recording, bound_environment, record_agent, record_player
 from async_wrappers.agents.play.runner import Runner
+from async_wrappers.wrapper_statistics import frozen
 
 LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound
 
@@ -69,7 +70,9 @@ def _agents_recording(options: Namespace, file: Path | None) -> Recording:
         "seed": runner.settings.seed,
         "max_frames": runner.settings.max_steps_per_episode,
     }
-    return record_agent(runner.trained_agent(file), runner.environment, options.dataset, **length)
+    agent = runner.trained_agent(file)
+    with frozen(runner.environment):
+        return record_agent(agent, runner.environment, options.dataset, **length)
 
 
 def _players_recording(options: Namespace) -> Recording:

@@ -95,7 +95,7 @@ _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
 def _what(runner: Experiment) -> str:
     """Return a run's facts, a line for each."""
     facts = runner.facts()
-    names = ("agent", "environment", "delay", "device", "queue", "iterations")
+    names = ("agent", "environment", "rewards", "delay", "device", "queue", "iterations")
     shown = {name: facts[name] for name in names if name in facts}
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
 

@@ -70,6 +70,10 @@ from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 from async_wrappers.files import path_of
+from async_wrappers.own_code import kept_over_episodes
+from async_wrappers.own_returns import reward_changers, with_own_returns
+from async_wrappers.wrapper_statistics import frozen, has_statistics, layers_of, load_statistics
+from async_wrappers.wrapper_statistics import statistics_of as statistics_of_wrappers
 
 # What a teacher may add to an experiment, and an experiment without one.
 
@@ -271,7 +275,7 @@ class Experiment:
         torch.set_num_threads(settings.threads)
         self.base_dir, self.settings, self.lengths = path_of(base_dir), settings, settings.lengths(evaluates)
         self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)
-        self.environment = settings.create_environment_fn()
+        self.environment = with_own_returns(settings.create_environment_fn())
         kind = type(self.environment).__name__
         must(
             hasattr(self.environment, "observation_space"),
@@ -331,6 +335,7 @@ class Experiment:
                 raise ValueError(no_such_agent("Runner.initial_checkpoint", named, places))
             initial = newest_bundle(path)
             load_policy(self.agent, *initial)
+            self.play.begin_with(self._statistics_in(*initial))
             if self.settings.initial_optimizer:
                 load_optimizer(self.agent, *initial)
         if self._pretraining is not None:
@@ -363,12 +368,21 @@ class Experiment:
                 checkpointer.refuse(number, error, refused)
                 self.counts = before
                 continue
+            self._statistics_in(checkpointer.directory, bundle)
             self._take(bundle)
             if partial:
                 self.warn_of_lost(number, lost)
             if max(refused, default=number) > number:
                 logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
             yield number
+
+    def _statistics_in(self, path: Path, bundle: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the statistics of wrappers in a checkpoint, and warn of those that it lacks."""
+        known: Mapping[str, Any] = bundle.get("statistics", {})
+        if missing := statistics_of_wrappers(self.environment).keys() - known.keys():
+            names = ", ".join(sorted(missing))
+            logging.warning("%s holds no statistics of %s, which begins with none", path, names)
+        return known
 
     def _take(self, bundle: Mapping[str, Any]) -> None:
         self._lost, self.history = bundle["lost_transitions"], bundle["logs"]
@@ -403,6 +417,7 @@ class Experiment:
             if self._loading is None:
                 self.resume()
             write_facts(self.base_dir, self.facts())
+            self._warn_of_kept_state()
             if self._pretraining is not None and self._pretraining.pending:
                 self._pretraining.run(self.agent, self.base_dir)
                 self.write(-1, -1)  # before iteration 0
@@ -439,6 +454,17 @@ class Experiment:
         if not episodes:
             return 0.0
         return self.times.of_closing(episodes * self.counts.frames / each) if each else math.nan
+
+    def _warn_of_kept_state(self) -> None:
+        """Warn of wrappers whose state over episodes cannot be known."""
+        for layer in layers_of(self.environment):
+            if (kept := kept_over_episodes(layer)) and not has_statistics(layer):
+                logging.warning(
+                    "wrapper %s keeps %s from episode to episode, which no checkpoint and no evaluation has: give it "
+                    "state_dict() and load_state_dict(state), or set it in reset",
+                    type(layer).__name__,
+                    ", ".join(kept),
+                )
 
     def _has_learnt(self) -> bool:
         """Return whether an update was made, or never will be."""
@@ -557,10 +583,14 @@ class Experiment:
         iterations = f"{self.num_iterations}, each of {lengths_in_words(self.lengths)}"
         facts = {**run_in_words(self.settings, self.environment, self.agent), "iterations": iterations}
         facts |= {"arm": self.arm} if self.arm else {}
+        if changers := reward_changers(self.environment):
+            facts["rewards"] = f"learnt from as {', '.join(changers)} returns them; returns are those below"
         return {**facts, **self.play.facts(), **self.teaching.facts()}
 
     def trained_agent(self, checkpoint: Path | None = None) -> Agent:
         """Return a new agent with the weights of a checkpoint, as if it had never played.
+
+        The wrappers of the run's environment get the statistics that belong to these weights.
 
         Its evaluation is the same at any time and on any machine.
 
@@ -575,6 +605,7 @@ class Experiment:
         self.play.check_kind(bundle, continues=False)
         agent = self.play.new_agent()
         load_policy(agent, path, bundle)
+        load_statistics(self.environment, self._statistics_in(path, bundle))
         if (compute := compute_of(agent)) is not None:
             compute.keep_precision(bundle["agent"].get("learner", {}))
         return agent
@@ -617,12 +648,15 @@ class Experiment:
             return played
         seed, limit = self.settings.seed, self.settings.max_steps_per_episode
         if videos is None:
-            return evaluate(agent, self.environment, episodes, seed, limit)
+            with frozen(self.environment):
+                return evaluate(agent, self.environment, episodes, seed, limit)
         films = list[Film]()
         with ExitStack() as stack:
+            stack.enter_context(frozen(self.environment))
             other = None
             if beside is not None:
                 experiment, its_agent, its_title = beside
+                stack.enter_context(frozen(experiment.environment))
                 its_environment = stack.enter_context(filmed(experiment.environment, its_title, films.append))
                 its_episodes = episodes_of(its_agent, its_environment, seed, experiment.settings.max_steps_per_episode)
 

@@ -25,6 +25,7 @@ from async_wrappers.agents.config.gin_text import PACKAGE, add_places
 from async_wrappers.agents.config.unread import ByName
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
+from async_wrappers.wrapper_statistics import freeze
 
 _create_runner = ByName("agents.create_runner")
 
@@ -97,4 +98,5 @@ def trained_agent(
     with other_run(base_dir, None, gin_bindings, saved=saved, trust=trust) as runner:
         agent: Agent = runner.trained_agent(checkpoint)
     agent.eval_mode = True
+    freeze(runner.environment)
     return agent, runner.environment

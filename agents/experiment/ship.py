@@ -61,7 +61,8 @@ def ship(
         "version": __version__,
         "licence": licence,
     }
-    content = config_text(), agent.identity(), agent.learner.policy_state(bundle["agent"]["learner"])
+    state = agent.learner.policy_state(bundle["agent"]["learner"])
+    content = config_text(), agent.identity(), state, bundle.get("statistics")
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / f"agent{SUFFIX}"
         _write(draft, content, about)
@@ -82,9 +83,9 @@ def ship(
     return about
 
 
-def _write(path: Path, content: tuple[str, Mapping[str, Any], Mapping[str, Any]], about: Mapping[str, Any]) -> None:
-    config, identity, state = content
-    write_agent(path, config, about, identity, state)
+def _write(path: Path, content: tuple[str, Any, Any, Any], about: Mapping[str, Any]) -> None:
+    config, identity, state, statistics = content
+    write_agent(path, config, about, identity, state, statistics)
 
 
 def _summary(scores: list[float]) -> dict[str, Any]:

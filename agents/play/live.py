@@ -34,6 +34,7 @@ from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.settings import factory, must, part, whole, with_gin_values
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS, SUMMED_UP
+from async_wrappers.wrapper_statistics import Statistics, with_statistics
 
 TIMING, SHOWN = "timing", "live"
 _SCHEDULE = "create_runner.schedule = 'realtime'"
@@ -97,6 +98,7 @@ class Live:
     def __init__(self, settings: LiveRunner, run: Run) -> None:
         """See the class."""
         self._settings, self._run, self.create_async_runner = settings, run, settings.create_async_runner_fn
+        self._statistics: Statistics = {}  # of the wrappers, as the environments that are made begin with them
         self.agent: Any = self.new_agent()
         spec: Any = getattr(self.agent, "spec", None)
         if getattr(spec, "needs_effect", False) and spec.fast_age is None:
@@ -147,6 +149,8 @@ class Live:
 
     def _make_async_runner(self, **terms: Any) -> Any:
         make_env = portable(self._run.settings.create_environment_fn)
+        if self._statistics:
+            make_env = partial(with_statistics, make_env, self._statistics)
         return self.create_async_runner(
             make_env,
             self._spec.make_policy,
@@ -278,6 +282,7 @@ class Live:
         if phase == Phase.TRAIN:
             counts.frames += sum(episode.frames for episode in episodes)
         times = _note(run, report, phase, run.clock.seconds - began)
+        self._statistics = getattr(report, "statistics", {})
         self._play_seconds += report.frames["total"] / report.fps if report.fps > 0 else 0.0
         if phase == Phase.TRAIN:
             self._summed_up = {name: report.scalars[name] for name in SUMMED_UP if name in report.scalars}
@@ -314,7 +319,8 @@ class Live:
             self.live.drop_states(directory, number)
         lessons = self.agent.lessons
         taught = {} if lessons is None else {"lessons": lessons.save(directory, number)}
-        return {"agent": {"learner": learners[0]}, "learners": learners, "replays": number, **taught}
+        known = {"statistics": self._statistics} if self._statistics else {}
+        return {"agent": {"learner": learners[0]}, "learners": learners, "replays": number, **known, **taught}
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """See `Play`; the learners of a turn-based experiment cannot be restored in a live run."""
@@ -334,11 +340,16 @@ class Live:
             # where `AsyncRunner.save` lets a learner keep its replay
             self.agent.learner.check_replay(directory / f"replay_{learner}", number)
         self._learners, self._replays = bundle["learners"], number
+        self.begin_with(bundle.get("statistics", {}))
         if self.agent.lessons is not None and "lessons" in bundle:  # else its weight never changed
             self.agent.lessons.load(directory, number, bundle["lessons"], partial)
         if (compute := getattr(self._spec, "compute", None)) is not None:
             compute.keep_precision(self._learners[0])  # workers are sent the spec
         return 0
+
+    def begin_with(self, statistics: Statistics) -> None:
+        """See `Play`."""
+        self._statistics = statistics
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """See `Play`."""
@@ -359,7 +370,9 @@ class Live:
         Raises:
             RunStopped: The game ended them before their time.
         """
-        learner = newest()["learners"][0]  # their weights are equal when they are saved
+        bundle = newest()
+        learner = bundle["learners"][0]  # their weights are equal when they are saved
+        self.begin_with(bundle.get("statistics", {}))
         with self._make_async_runner(learners=1) as live:
             _load_states(live, [learner])
             report = live.run(

@@ -12,6 +12,7 @@ import gymnasium as gym
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Agent, Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
 from async_wrappers.agents.play.runner import Runner
+from async_wrappers.wrapper_statistics import Statistics
 
 
 class Play(Protocol):
@@ -114,6 +115,9 @@ class Play(Protocol):
             ValueError: The state does not fit.
         """
 
+    def begin_with(self, statistics: Statistics) -> None:
+        """Give the wrappers of training the statistics that belong to the weights which a run begins with."""
+
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Delete replays in `directory` under other numbers than those in `keep`."""
 
@@ -123,8 +127,8 @@ class Play(Protocol):
     def facts(self) -> dict[str, str]:
         """Return facts of the run in words, which replace or complete those of all runs.
 
-        A run's first lines show those by the names ``agent``, ``environment``, ``delay``, ``device``, ``queue`` and
-        ``iterations`` alone.
+        A run's first lines show those by the names ``agent``, ``environment``, ``rewards``, ``delay``, ``device``,
+        ``queue`` and ``iterations`` alone.
         """
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:

@@ -28,6 +28,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Dict
 from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import NormalizeReward
 
 from async_wrappers.agents.acting.effect import LANDED
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
@@ -37,6 +38,7 @@ from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import START, batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.teaching.progress import VIEW
+from async_wrappers.wrapper_statistics import has_statistics
 
 Environment = gym.Env[Any, Any]
 
@@ -295,6 +297,9 @@ def is_delay(layer: Any) -> bool:
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two layers are of one kind, made with the same arguments."""
     if type(one) is not type(other):
+        return False
+    # Each has statistics of its own, by which the teacher's observations are not its student's.
+    if has_statistics(one) and not isinstance(one, NormalizeReward):
         return False
     if isinstance(one, gym.Wrapper):
         return _arguments(one) == _arguments(other) and str(one.observation_space) == str(other.observation_space)

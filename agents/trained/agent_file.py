@@ -7,6 +7,7 @@ The file is one of safetensors: arrays, and texts by name. Nothing in it is unpi
 * ``about``: as JSON, environment, agent, delay, seed, command, frames, score, version and licence;
 * ``identity``: as JSON, what is compared before weights are loaded, as in a checkpoint;
 * ``state``: as JSON, the learner's state as `LearnerInterface.load_policy` reads it, with a name for each array;
+* ``statistics``: as JSON, those of the environment's wrappers, where there are any;
 * ``sha256``: of the other texts and of the arrays.
 
 Some agents ship with this package, in ``agents/trained``; a file's place there is its name, as ``"minatar/breakout"``.
@@ -141,6 +142,7 @@ def read_agent(path: Path) -> AgentFile:
         about = _about(texts["about"])
         state = _with_arrays(json.loads(texts["state"]), arrays)
         bundle = {"identity": json.loads(texts["identity"]), "agent": {"learner": state}, "frames": about["frames"]}
+        bundle["statistics"] = json.loads(texts.get("statistics", "{}"))
     return AgentFile(texts["config.gin"], about, bundle)
 
 
@@ -187,7 +189,12 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def write_agent(
-    path: Path, config: str, about: Mapping[str, Any], identity: Mapping[str, Any], state: Mapping[str, Any]
+    path: Path,
+    config: str,
+    about: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    state: Mapping[str, Any],
+    statistics: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a file, whole or not at all.
 
@@ -197,6 +204,7 @@ def write_agent(
         about: What the agent is, as plain data, with its ``"frames"`` of training.
         identity: The agent's.
         state: The learner's, as `LearnerInterface.load_policy` reads it: tensors, arrays and plain data.
+        statistics: Those of the environment's wrappers, if there are any.
 
     Raises:
         ValueError: The state holds something else.
@@ -211,6 +219,7 @@ def write_agent(
         "about": json.dumps(about, indent=1),
         "identity": json.dumps(identity),
         "state": json.dumps(named),
+        **({"statistics": json.dumps(statistics)} if statistics else {}),
     }
     content = save(arrays, {**texts, "sha256": _sha256(texts, arrays)})
     path.parent.mkdir(parents=True, exist_ok=True)

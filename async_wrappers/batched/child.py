@@ -23,6 +23,7 @@ from async_wrappers.checks import reward_of
 from async_wrappers.observations import observation_check
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import as_child
+from async_wrappers.wrapper_statistics import Statistics, freeze, load_statistics, statistics_of
 from async_wrappers.wrappers.api import begun, stepped
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
@@ -30,10 +31,11 @@ _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into th
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]  # of observations and actions
 
-# The parent's requests, one byte each: reset or step into place 0 or 1 of the observations; end.
-RESET, STEP, END = (b"r", b"R"), (b"s", b"S"), b"e"
+# The parent's requests, one byte each: reset or step into place 0 or 1 of the observations; return the statistics of
+# wrappers, or take those in the pipe; end.
+RESET, STEP, STATISTICS, LOAD, END = (b"r", b"R"), (b"s", b"S"), b"t", b"l", b"e"
 
-# A process's answers: done; done, and its pipe holds infos; failed, and its pipe holds the exception.
+# A process's answers: done; done, and its pipe holds infos or statistics; failed, and its pipe holds the exception.
 DONE, INFOS, FAILED = b"d", b"i", b"f"
 
 TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
@@ -142,7 +144,15 @@ def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket,
             parent.send(environments.spaces)
             environments.use(Board.of(block, parent.recv(), n))
             while (what := turn.recv(1)) not in (END, b""):
-                infos = environments.step(STEP.index(what)) if what in STEP else environments.reset(RESET.index(what))
+                infos: dict[int, Any] = {}
+                if what in STEP:
+                    infos = environments.step(STEP.index(what))
+                elif what == STATISTICS:
+                    infos = dict(zip(share, environments.statistics(), strict=True))
+                elif what == LOAD:
+                    environments.load_statistics(*parent.recv())
+                else:
+                    environments.reset(RESET.index(what))
                 turn.send(INFOS if infos else DONE)
                 if infos:
                     parent.send(infos)
@@ -206,14 +216,13 @@ class Environments:
         self._batched = batch_space(self.spaces[1], len(self._envs))
         self._discrete = isinstance(self.spaces[1], spaces.Discrete)
 
-    def reset(self, place: int) -> dict[int, Info]:
+    def reset(self, place: int) -> None:
         """Reset all."""
         with self._blamed():
             for i, (env, seed) in enumerate(zip(self._envs, self._seeds.tolist(), strict=True)):
                 self._at = i
                 observation, info = begun(env, seed=seed)
                 self._begin(place, i, observation, info)
-        return {}
 
     def step(self, place: int) -> dict[int, Info]:
         """Step all, reset those whose episode has ended, and return the infos of these episodes."""
@@ -246,6 +255,19 @@ class Environments:
                         self._sent_mask[i] = True
         self._reward[:] = rewards
         return infos
+
+    def statistics(self) -> list[Statistics]:
+        """Return the statistics of the wrappers of each."""
+        return [statistics_of(env) for env in self._envs]
+
+    def load_statistics(self, statistics: Sequence[Statistics], frozen: bool) -> None:
+        """Give each its own, and freeze them on demand."""
+        with self._blamed():
+            for i, (env, each) in enumerate(zip(self._envs, statistics, strict=True)):
+                self._at = i
+                load_statistics(env, each)
+                if frozen:
+                    freeze(env)
 
     def close(self) -> None:
         """Close all."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import numbered, together
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
+from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
 
 class DoubleBuffered:
@@ -71,6 +72,15 @@ class DoubleBuffered:
     def cut(self) -> Shown:
         """See `BatchedEnvs`."""
         return together([half.numbered(half.envs.cut()) for half in self._halves])
+
+    def statistics(self) -> list[Statistics]:
+        """See `BatchedEnvs`."""
+        return [each for half in self._halves for each in statistics_of_envs(half.envs)]
+
+    def load_statistics(self, statistics: Sequence[Statistics], frozen: bool = False) -> None:
+        """See `BatchedEnvs`."""
+        for half in self._halves:
+            give_statistics(half.envs, statistics[half.first : half.first + half.envs.num_envs], frozen)
 
     @property
     def restarts(self) -> int:

@@ -9,6 +9,8 @@ in others, or on other machines (`agents.play.hosts`). An order is a word and wh
     more                      the next rows, where the host's environments take turns
     send, env_ids, actions    the next rows
     cut                       the last rows
+    statistics                those of wrappers
+    load, statistics, frozen  None
 
 A host that is lost is replaced by another incarnation, and its episodes are cut, as `ProcessEnvs` does with a process.
 """
@@ -31,6 +33,7 @@ from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, take
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
 from async_wrappers.processes.supervised import RunFailed
+from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
 _LOOK = 1.0  # seconds between two looks at whether a host is late
 _DEATHS = 5  # of a host, one after another without a step between them, that end a run
@@ -43,7 +46,7 @@ class Stepped(NamedTuple):
         host: Its number.
         incarnation: Which of its incarnations.
         order: The order's word.
-        content: Rows (`Shown`, with the host's own numbers of environments), or spaces.
+        content: Rows (`Shown`, with the host's own numbers of environments), spaces, or statistics of wrappers.
         seconds: That the host took for it.
     """
 
@@ -97,6 +100,10 @@ class EnvsHost:
         envs = self._envs
         if word == "spaces":
             return envs.observation_space, envs.action_space
+        if word == "statistics":
+            return statistics_of_envs(envs)
+        if word == "load":
+            return give_statistics(envs, *given)
         if word == "begin":
             envs.begin(*given)
         elif word == "send":
@@ -178,7 +185,7 @@ class HostedEnvs:
         self._free, self._ahead, self._timeout = free, int(double_buffered), timeout
         self.restarts, self.lost_episodes, self.seconds = 0, 0, 0.0
         self._turns = Turns()
-        self._running = self._cutting = False
+        self._running = self._cutting = self._frozen = False
         self._seeds = np.zeros(self.num_envs, np.int64)
         self._last: list[tuple[Shown, int] | None] = []  # by environment, the row that was shown last, and its place
         self._hosts = [_Host(number, range(number * share, (number + 1) * share)) for number in range(num_hosts)]
@@ -261,6 +268,22 @@ class HostedEnvs:
             parts.append(numbered(ended_by(cut, before), host.envs.start))
         return together(parts)
 
+    def statistics(self) -> list[Statistics]:
+        """See `BatchedEnvs`; of a host that was lost the newest known."""
+        for host in self._hosts:
+            host.tells = True
+            self._submit(host, "statistics")
+        while any(host.tells for host in self._hosts):
+            self._collect()
+        return [each for host in self._hosts for each in host.statistics]
+
+    def load_statistics(self, statistics: Sequence[Statistics], frozen: bool = False) -> None:
+        """See `BatchedEnvs`."""
+        self._frozen = frozen
+        for host in self._hosts:
+            host.statistics = statistics[host.envs.start : host.envs.stop]
+            self._submit(host, "load", host.statistics, frozen)
+
     def close(self) -> None:
         """See `BatchedEnvs`."""
         self._turns.end(closed=True)
@@ -272,6 +295,8 @@ class HostedEnvs:
         """Start a host, or another incarnation of it, and ask for its spaces."""
         self._engine.start(host.number, host.incarnation, {})
         self._submit(host, "spaces")
+        if any(host.statistics):
+            self._submit(host, "load", host.statistics, self._frozen)
 
     def _begin(self, host: _Host, seeds: NDArray[np.int64]) -> None:
         self._submit(host, "begin", seeds[host.envs.start : host.envs.stop].tolist())
@@ -324,7 +349,7 @@ class HostedEnvs:
         )
         self.restarts += 1
         host.incarnation += 1
-        host.owed = host.unwanted = 0
+        host.owed, host.unwanted, host.tells = 0, 0, False
         self._start(host)
         if plays:
             host.came.clear()
@@ -363,6 +388,8 @@ class _Host:
         self.unwanted = 0  # of these, the ones whose answers are dropped
         self.heard = 0.0  # when it answered last, or had its first order
         self.came: deque[Shown] = deque()  # answers that were not shown
+        self.statistics: Sequence[Statistics] = [{} for _ in envs]  # of the wrappers, the newest known
+        self.tells = False  # whether it was asked for them
         self.lost: set[int] = set()  # environments whose episode was lost, which is still to be shown
 
     def take(self, answer: Stepped) -> None:
@@ -370,8 +397,12 @@ class _Host:
         self.heard = time.monotonic()
         if answer.order == "send":
             self.deaths = 0
+        if answer.order == "statistics":
+            self.statistics, self.tells = answer.content, False
         if self.unwanted:
             self.unwanted -= 1
+        elif answer.order in ("statistics", "load"):
+            return
         elif answer.order == "spaces":
             self.spaces = answer.content
         else:

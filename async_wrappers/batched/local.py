@@ -7,7 +7,7 @@ ends are kept alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +20,7 @@ from async_wrappers.batched.child import Board, Environments
 from async_wrappers.batched.rows import check_space, finals, mapped
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, whole
+from async_wrappers.wrapper_statistics import Statistics
 from async_wrappers.wrappers.copies import Info, own_info
 
 
@@ -49,6 +50,12 @@ class LocalEnvs(VectorEnvs):
 
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
         return finals(self._info["final_obs"], ended)
+
+    def _statistics(self) -> list[Statistics]:
+        return self._local.environments.statistics()
+
+    def _take_statistics(self, statistics: Sequence[Statistics], frozen: bool) -> None:
+        self._local.environments.load_statistics(statistics, frozen)
 
 
 class _LocalVector(gym.vector.VectorEnv[Any, Any, Any]):

@@ -31,7 +31,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, Board, run
+from async_wrappers.batched.child import DONE, END, FAILED, INFOS, LOAD, RESET, STATISTICS, STEP, Board, run
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
@@ -40,6 +40,7 @@ from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import signals_blocked
 from async_wrappers.processes.starting import unpickled
 from async_wrappers.processes.supervised import Child, RunFailed, assure_room
+from async_wrappers.wrapper_statistics import Statistics
 from async_wrappers.wrappers.copies import Info
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
@@ -116,6 +117,12 @@ class ProcessEnvs(VectorEnvs):
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
         return finals(self._info["final_obs"], ended)
 
+    def _statistics(self) -> list[Statistics]:
+        return self._processes.statistics()
+
+    def _take_statistics(self, statistics: Sequence[Statistics], frozen: bool) -> None:
+        self._processes.load_statistics(statistics, frozen)
+
 
 class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     """The processes as a Gymnasium vector with ``send`` and ``recv``; it resets in the same step."""
@@ -162,6 +169,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = self._spaces
         self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in self._spaces)
         self._place = 0  # of the observations that were shown last
+        self._statistics: tuple[list[Statistics], bool] | None = None  # the newest known, and whether they are frozen
 
     @property
     def pids(self) -> list[int]:
@@ -214,6 +222,35 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         if (board.terminal | board.truncated).any():
             info["final_obs"] = board.final
         return board.observations[self._place], board.reward, board.terminal, board.truncated, info
+
+    def statistics(self) -> list[Statistics]:
+        """Return the statistics of the wrappers of each; of a process that has died the newest known."""
+        self._check_open()
+        known, frozen = self._statistics or ([{}] * self.num_envs, False)
+        found = dict(enumerate(known))
+        for process in self._all:
+            process.ask(STATISTICS)
+        for process in self._all:
+            process.hear(found, self._timeout)
+        self._statistics = [found[i] for i in range(self.num_envs)], frozen
+        return self._statistics[0]
+
+    def load_statistics(self, statistics: Sequence[Statistics], frozen: bool) -> None:
+        """Give each its own, and freeze them on demand."""
+        self._check_open()
+        self._statistics = [*statistics], frozen
+        for process in self._all:
+            if not self._load(process) and process.failure is not None:
+                raise self._over(process)
+
+    def _load(self, process: _Process) -> bool:
+        """Give a process the newest known statistics; return whether it took them."""
+        assert self._statistics is not None
+        of_all, frozen = self._statistics
+        process.ask(LOAD)
+        with suppress(OSError):  # it has died, as will be found
+            process.child.pipe.send((of_all[process.share.start : process.share.stop], frozen))
+        return process.hear({}, self._timeout)
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the processes."""
@@ -291,6 +328,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self._spaces_of(new)
         new.child.pipe.send(self._spaces)
         self.restarts += 1
+        if self._statistics is not None and not self._load(new):
+            raise self._over(new)
         return new
 
     def _replace(self, dead: _Process) -> None:
@@ -359,7 +398,7 @@ class _Process:
         self.owed += 1
         self.say(what)
 
-    def hear(self, infos: dict[int, Info], timeout: float | None) -> bool:
+    def hear(self, infos: dict[int, Any], timeout: float | None) -> bool:
         """Wait until the process is done (True) or has died (False).
 
         It is killed after `timeout` seconds, and where it has been stopped (SIGSTOP) for a while.

@@ -68,6 +68,9 @@ class BatchedEnvs(Protocol):
     of its seed and of the actions sent for it. (A vector with one generator for all is a function of all seeds and
     actions.)
 
+    One whose wrappers have statistics (`async_wrappers.wrapper_statistics`) also has ``statistics()``, which returns
+    those of each environment, and ``load_statistics(statistics, frozen=False)``, called before `begin`.
+
     Attributes:
         num_envs: N.
         observation_space: Of a single environment.

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import Shown
 from async_wrappers.batched.rows import check_space, copied, finals, leaves, mapped, put_rows, taken
+from async_wrappers.wrapper_statistics import Statistics, load_statistics_of_rows, statistics_of_rows
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
 
@@ -156,7 +157,8 @@ class VectorEnvs:
         self._everyone = np.arange(n)
         self._everyone.flags.writeable = False  # it is handed out as env_ids
         self._filler = batch(self.action_space, [create_zero_array(self.action_space)] * n)
-        self._in_step = False  # actions are sent, and their results are not yet received
+        self._in_step = False  # actions are sent, and their results are not yet taken
+        self._step: Any = None  # these results, where they were received before they are taken
         self._lost = False  # whether a step is on its way is not known any more
         self._waits_again = False  # whether a wait for a step that was interrupted can be begun anew
         self._one_generator = False  # for all rows: the vector takes one seed
@@ -261,6 +263,17 @@ class VectorEnvs:
             realtime={**shown.realtime, **ends},
         )
 
+    def statistics(self) -> list[Statistics]:
+        """See `BatchedEnvs`; a step that goes on beside this process is waited for."""
+        if self._in_step and self._receive is not None:
+            self._receive_step()
+        return self._statistics()
+
+    def load_statistics(self, statistics: Sequence[Statistics], frozen: bool = False) -> None:
+        """See `BatchedEnvs`."""
+        self._forget_step()
+        self._take_statistics(statistics, frozen)
+
     def close(self) -> None:
         """See `BatchedEnvs`."""
         self._turns.end(closed=True)
@@ -292,26 +305,34 @@ class VectorEnvs:
 
     def _forget_step(self) -> None:
         """Wait for a step that runs beside this process, if there is one."""
-        if self._in_step and self._receive is not None:
+        if self._in_step and self._receive is not None and self._step is None:
             self._in_step = False
             with suppress(Exception):  # of a step that is not shown
                 self._receive()
-        self._in_step = False
+        self._in_step, self._step = False, None
 
-    def _finish_step(self) -> None:
-        """Take the results of the step that was started."""
+    def _receive_step(self) -> None:
+        """Receive the results of the step that was started, unless they are here."""
+        if self._step is not None:
+            return
         # A vector with threads of its own hears a signal when `recv` is over and the step is taken, which is then lost:
         # to wait for it again would last for ever. A thread or a process of ours keeps the step.
         self._in_step = False
         try:
-            step = self._vector.step(self._actions) if self._receive is None else self._receive()
+            self._step = self._vector.step(self._actions) if self._receive is None else self._receive()
+            self._in_step = True
         except BaseException as error:
             self._turns.end()  # no row could be shown of it
             if not isinstance(error, Exception):
                 self._in_step = self._waits_again
                 self._lost = self._receive is not None and not self._waits_again
             raise
-        observations, rewards, terminated, truncated, info = step
+
+    def _finish_step(self) -> None:
+        """Take the results of the step that was started."""
+        self._receive_step()
+        observations, rewards, terminated, truncated, info = self._step
+        self._in_step, self._step = False, None
         self._observations, self._info = observations, info
         self._shown_at = self._start, self._frame
         n, acting = self.num_envs, self._acting
@@ -395,6 +416,14 @@ class VectorEnvs:
         """Return a copy of the last info of an episode that has ended in this step."""
         info = self._info.get("final_info", {}) if self._mode is AutoresetMode.SAME_STEP else self._info
         return own_info(row(info, i, self.num_envs))
+
+    def _statistics(self) -> list[Statistics]:
+        """Return the statistics of the wrappers of each environment."""
+        return statistics_of_rows(self._vector)
+
+    def _take_statistics(self, statistics: Sequence[Statistics], frozen: bool) -> None:
+        """Give each environment its own."""
+        load_statistics_of_rows(self._vector, statistics, frozen)
 
     def _newest_info(self, i: int) -> Info:
         """Return a copy of the newest info of an episode that is cut."""

@@ -180,7 +180,7 @@ def _refuse_before_clipping(env: Any) -> None:
 
 
 class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Clips each frame's reward and reports the unclipped return in ``info["episode_return"]``.
+    """Clips each frame's reward and reports the unclipped return in ``info["episode_return"]``, unless one is there.
 
     It belongs inside `RealtimeDelay`: a decision's reward is the sum of its frames' clipped rewards, not the clipped
     sum. ``info["episode_return"]`` is the sum of the unclipped rewards of the episode so far.
@@ -190,6 +190,8 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         low: The least reward of a frame.
         high: The largest reward of a frame.
     """
+
+    changes_rewards = reports_returns = True  # see `async_wrappers.own_returns`
 
     def __init__(self, env: gym.Env[Any, Any], low: float = -1.0, high: float = 1.0) -> None:
         """See the class."""
@@ -204,7 +206,7 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         """Reset the environment and the return."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._episode_return = 0.0
-        return observation, {**info, "episode_return": 0.0}
+        return observation, {"episode_return": 0.0, **info}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the environment by one frame and clip its reward.
@@ -216,7 +218,7 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         reward = reward_to_clip(reward)
         self._episode_return += reward
         clipped = float(np.clip(reward, self._low, self._high))
-        return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}
+        return observation, clipped, terminated, truncated, {"episode_return": self._episode_return, **info}
 
 
 class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):

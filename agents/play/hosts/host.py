@@ -21,6 +21,7 @@ from async_wrappers.agents.play.many.actor import Actor, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.version import __version__
+from async_wrappers.wrapper_statistics import give_statistics, statistics_of_envs
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Host:
         plan: What it is made from.
         number: Which host it is.
         incarnation: How often it was started before.
-        rows: The counts of its environments, as `Rows.state_dict` has them.
+        rows: The counts and statistics of its environments, as `Rows.state_dict` has them.
     """
 
     def __init__(self, plan: Plan, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
@@ -81,6 +82,8 @@ class Host:
         self._weights = _Weights(spec)
         self._policy: RowsPolicy = spec.make_vector_policy(self._weights, plan.num_envs)
         self._envs = plan.make_envs(num_envs=plan.share)
+        if any(self._actor.rows.statistics):
+            give_statistics(self._envs, self._actor.rows.statistics)
         self._shown: ShownRows | None = None  # rows that wait for their actions
         self._blocks = 0
         self._ahead = 0  # decisions beyond those of whole blocks
@@ -120,6 +123,7 @@ class Host:
                 decisions += self._decide()
             self._ahead = decisions - wanted
         self._blocks += 1
+        rows.statistics = statistics_of_envs(self._envs)
         return PlayedBlock(
             host=self.number,
             incarnation=self.incarnation,

@@ -211,7 +211,8 @@ class HostRounds(LearnerShare):
         cut, frames = phase.cut_frames + self._lost_frames, self.agent.rows.frames_of_all
         if not amid:
             self._lost_frames = 0
-        return Trained(phase.over, phase.actions, cut, frames, phase.meters, self.restarts, self.dropped)
+        counts = cut, frames, phase.meters, self.restarts, self.dropped, self.agent.rows.statistics
+        return Trained(phase.over, phase.actions, *counts)
 
     def _save_if_due(self, phase: _Phase) -> None:
         """Write a checkpoint; several learners write theirs where they meet."""

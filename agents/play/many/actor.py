@@ -26,6 +26,7 @@ from async_wrappers.agents.play.lessons import TEACHER, Advice, Guide
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
 from async_wrappers.agents.spec import Spec
+from async_wrappers.wrapper_statistics import Statistics
 
 _EVER = 2**62  # a frame
 
@@ -159,6 +160,7 @@ class Rows:
         frames: Frames of each environment's finished episodes, `[N]`.
         frame: Frames of each running episode, `[N]`.
         training_frames: Frames of training so far, which an evaluation's decisions have as ``Decision.frame``.
+        statistics: Those of each environment's wrappers, when they were last asked for, `[N]`.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class Rows:
         self._first_env, self._num_envs_of_all = first_env, num_envs * learners
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
+        self.statistics: list[Statistics] = [{}] * num_envs
         self.frames, self.frame = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         # Of the running episode, or where that is a life, of its game.
         self._score, self._actions = np.zeros(num_envs), np.zeros(num_envs, np.int64)
@@ -363,11 +366,11 @@ class Rows:
             last = {START: last, EFFECT: self._effects}
         return {int(i): each_array(lambda array, i=i: array[i], last) for i in np.flatnonzero(self._running)}
 
-    def counts(self) -> dict[str, npt.NDArray[Any]]:
-        """Return copies of the counts of all environments, for `take_counts`."""
+    def counts(self) -> dict[str, Any]:
+        """Return copies of the counts of all environments, and their statistics, for `take_counts`."""
         return {name: getattr(self, name).copy() for name in _COUNTS}
 
-    def take_counts(self, counts: Mapping[str, npt.NDArray[Any]], first: int) -> None:
+    def take_counts(self, counts: Mapping[str, Any], first: int) -> None:
         """Take over the counts of other rows, those of the environments from number `first` on."""
         for name in _COUNTS:
             getattr(self, name)[first : first + len(counts[name])] = counts[name]
@@ -381,23 +384,25 @@ class Rows:
         self._running[env_ids] = self._acted[env_ids] = False
         return cut
 
-    def state_dict(self) -> dict[str, list[int]]:
-        """Return the counts for a resumed run, in which the running episodes are cut.
+    def state_dict(self) -> dict[str, list[Any]]:
+        """Return the counts and statistics for a resumed run, in which the running episodes are cut.
 
         Returns:
             "episodes": the number of the next one of each environment, `[N]`, which is that of the running one where it
             has had no decision; "frames": of all, the running ones included; "cut": frames of these alone, or of their
-            games.
+            games; "statistics", where wrappers have any.
         """
         frame = np.where(self._running, self.frame, 0)
         return {
             "episodes": (self.episode + 1 - (self._running & ~self._acted)).tolist(),
             "frames": (self.frames + frame).tolist(),
             "cut": np.where(self._running, self.frame + self._game_frames, 0).tolist(),
+            **({"statistics": [*self.statistics]} if any(self.statistics) else {}),
         }
 
-    def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
-        """Restore the counts; no episode runs."""
+    def load_state_dict(self, state: Mapping[str, Sequence[Any]]) -> None:
+        """Restore the counts and statistics; no episode runs."""
+        self.statistics = [*state.get("statistics", [{}] * self.num_envs)]
         self.episode, self.frames = np.array(state["episodes"], np.int64) - 1, np.array(state["frames"], np.int64)
         for counts in (self.frame, self._score, self._actions, self._game_frames):
             counts.fill(0)
@@ -414,7 +419,7 @@ def _advised(output: PolicyOutput, advice: Advice) -> PolicyOutput:
     return output._replace(action=action, extras=extras or None)
 
 
-_COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted")
+_COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted", "statistics")
 
 
 def _place(env_ids: npt.NDArray[np.int64]) -> Any:

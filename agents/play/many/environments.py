@@ -10,6 +10,7 @@ from typing import Any
 
 import gin
 import gymnasium as gym
+from absl import logging
 
 from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh, ShowFreshRows
 from async_wrappers.agents.config.config import portable
@@ -34,6 +35,8 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
+from async_wrappers.own_returns import reward_changers, with_own_returns
+from async_wrappers.wrapper_statistics import statistics_of
 from async_wrappers.wrappers.api import stepped
 
 
@@ -227,7 +230,15 @@ class Environments:
             if self._spec.fast_age is not None:
                 ShowFreshRows(vector, self._spec.fast_age)
             if isinstance(vector.unwrapped, gym.vector.AsyncVectorEnv):
-                return  # of environments in other processes
+                # Its environments are in other processes.
+                if hidden := [*statistics_of(self._run.environment), *reward_changers(self._run.environment)]:
+                    logging.warning(
+                        "an AsyncVectorEnv hides %s: no checkpoint and no evaluation has statistics of its wrappers, "
+                        "and returns are of changed rewards: leave VectorRunner.create_vector_fn out, and bind "
+                        "VectorRunner.processes",
+                        ", ".join(dict.fromkeys(hidden)),
+                    )
+                return
             layers = [vector, *getattr(vector.unwrapped, "envs", ())]
             there = next((words for words in map(delay_in_words, layers) if words != "none"), "none")
         if here != there:
@@ -285,6 +296,8 @@ class Environments:
             create_environment = portable(create_environment)
         if create_vector is not None and portable_too:
             create_vector = with_gin_values(create_vector)
+        if create_vector is not None:
+            create_vector = partial(_with_own_returns, create_vector)
         if create_vector is not None and self._spec.fast_age is not None:
             create_vector = partial(_shown_fresh, create_vector, self._spec.fast_age)
         trains = phase == Phase.TRAIN
@@ -306,6 +319,11 @@ class Environments:
         return self.view.among_many if phase == Phase.TRAIN and self.view is not None else None
 
 
+def _with_own_returns(create_vector: Callable[..., Any], num_envs: int) -> Any:
+    """Make a vector that reports its own returns where wrappers change rewards."""
+    return with_own_returns(create_vector(num_envs=num_envs))
+
+
 def _shown_fresh(create_vector: Callable[..., Any], age: int, num_envs: int) -> ShowFreshRows:
     """Make a vector that shows a fast path what it reads."""
     return ShowFreshRows(create_vector(num_envs=num_envs), age)
@@ -324,7 +342,7 @@ class _Numbered:
         self._make_env, self._layer, self.arguments = make_env, layer, arguments
 
     def __call__(self) -> NumberedEpisodes:
-        environment = self._make_env()
+        environment = with_own_returns(self._make_env())
         if self._layer is not None:
             environment = self._layer(environment)
         return NumberedEpisodes(environment, *self.arguments)

@@ -8,7 +8,7 @@ cut, truncated and bootstrapped, where a checkpoint is written, in an uninterrup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
+from async_wrappers.wrapper_statistics import Statistics, give_statistics, merged
 
 
 class Worlds(Protocol):
@@ -173,7 +174,8 @@ class Others:
         threads = self._run.settings.threads
         others = OtherLearners(make_share, self._learners, own_modules(), threads, elsewhere)
         self.running = stack.enter_context(closing(others))
-        learner, number = cloudpickle.dumps(self._agent.learner.state_dict()), self._run.saved.replay_number
+        begun = self._agent.learner.state_dict(), self._agent.rows.statistics[0]
+        learner, number = cloudpickle.dumps(begun), self._run.saved.replay_number
         states: list[Any] = [*self.states] or [None] * (self._learners - 1)
         others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
         if lost := sum(others.answers()):
@@ -253,6 +255,7 @@ class Many:
         self.others = Others(agent, learners, run)
         self.worlds.check(agent)
         self.evaluated = np.zeros(self.environments.evaluating, np.int64)  # episodes of each environment
+        self._statistics: Statistics = {}  # of the wrappers, merged over all environments of training
         self._total, self._seconds = Meters(), 0.0  # of training, in this process
 
     def cut(self) -> None:
@@ -334,6 +337,7 @@ class Many:
             trained = [self.share.train(*terms, training.show, run.due, training.save)]
         trained += others.answers()
         self.worlds.note(trained)
+        self._statistics = merged([known for each in trained for known in each.statistics])
         now = training.count(trained)
         for name in COUNTED:
             setattr(agent.meters, name, getattr(now, name))
@@ -358,6 +362,7 @@ class Many:
             return sum(episode.frames for episode in over[env_id]) >= -(-length.frames // count)
 
         seeds = self.environments.seeds_of(Phase.EVAL, count)
+        give_statistics(envs, [self._statistics] * count, frozen=True)
         envs.begin(seeds(self.evaluated.tolist()))
         running = {env_id for env_id in range(count) if not is_done(env_id)}
         while running:
@@ -456,7 +461,8 @@ class Many:
         state = self.agent.bundle_and_checkpoint(directory, number)
         cut_frames = self._run.counts.cut_frames
         vector = {"evaluated": self.evaluated.tolist(), "cut_frames": cut_frames, **self.others.state(number)}
-        return {"agent": state, "vector": vector, **self.worlds.state()}
+        known = merged(_statistics_in([state, *self.others.states])) or self._statistics
+        return {"agent": state, "vector": vector, **({"statistics": known} if known else {}), **self.worlds.state()}
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """See `Play`."""
@@ -476,8 +482,14 @@ class Many:
         evaluated = vector["evaluated"]
         # Another number of evaluation environments continues after the longest.
         self.evaluated = np.array(evaluated if len(evaluated) == count else [max(evaluated)] * count, np.int64)
+        self._statistics = merged(_statistics_in([bundle["agent"], *self.others.states]))
         self.worlds.load_state(bundle)
         return lost
+
+    def begin_with(self, statistics: Statistics) -> None:
+        """See `Play`."""
+        self._statistics = statistics
+        self.agent.rows.statistics = [statistics] * self.agent.num_envs
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """See `Play`."""
@@ -562,6 +574,11 @@ def _make_share(
     """Make the share of a learner in its process."""
     agent = make_agent(number=group.number)
     return Share(agent, make_envs(num_envs=agent.num_envs), seeds[group.number], group)
+
+
+def _statistics_in(states: Iterable[Mapping[str, Any]]) -> list[Statistics]:
+    """Return the statistics of all environments in the states of learners."""
+    return [known for state in states for known in state["rows"].get("statistics", ())]
 
 
 def _episodes(over: Sequence[Ended]) -> list[Episode]:

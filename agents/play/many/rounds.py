@@ -29,6 +29,7 @@ from async_wrappers.agents.play.many.actor import Ended, ShownRows
 from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.timing import Meters
+from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
 Show = Callable[[Sequence[Ended], int, Meters], None]
 Due = Callable[[bool], int]
@@ -47,6 +48,7 @@ class Trained(NamedTuple):
         meters: Counts of the phase.
         replaced: Hosts that were lost and replaced, since the process began.
         dropped: Blocks of hosts that were dropped, since then.
+        statistics: Those of the wrappers of each environment.
     """
 
     over: list[Ended]
@@ -56,6 +58,7 @@ class Trained(NamedTuple):
     meters: Meters
     replaced: int = 0
     dropped: int = 0
+    statistics: Sequence[Statistics] = ()
 
 
 Save = Callable[[int, Trained], None]
@@ -182,9 +185,10 @@ class LearnerShare(ABC):
         Returns:
             How many transitions are lost with damaged files.
         """
-        of_learner = cloudpickle.loads(learner)
+        of_learner, begins_with = cloudpickle.loads(learner)
         if state is None:
             self.agent.learner.load_state_dict(of_learner)
+            self.agent.rows.statistics = [begins_with] * self.agent.num_envs
             return 0
         return self.agent.unbundle(directory, number, {**state, "learner": of_learner}, partial=True)
 
@@ -213,6 +217,8 @@ class Share(LearnerShare):
         """See `LearnerShare`."""
         if not self._running:
             self._lost += self.agent.cut_running()
+            if any(self.agent.rows.statistics):
+                give_statistics(self._envs, self.agent.rows.statistics)
             self._envs.begin(self._seeds((self.agent.rows.episode + 1).tolist()))
             self._running = True
 
@@ -237,6 +243,7 @@ class Share(LearnerShare):
 
         def save_so_far(number: int) -> None:
             if save is not None:
+                agent.rows.statistics = statistics_of_envs(envs)
                 frames_of_all = agent.rows.frames_of_all
                 save(number, Trained(over, actions, cut_frames + self._lost, frames_of_all, meters))
 
@@ -279,7 +286,8 @@ class Share(LearnerShare):
         agent.finish_update()
         agent.copy_weights()  # evaluation plays the newest
         cut_frames, self._lost = cut_frames + self._lost, 0
-        return Trained(over, actions, cut_frames, agent.rows.frames_of_all, meters)
+        known = agent.rows.statistics = statistics_of_envs(envs)
+        return Trained(over, actions, cut_frames, agent.rows.frames_of_all, meters, statistics=known)
 
     def _cut(self) -> tuple[list[Ended], int]:
         """Cut all episodes; return those that end, and how many actions took effect in them since the last call."""

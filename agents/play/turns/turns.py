@@ -24,6 +24,7 @@ from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, Watched, play_episode
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
+from async_wrappers.wrapper_statistics import Statistics, frozen, load_statistics, statistics_of
 
 
 class Turns:
@@ -45,6 +46,7 @@ class Turns:
     def __init__(self, run: Run) -> None:
         """See the class."""
         self._run, self._running = run, Running()
+        self._statistics: Statistics | None = None  # of training, while an evaluation plays with them frozen
         self.cut: Callable[[], None] | None = None if run.settings.exact_resume else self._running.cut
         self.agent: Agent = self.new_agent()
         spec: Any = getattr(self.agent, "spec", None)
@@ -92,8 +94,11 @@ class Turns:
         return self._play_phase(Phase.TRAIN, length, carried)
 
     def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
-        """See `Play`."""
-        return self._play_phase(Phase.EVAL, length, carried)
+        """See `Play`; the statistics of wrappers are frozen."""
+        with frozen(self._run.environment) as self._statistics:
+            played = self._play_phase(Phase.EVAL, length, carried)
+        self._statistics = None
+        return played
 
     def _play_phase(self, phase: Phase, length: Length, carried: Mapping[str, Any]) -> Played:
         run, agent, counts, environment = self._run, self.agent, self._run.counts, self._run.environment
@@ -148,14 +153,22 @@ class Turns:
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
         """See `Play`."""
-        return {"agent": self.agent.bundle_and_checkpoint(directory, number)}
+        known = statistics_of(self._run.environment) if self._statistics is None else self._statistics
+        state = {"agent": self.agent.bundle_and_checkpoint(directory, number)}
+        return {**state, "statistics": known} if known else state
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """Refuse nothing: the identity and the state of another way do not fit."""
 
     def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
         """See `Play`."""
-        return self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        lost = self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        self.begin_with(bundle.get("statistics", {}))
+        return lost
+
+    def begin_with(self, statistics: Statistics) -> None:
+        """See `Play`."""
+        load_statistics(self._run.environment, statistics)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """See `Play`."""

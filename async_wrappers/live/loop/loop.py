@@ -67,6 +67,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -89,6 +90,7 @@ from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.world.machine import Machine, as_environment, halves_of
 from async_wrappers.observations import observation_check
+from async_wrappers.wrapper_statistics import frozen, statistics_of
 from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
@@ -255,7 +257,7 @@ class EnvironmentLoop:
             self._guard.begin_run()
         self.begun = True
         frames = episodes = 0
-        with clock.undisturbed():
+        with frozen(self._env) if phase.eval_mode else nullcontext(), clock.undisturbed():
             while phase.goes_on(frames, episodes) and not record.stopped:
                 clock.rest(self._must_wait)
                 if record.stopped:
@@ -264,6 +266,7 @@ class EnvironmentLoop:
                 episodes += 1
         clock.end_phase()
         record.phase_state = plain_data("the environment's phase_state", phase_state_of(self._env))
+        record.statistics = statistics_of(self._env)
         return record
 
     def stop(self, stopped: bool = True) -> None:

@@ -99,6 +99,7 @@ class Measurements:
         stopped: Whether the phase was ended before its time.
         reason: Why, where the loop itself did it.
         phase_state: The environment's, for the next phase; None if it keeps nothing.
+        statistics: Of the environment's wrappers, after the phase.
         notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
         recording: Where the phase was recorded, how many frames of it, and how many were dropped; None without one.
         loop_time: Processor time of the environment loop's thread; None on the virtual clock.
@@ -141,6 +142,7 @@ class Measurements:
     stopped: bool = False
     reason: str | None = None
     phase_state: Any = None
+    statistics: dict[str, Any] = field(default_factory=dict)
     notes: list[tuple[int, Any]] = field(default_factory=list)
     recording: dict[str, Any] | None = None
     loop_time: int | None = None
@@ -234,6 +236,7 @@ class Measurements:
             updates=self.updates,
             scalars=self.scalars,
             phase_state=self.phase_state,
+            statistics=self.statistics,
             notes=tuple(self.notes),
             lag_updates=None if self.lags is None else self._statistics(self.lags, 1),
             off_policy=self.off_policy,
@@ -355,6 +358,7 @@ class TimingReport:
         updates: Updates of all learners.
         scalars: Scalars of the last update, by name.
         phase_state: The environment's attribute of that name, for the next phase; None if it has none.
+        statistics: Of the environment's wrappers after the run (`async_wrappers.wrapper_statistics`).
         notes: Values that `on_frame` returned, each with its frame.
         lag_updates: Age of the weights behind each applied action: updates that the learners had made when it was
             applied, beyond those in its weights; None without a learner.
@@ -404,6 +408,7 @@ class TimingReport:
     timeline_s: float | None = None
     loop_share: float | None = field(default=None, compare=False)
     realtime: dict[str, Any] | None = field(default=None, compare=False)
+    statistics: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def updates_per_frame(self) -> float:
@@ -447,8 +452,10 @@ class TimingReport:
         return sum(episode.won is False for episode in self.episodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without spans, pauses, unsent actions and the last update's scalars."""
-        without = ("spans", "scalars", "pauses", "unsent")
+        """Return the report as plain data, without spans, pauses, unsent actions, statistics and the last update's
+        scalars.
+        """
+        without = ("spans", "scalars", "pauses", "unsent", "statistics")
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
         last = {"phase_state": plain.pop("phase_state"), "notes": [list(note) for note in plain.pop("notes")]}

@@ -21,6 +21,7 @@ from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.live.served.server import Accelerator, warm_up_sizes
 from async_wrappers.live.served.world import World
 from async_wrappers.live.world.realtime import Spin
+from async_wrappers.own_returns import with_own_returns
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.child import as_child, one_thread
 from async_wrappers.schedule.served import ServedSchedule
@@ -41,7 +42,7 @@ def run_worlds(
         make_env, schedule, (default_action, seed, max_age, logs), realtime = cloudpickle.loads(payload)
         envs: list[gym.Env[Any, Any]] = []
         for _ in share:
-            env = make_env()
+            env = with_own_returns(make_env())
             if not isinstance(env, gym.Env):
                 raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
             held.callback(env.close)

@@ -16,6 +16,7 @@ from async_wrappers.live.served.report import ServedReport
 from async_wrappers.live.served.server import Accelerator, Server
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import World, WorldRecord
+from async_wrappers.own_returns import with_own_returns
 from async_wrappers.processes.block import Block
 from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.settings import documented, takes
@@ -134,7 +135,7 @@ class ServedRunner:
         settings, schedule = self._settings, self.schedule
         of_world = settings.default_action, settings.seed, settings.max_age, settings.log
         with ExitStack() as held:
-            envs = [settings.make_env() for _ in range(schedule.environments)]
+            envs = [with_own_returns(settings.make_env()) for _ in range(schedule.environments)]
             for env in envs:
                 if not isinstance(env, gym.Env):
                     raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")

@@ -11,6 +11,7 @@ import gymnasium as gym
 from async_wrappers.checks import plain_data
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.world.machine import as_environment
+from async_wrappers.own_returns import with_own_returns
 from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 
@@ -21,7 +22,7 @@ def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
     Raises:
         ValueError: `make_env` returns neither, a vector of environments, or a machine that lacks a method.
     """
-    return as_environment(make_env())
+    return with_own_returns(as_environment(make_env()))  # type: ignore[no-any-return]
 
 
 def refuse_oracles(env: gym.Env[Any, Any]) -> None:

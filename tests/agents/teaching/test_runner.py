@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import FlattenObservation, TransformObservation
+from gymnasium.wrappers import FlattenObservation, NormalizeObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -34,6 +34,7 @@ from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, train_teacher
 from async_wrappers.agents.teaching.view import TeacherView
 from async_wrappers.agents.trained.agent_file import shipped_agents
+from async_wrappers.wrapper_statistics import freeze
 from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, make_dqn, state, timeless
@@ -280,6 +281,18 @@ def test_the_view_is_what_the_teacher_would_read_of_the_frame_on_which_the_decis
         frames = np.concatenate([np.zeros((1, 3), np.float32), frames])
         for start, stack in shown:
             np.testing.assert_array_equal(stack, frames[None, start : start + 2])
+
+
+def test_a_view_has_the_statistics_of_its_teacher_where_its_student_has_others() -> None:
+    teachers, students = drifting(NormalizeObservation), drifting(NormalizeObservation)
+    teachers.reset(seed=1)
+    teachers.step(0)
+    freeze(teachers)
+    seen = TeacherView.within(students, teacher_in(teachers, stack_size=1))
+    _, info = seen.reset(seed=5)
+    rms, raw = teachers.get_wrapper_attr("obs_rms"), students.unwrapped.lives[-1].observations[0]
+    stack = info["realtime"]["observation_info"][VIEW]
+    np.testing.assert_allclose(stack[0, 0], (raw - rms.mean) / np.sqrt(rms.var + 1e-8), rtol=1e-6)
 
 
 def test_the_view_leaves_the_students_environment_as_it_was() -> None:
