@@ -29,6 +29,7 @@ from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.timing import duration
 from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
 from async_wrappers.printing import printable
+from async_wrappers.wrapper_statistics import frozen
 
 
 class Row(NamedTuple):
@@ -56,7 +57,7 @@ def compare_with_baselines(runner: Experiment) -> list[Row]:
     rows, settings = [], runner.settings
     kept = _KeptEpisodes(runner)
     total = len(agents) * settings.report_episodes
-    with kept, closing_table(total, runner.progress_file) as show:
+    with kept, frozen(runner.environment), closing_table(total, runner.progress_file) as show:
         for name, agent in agents.items():
             played = kept.of(name, settings.report_episodes)
             episodes = episodes_of(

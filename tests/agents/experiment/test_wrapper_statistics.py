@@ -19,9 +19,11 @@ from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.report import compare_with_baselines
 from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.load import load_agent, play_episode
 from async_wrappers.agents.play.play import Phase, environment_seed
+from async_wrappers.wrapper_statistics import statistics_of
 from tests.worlds import host_runs
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import drifting, lives, make_runner, run
@@ -69,6 +71,15 @@ def test_a_run_that_is_resumed_goes_on_with_the_statistics_of_its_wrappers(tmp_p
     assert_identical(one["statistics"], other["statistics"])
     assert one["statistics"]["NormalizeObservation"]["obs_rms"]["count"] > 60
     assert played(resumed) == played(straight)
+
+
+def test_the_closing_table_plays_with_the_statistics_of_training(tmp_path: Path) -> None:
+    runner = make(tmp_path, "in turn", "Runner.num_iterations = 1", "Runner.report_episodes = 3")
+    runner.run_experiment()
+    of_training = newest_bundle(tmp_path)[1]["statistics"]
+    rows = compare_with_baselines(runner)
+    assert rows[-1].scores == played(runner)
+    assert_identical(statistics_of(runner.environment), of_training)
 
 
 def test_hosts_that_act_keep_the_statistics_that_a_vector_keeps(tmp_path: Path) -> None:
