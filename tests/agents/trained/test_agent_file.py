@@ -149,9 +149,9 @@ def test_bindings_win_over_those_of_the_file(file: Path) -> None:
 def test_a_file_that_would_act_differently_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = trained(tmp_path / "run", "vtrace")
 
-    def forgetful(path: Path, config: str, about: Any, identity: Any, state: Any) -> None:
+    def forgetful(path: Path, config: str, about: Any, identity: Any, state: Any, *others: Any) -> None:
         zeros = {name: torch.randn(weight.shape) * 9 for name, weight in state["network"].items()}
-        write_agent(path, config, about, identity, {"network": zeros})
+        write_agent(path, config, about, identity, {"network": zeros}, *others)
 
     monkeypatch.setattr("async_wrappers.agents.experiment.ship.write_agent", forgetful)
     with pytest.raises(ActsDifferently, match=r"agent.safetensors would act differently from the agent, .* nothing is"):
