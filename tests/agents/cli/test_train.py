@@ -224,7 +224,7 @@ class TestARun:
         with monkeypatch.context() as patch:
             patch.setattr(Experiment, "trained_agent", interrupt)
             done = call(*words)
-        told = "1 of 1 iterations are done in run, and the closing table is not and begins anew; to go on: "
+        told = "1 of 1 iterations are done in run, and the closing table is not; to go on: "
         assert done.code == 130
         assert f"\ninterrupted: {told}python train.py --base_dir run" in done.err
         assert not (place / "run" / "report.json").exists()

@@ -18,6 +18,7 @@ from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import Metrics
 from async_wrappers.agents.experiment.report import (
     Row,
+    _KeptEpisodes,
     compare_with_baselines,
     draw_learning_curve,
     evaluation_facts,
@@ -49,6 +50,14 @@ def run(base_dir: Path, make_environment: Callable[[], Any], **arguments: Any) -
     )
     runner.run_experiment()
     return runner
+
+
+WITH_NOOP = partial(DriftingEnv, noop=True)
+
+
+def again(base_dir: Path) -> Experiment:
+    """Return the experiment of a finished run, as another process has it."""
+    return run(base_dir, WITH_NOOP)
 
 
 class TestTable:
@@ -114,6 +123,42 @@ class TestComparison:
         runner = run(tmp_path, partial(DriftingEnv, noop=True))
         first, second = ([row.scores for row in compare_with_baselines(runner)] for _ in range(2))
         assert first == second
+
+    @pytest.mark.parametrize("played", [1, 5, 7, 14])
+    def test_a_table_that_is_interrupted_goes_on_with_the_next_episode(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, played: int
+    ) -> None:
+        expected = [row.scores for row in compare_with_baselines(run(tmp_path / "whole", WITH_NOOP))]
+        run(tmp_path / "cut", WITH_NOOP)
+        runner = again(tmp_path / "cut")
+        keep, kept = _KeptEpisodes.add, []
+
+        def interrupt(self: Any, name: str, episode: Episode) -> None:
+            keep(self, name, episode)
+            kept.append(episode)
+            if len(kept) == played:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(_KeptEpisodes, "add", interrupt)
+            compare_with_baselines(runner)
+        runner = again(tmp_path / "cut")
+        before = len(runner.environment.unwrapped.lives)  # type: ignore[attr-defined]
+        rows = compare_with_baselines(runner)
+        assert [row.scores for row in rows] == expected
+        assert all(row.frames_per_second > 0 for row in rows)
+        assert len(runner.environment.unwrapped.lives) - before == 15 - played  # type: ignore[attr-defined]
+        assert not (tmp_path / "cut" / "metrics" / "closing.json").exists()
+
+    def test_a_table_of_fewer_frames_of_training_is_not_gone_on_with(self, tmp_path: Path) -> None:
+        runner = run(tmp_path, WITH_NOOP)
+        with _KeptEpisodes(runner) as _:
+            pass
+        path = tmp_path / "metrics" / "closing.json"
+        kept = json.loads(path.read_text())
+        rows = {"random": [[99.0, 1, 1, None, 5]] * 5}
+        path.write_text(json.dumps({**kept, "of": {**kept["of"], "frames": 7}, "rows": rows}))
+        assert 99.0 not in compare_with_baselines(runner)[0].scores
 
     def test_a_run_that_has_not_begun_has_no_trained_agent_to_compare(self, tmp_path: Path) -> None:
         runner = experiment(tmp_path, DriftingEnv, make_agent, num_iterations=0, report_episodes=1)
