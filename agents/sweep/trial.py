@@ -18,6 +18,7 @@ import numbers
 import os
 import pickle
 import runpy
+import select
 import signal
 import statistics
 import subprocess
@@ -39,7 +40,9 @@ from async_wrappers.ray_cluster import python_path
 
 RESULT = "result.json"
 FAILURE = "failure.json"
+SPENT = "spent.json"  # of a trial that is not finished: the seconds of its processes so far
 _LOG = "log.txt"
+_BEAT = 5.0  # seconds between two notes of them, as a process that is killed says nothing
 
 Metrics = Mapping[str, float | Sequence[float]]
 """Numbers by name: one per trial, or a list with one per iteration."""
@@ -181,18 +184,55 @@ def main() -> None:
     size = int.from_bytes(sys.stdin.buffer.read(8), "little")
     # The parent process made this pickle.
     trial, bindings, seed, base_dir = pickle.loads(sys.stdin.buffer.read(size))
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    begin = time.perf_counter()
-    metrics = trial(bindings, seed, base_dir)
+    spent = Spent(base_dir)
+    threading.Thread(target=_end_with_the_parent, args=(spent,), daemon=True).start()
+    try:
+        metrics = trial(bindings, seed, base_dir)
+    finally:
+        spent.note()
     if not isinstance(metrics, Mapping):
         raise ValueError(f"a trial must return a mapping of metrics, got {type(metrics).__name__}")
     metrics = {str(name): _numbers(name, value) for name, value in metrics.items()}
-    _write_json(base_dir / RESULT, {"metrics": metrics, "seconds": time.perf_counter() - begin})
+    _write_json(base_dir / RESULT, {"metrics": metrics, "seconds": spent.seconds})
+    (base_dir / SPENT).unlink(missing_ok=True)
 
 
-def _end_with_the_parent() -> None:
-    os.read(sys.stdin.fileno(), 1)
+def _end_with_the_parent(spent: Spent) -> None:
+    while not select.select([sys.stdin.fileno()], [], [], _BEAT)[0]:
+        spent.note()
     os._exit(1)
+
+
+class Spent:
+    """How long the processes of a trial have run in all.
+
+    Args:
+        directory: The trial's.
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Read what earlier processes noted; this one begins now."""
+        self._file, self._clock, self._begin = directory / SPENT, clock, clock()
+        self._earlier = seconds_spent(directory)
+
+    @property
+    def seconds(self) -> float:
+        """Those of the earlier processes, and of this one until now."""
+        return self._earlier + self._clock() - self._begin
+
+    def note(self) -> None:
+        """Write them down for the next process."""
+        # A full disk ends no trial here.
+        with suppress(OSError):
+            _write_json(self._file, {"seconds": self.seconds})
+
+
+def seconds_spent(directory: Path) -> float:
+    """Return the seconds that the processes of an unfinished trial have noted; 0 before the first."""
+    with suppress(OSError, ValueError, KeyError):
+        return float(json.loads((directory / SPENT).read_text())["seconds"])
+    return 0.0
 
 
 def _numbers(name: str, value: Any) -> float | list[float]:
@@ -292,9 +332,15 @@ def record_failure(
 
 
 def record_stop(directory: Path, seconds: float) -> None:
-    """Record the metrics of a trial that a scheduler ended: its iterations, and no closing score."""
+    """Record the metrics of a trial that a scheduler ended: its iterations, and no closing score.
+
+    Args:
+        directory: The trial's.
+        seconds: Of its last process, if that has noted none.
+    """
     lines = read_iterations(directory)
     names = [name for name, value in lines[-1].items() if isinstance(value, int | float) and name != "iteration"]
+    seconds = max(seconds, seconds_spent(directory))
     facts = {"metrics": _series(lines, names), "seconds": seconds, "stopped_after": lines[-1]["iteration"]}
     _write_json(directory / RESULT, facts)
 

@@ -130,6 +130,23 @@ class TestSweep:
         sweep(trial, {"delay": [1, 2]}, 1, tmp_path)
         assert {row["delay"] for row in read_rows(tmp_path)} == {1, 2}
 
+    def test_the_seconds_of_a_trial_are_those_of_all_its_processes(self, tmp_path: Path) -> None:
+        def trial(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+            if not (directory / "begun").exists():
+                (directory / "begun").touch()
+                raise KeyboardInterrupt
+            return {"score": 1.0}
+
+        noted = tmp_path / "trials" / "0000" / "spent.json"
+        with pytest.raises(TrialsCutOff):
+            sweep(trial, {"delay": [1]}, 1, tmp_path)
+        assert 0 < json.loads(noted.read_text())["seconds"] < 1000
+        noted.write_text('{"seconds": 1000}')
+        sweep(trial, {"delay": [1]}, 1, tmp_path)
+        (seconds,) = (row["value"] for row in read_rows(tmp_path) if row["metric"] == "seconds")
+        assert seconds > 1000
+        assert not noted.exists()
+
     def test_a_trial_runs_on_one_thread(self, tmp_path: Path) -> None:
         sweep(lambda *_: {"threads": float(os.environ["OMP_NUM_THREADS"])}, {"delay": [1]}, 1, tmp_path / "s")
         assert [row["value"] for row in facts(tmp_path / "s")] == [1.0]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from async_wrappers.agents.experiment.metrics import add_iteration
-from async_wrappers.agents.sweep.trial import record_stop, run_metrics
+from async_wrappers.agents.sweep.trial import Spent, record_stop, run_metrics
 
 
 def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp_path: Path) -> None:
@@ -15,6 +15,21 @@ def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp
     record_stop(tmp_path, 3.0)
     facts_there = json.loads((tmp_path / "result.json").read_text())
     assert facts_there == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
+
+
+def test_the_seconds_of_a_trial_go_on_where_a_killed_process_last_noted_them(tmp_path: Path) -> None:
+    now = 100.0
+    first = Spent(tmp_path, lambda: now)
+    now = 105.0
+    first.note()
+    now = 108.0  # it is killed
+    second = Spent(tmp_path, lambda: now)
+    now = 118.0
+    assert second.seconds == 15.0
+    second.note()
+    add_iteration(tmp_path, skill=0.25)
+    record_stop(tmp_path, 10.0)
+    assert json.loads((tmp_path / "result.json").read_text())["seconds"] == 15.0
 
 
 def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
