@@ -60,6 +60,7 @@ class Plan:
         remote: Whether the workers are on another machine.
         fast_age: How many frames old the observation is that a fast path reads when its action lands, beside the delay
             of the workers' half; None without a fast path.
+        positions: Whether the machine takes positions, of which it holds the last one where no action arrives.
     """
 
     latency: str
@@ -81,6 +82,7 @@ class Plan:
     advice: tuple[str, ...]
     remote: bool = False
     fast_age: int | None = None
+    positions: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
@@ -129,27 +131,53 @@ class Plan:
             return f"yes, if the other machine infers {enough.busy_workers:.1f} at a time: {gets}"
         if self.cores < enough.busy_workers:
             busy = f"{enough.busy_workers:.1f} workers are busy at a time"
-            return f"no: {busy}, and there {'is 1 core' if self.cores == 1 else f'are {self.cores} cores'} ({gets})"
+            chunks = "" if self.chunk is None else f"; but one worker plays, with chunks of {self.chunk} actions"
+            here = "is 1 core" if self.cores == 1 else f"are {self.cores} cores"
+            return f"no: {busy}, and there {here} ({gets}){chunks}"
         return f"yes: {gets}"
 
     @property
-    def configuration(self) -> dict[str, list[str]]:
-        """Lines to copy, by their purpose, for the workers that are enough; empty where the verdict is ``no``.
+    def chunk(self) -> int | None:
+        """The shortest chunk with which one worker that never rests fills every frame from its first action on.
 
-        `RealtimeDelay` then has the constant delay of the playout. The line under ``play`` and those under ``train``
-        need the default action that the environment is to have; ``"repeat"`` is one that every environment takes.
+        None where one worker needs no chunks, where none is long enough, and where it would act within no episode.
         """
+        one = next((row for row in self.rules if row.rule == "never_resting"), None)
+        needs_none = self.enough is not None and self.enough.workers == 1
+        if one is None or one.first_action_s is None or needs_none or 1000 / self.fps < self.loop_ms:
+            return None
+        return one.chunk_frames if one.first_action_s < self.seconds else None
+
+    @property
+    def configuration(self) -> dict[str, list[str]]:
+        """Lines to copy, by their purpose, for the workers that are enough, and for one worker with chunks.
+
+        Those of the workers are left out where the verdict is ``no``. `RealtimeDelay` then has the constant delay of
+        the playout. The line under ``play`` and those under ``train`` need the default action that the environment is
+        to have; ``"repeat"`` is one that every environment takes, and `Chunk.after` if nothing is given.
+        """
+        fps, model = f"{self.fps:.10g}", self.latency if "<" not in self.latency else 'Trace("FILE")'
+        serve = f"python -m async_wrappers serve my_policy:make_policy --bind {_ADDRESS}"
+        policy = f'"{_ADDRESS}"' if self.remote else "make_policy"
+        chunks = {}
+        if self.chunk is not None:
+            on = f'workers=1, fps={fps}, stagger="none", default_action=Chunk({self.chunk})'
+            play = [f"{serve} --workers 1"] if self.remote else []
+            chunks = {
+                "or one worker with chunks": [*play, f"AsyncRunner(make_env, {policy}, {on})"],
+                "train it under": [f"RealtimeDelay(env, latency={model}, {on})"],
+            }
         if self.enough is None or self.verdict.startswith("no"):
-            return {}
-        workers, fps = self.enough.workers, f"{self.fps:.10g}"
+            return chunks
+        workers = self.enough.workers
         delay = max(1, self.enough.playout_frames or 0)  # the least on a real clock
         on = f'workers={workers}, fps={fps}, playout={delay}, default_action="repeat"'
-        serve = f"python -m async_wrappers serve my_policy:make_policy --bind {_ADDRESS} --workers {workers} --threads"
-        model = self.latency if "<" not in self.latency else 'Trace("FILE")'
-        live = {"serve": [serve], "play": [f'AsyncRunner(make_env, "{_ADDRESS}", {on})']}
-        if not self.remote:
+        live = {"play": [f"AsyncRunner(make_env, {policy}, {on})"]}
+        if self.remote:
+            live = {"serve": [f"{serve} --workers {workers} --threads"], **live}
+        else:
             live = {
-                "play": [f"AsyncRunner(make_env, make_policy, {on})"],
+                **live,
                 "play, in gin": [
                     f"AsyncRunner.workers = {workers}",
                     f"AsyncRunner.fps = {fps}",
@@ -165,6 +193,7 @@ class Plan:
                 'RealtimeDelay.default_action = "repeat"',
             ],
             "or with missed frames": [f"RealtimeDelay(env, latency={model}, {on})"],
+            **chunks,
         }
 
     def _lines(self) -> Iterator[str]:
@@ -203,7 +232,19 @@ class Plan:
         for purpose, lines in self.configuration.items():
             yield from ("", f"{purpose}:", *(f"    {line}" for line in lines))
         if self.configuration:
-            yield '\nFor a robot write RampDown(10), not "repeat": it comes to rest where no action arrives.'
+            yield f"\n{self._where_no_action_arrives()}"
+
+    def _where_no_action_arrives(self) -> str:
+        if self.positions:
+            return (
+                'Where no action arrives "repeat" holds the last position, after the end of a chunk too; before the '
+                "first action, that of the machine's hold_action."
+            )
+        chunk = "" if self.chunk is None else f", and Chunk({self.chunk}, after=RampDown(10))"
+        return (
+            f'For a robot that takes speeds or torques write RampDown(10), not "repeat"{chunk}: it comes to rest where '
+            'no action arrives. One that takes positions is held by "repeat" (--positions, positions=True).'
+        )
 
 
 def plan(
@@ -222,6 +263,7 @@ def plan(
     seed: int = 0,
     remote: bool = False,
     fast_age: int | None = None,
+    positions: bool = False,
 ) -> Plan:
     """Return how many workers a latency needs at a frame rate, and the fresh frames and delays that they give.
 
@@ -253,6 +295,7 @@ def plan(
             the latency is then that of a round trip.
         fast_age: How many frames old the observation is that a fast path reads at release; the policy's own if not
             given and the policy is measured.
+        positions: Whether the machine takes positions: then the last one is held where no action arrives.
 
     Returns:
         Forecasts for each rule, the number of workers that is enough, and advice.
@@ -313,6 +356,7 @@ def plan(
         advice=(),
         remote=remote,
         fast_age=fast_age,
+        positions=flag("positions", positions),
     )
     return replace(found, advice=tuple(_advice(found, chosen, memory_gbs)))
 
@@ -437,8 +481,8 @@ def _advice_on_the_rules(found: Plan, chosen: Forecast) -> Iterator[str]:
             f"A few slow inferences set the delay: playout 'p95' is {p95} frames instead of {due}, "
             "but then more actions come late."
         )
-    one = next(row for row in found.rules if row.rule == "never_resting")
-    if chosen.workers > 1 and one.chunk_frames is not None and one.first_action_s is not None:
+    if found.chunk is not None:
+        one = next(row for row in found.rules if row.rule == "never_resting")
         yield (
             f"One worker that never rests fills every frame with chunks of {one.chunk_frames} actions, from "
             f"{one.first_action_s:.3g} s on: default_action=Chunk({one.chunk_frames}), stagger='none'. "

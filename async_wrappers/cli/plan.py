@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,7 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.cli.flags import add_json, tell
 from async_wrappers.extras import extra
 from async_wrappers.files import path_of, write_figure
-from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
+from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
@@ -36,6 +37,8 @@ _ONE = (
     "step_ms",
     "spike_probability",
     "spike_factor",
+    "remote",
+    "positions",
 )
 
 
@@ -49,7 +52,8 @@ def add(commands: Any) -> None:
 def _add_flags(one: argparse.ArgumentParser) -> None:
     """Add the flags: those of one environment, of many on an accelerator, and of two tables."""
     of = one.add_mutually_exclusive_group(required=True)
-    of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
+    latency = "mean latency of one inference, in milliseconds, or its range, such as 80-160"
+    of.add_argument("--latency-ms", type=_milliseconds, help=latency)
     of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
     of.add_argument(
         "--batch-ms",
@@ -78,6 +82,8 @@ def _add_flags(one: argparse.ArgumentParser) -> None:
     one.add_argument("--learn-ms", type=float, help="one update of the weights, in milliseconds")
     one.add_argument("--cores", type=int, help="cores of the machine (those of this one)")
     one.add_argument("--remote", action="store_true", help="workers are on another machine: no cores here for them")
+    positions = "the machine takes positions: the last one is held where no action arrives"
+    one.add_argument("--positions", action="store_true", help=positions)
     one.add_argument("--model-mb", type=float, help="size of the weights, in megabytes")
     one.add_argument("--memory-gbs", type=float, default=20.0, help="memory bandwidth in gigabytes per second (20)")
     one.add_argument("--workers", type=int, help="a number of workers to forecast beside the rules'")
@@ -111,14 +117,14 @@ def _run(options: argparse.Namespace) -> None:
     if options.seconds is None:
         options.seconds = 600.0 if networks or latencies else 60.0
     if networks or latencies:
-        _refuse(options, (*_SERVED, *_ONE, "remote", "json"), "not for a table", "leave it out")
+        _refuse(options, (*_SERVED, *_ONE, "json"), "not for a table", "leave it out")
         if latencies:
             _refuse(options, ["picture"], "not for a table of latencies", "leave it out")
         options.cv = 0.2 if options.cv is None else options.cv
         _networks(options) if networks else _workers(options)
     elif options.batch_ms is not None or options.batch_trace is not None:
         remedy = "leave it out, or give --latency-ms or --trace in the place of the batches"
-        _refuse(options, (*_ONE, "remote"), "about one environment", remedy)
+        _refuse(options, _ONE, "about one environment", remedy)
         _capacity(options)
     else:
         remedy = "give --batch-ms or --batch-trace in the place of --latency-ms or --trace"
@@ -137,7 +143,7 @@ def _refuse(options: argparse.Namespace, flags: Iterable[str], about: str, remed
 def _plan(options: argparse.Namespace) -> None:
     latency = _latency(options)
     if options.latency_ms is not None:
-        _remark_on_seconds("--latency-ms", options.latency_ms)
+        _remark_on_seconds("--latency-ms", options.latency_ms[-1])
     found = plan(
         latency,
         fps=options.fps,
@@ -152,6 +158,7 @@ def _plan(options: argparse.Namespace) -> None:
         seconds=options.seconds,
         seed=options.seed,
         remote=options.remote,
+        positions=options.positions,
     )
     if options.picture is not None:
         _draw(latency, found, options)
@@ -190,20 +197,37 @@ def _capacity(options: argparse.Namespace) -> None:
     tell(found, found.to_dict(), options.json)
 
 
+def _milliseconds(text: str) -> list[float]:
+    """Return a mean latency, or the ends of a range."""
+    ends = re.fullmatch(r"([\d.]+)-([\d.]+)", text)
+    try:
+        found = [float(end) for end in (ends.groups() if ends else [text])]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be milliseconds, or a range such as 80-160, got {text!r}") from None
+    if not all(0 <= end < math.inf for end in found):
+        raise argparse.ArgumentTypeError(f"must be >= 0 milliseconds and finite, got {text}")
+    if found != sorted(found):
+        raise argparse.ArgumentTypeError(f"must be a range from the shortest to the longest, got {text}")
+    return found
+
+
 def _latency(options: argparse.Namespace) -> Latency:
     if (options.spike_probability is None) != (options.spike_factor is None):
         raise ValueError("--spike-probability and --spike-factor must be given together, got only one of them")
-    if options.latency_ms is not None and not 0 <= options.latency_ms < math.inf:
-        raise ValueError(f"--latency-ms must be >= 0 milliseconds and finite, got {options.latency_ms:g}")
-    if options.trace is not None and options.cv is not None:
-        raise ValueError(f"--cv must go with --latency-ms, got --cv {options.cv:g} with --trace, which has a spread")
+    if options.cv is not None and (options.trace is not None or len(options.latency_ms) == 2):
+        spread = "--trace" if options.trace is not None else "a range"
+        raise ValueError(
+            f"--cv must go with one --latency-ms, got --cv {options.cv:g} with {spread}, which has a spread"
+        )
     latency: Latency
     if options.trace is not None:
         latency = Trace(Path(options.trace))
+    elif len(options.latency_ms) == 2:
+        latency = Uniform(*(milliseconds / 1000 for milliseconds in options.latency_ms))
     elif options.cv is None:
-        latency = Constant(options.latency_ms / 1000)
+        latency = Constant(options.latency_ms[0] / 1000)
     else:
-        latency = LogNormal(options.latency_ms / 1000, options.cv)
+        latency = LogNormal(options.latency_ms[0] / 1000, options.cv)
     if options.spike_probability is None:
         return latency
     return Spikes(latency, options.spike_probability, options.spike_factor)

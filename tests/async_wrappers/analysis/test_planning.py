@@ -30,7 +30,7 @@ from async_wrappers.analysis import forecast, planning
 from async_wrappers.analysis.planning import Forecast, Plan, plan
 from async_wrappers.analysis.scaling import workers_against_latency
 from async_wrappers.analysis.timeline import timeline
-from async_wrappers.latency import Constant, LogNormal, Spikes, Trace
+from async_wrappers.latency import Constant, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.wrappers.chunk import Chunk
@@ -488,7 +488,7 @@ def test_a_verdict_says_whether_it_works_and_what_the_policy_gets(
     assert found.verdict.startswith(verdict)
     assert str(found).startswith(f"verdict   {found.verdict}\n")
     assert found.to_dict()["verdict"] == found.verdict
-    assert bool(found.configuration) == found.verdict.startswith("yes")
+    assert ("play" in found.configuration) == found.verdict.startswith("yes")
 
 
 def make_cart() -> Any:
@@ -530,6 +530,55 @@ def test_the_lines_of_a_plan_can_be_copied_and_give_what_it_forecasts(remote: bo
     assert report.delay_frames["p50"] == enough.playout_frames
     assert (runner.workers, report.fps) == (enough.workers, 50)
     assert ("serve" in lines) == remote and (not remote or "--workers 7 --threads" in lines["serve"][0])
+
+
+@pytest.mark.parametrize(("cores", "remote"), [(16, False), (2, False), (2, True)])
+def test_the_lines_for_one_worker_with_chunks_fill_every_frame(cores: int, remote: bool) -> None:
+    found = plan(Uniform(0.08, 0.16), fps=50, cores=cores, remote=remote, seconds=20)
+    assert (found.verdict[:2] == "no", found.chunk) == (cores == 2 and not remote, 17)
+    assert found.verdict.endswith("; but one worker plays, with chunks of 17 actions") == (found.verdict[:2] == "no")
+    *serve, play = found.configuration["or one worker with chunks"]
+    assert [line.endswith("--workers 1") for line in serve] == [True] * remote
+    make = partial(gym.make, "Pendulum-v1", max_episode_steps=500)
+    names = {"Uniform": Uniform, "Chunk": Chunk, "RealtimeDelay": RealtimeDelay, "env": make(), "make_env": make}
+    env = eval(*found.configuration["train it under"], names)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())  # the first of them has the frames before the first effect
+    left, truncated = 0, False
+    while not truncated:
+        *_, truncated, info = env.step(env.action_space.sample())
+        left += info["realtime"]["default_frames"]
+    assert left == 0
+    # Live, on the virtual clock.
+    names["AsyncRunner"] = partial(AsyncRunner, backend="virtual", latency=Uniform(0.08, 0.16))
+    names["make_policy"] = lambda: lambda observation: np.zeros((17, 1), np.float32)
+    runner = eval(play.replace('"tcp://127.0.0.1:5555"', "make_policy"), names)
+    assert runner.workers == 1
+    (episode,) = runner.run(frames=500).episodes
+    assert episode.frames == 500
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plan_has_no_lines_for_chunks_where_one_worker_is_enough_or_acts_too_late() -> None:
+    for found in (plan(0.010, cores=4, seconds=5), plan(0.5, cores=4, seconds=0.4), plan(0.1, step=0.02, seconds=5)):
+        assert found.chunk is None
+        assert "chunk" not in " ".join(found.configuration)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plan_for_a_machine_that_takes_positions_holds_the_last_one() -> None:
+    found = plan(0.100, fps=50, cores=16, seconds=5, positions=True)
+    assert "RampDown" not in str(found)
+    assert '"repeat" holds the last position' in str(found)
+    assert found.to_dict()["positions"] is True
+    assert "Chunk(10, after=RampDown(10))" in str(plan(0.100, fps=50, cores=16, seconds=5))
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_line_takes_a_range_of_latencies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plan", "--latency-ms", "80-160", "--cores", "9", "--seconds", "10", "--positions") == 0
+    printed = capsys.readouterr().out
+    assert printed == f"{plan(Uniform(0.08, 0.16), cores=9, seconds=10, positions=True)}\n"
 
 
 def test_the_lines_of_a_plan_are_gins() -> None:
@@ -691,11 +740,14 @@ def test_the_command_line_prints_a_table_of_workers(capsys: pytest.CaptureFixtur
             "plan",
             "one of the arguments --latency-ms --trace --batch-ms --batch-trace --latencies-ms --networks is required",
         ),
-        ("plan --latency-ms fast", "invalid float value: 'fast'"),
-        ("plan --latency-ms -3", "--latency-ms must be >= 0 milliseconds and finite, got -3"),
+        ("plan --latency-ms fast", "must be milliseconds, or a range such as 80-160, got 'fast'"),
+        ("plan --latency-ms 160-80", "must be a range from the shortest to the longest, got 160-80"),
+        ("plan --latency-ms 80-160 --cv 0.2", "--cv must go with one --latency-ms, got --cv 0.2 with a range"),
+        ("plan --latencies-ms 5 --positions", "--positions is not for a table: leave it out"),
+        ("plan --latency-ms -3", "argument --latency-ms: must be >= 0 milliseconds and finite, got -3"),
         ("plan --latency-ms 5 --trace x.json", "not allowed with argument"),
         ("plan --trace /nowhere.json", "/nowhere.json"),
-        ("plan --trace x.json --cv 0.2", "--cv must go with --latency-ms"),
+        ("plan --trace x.json --cv 0.2", "--cv must go with one --latency-ms"),
         ("plan --latency-ms 5 --spike-factor 3", "must be given together"),
         ("plan --latency-ms 5 --fps 0", "fps must be > 0"),
         ("plan --latency-ms 5 --cores 0", "cores must be a whole number >= 1"),
