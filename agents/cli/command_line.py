@@ -1,4 +1,4 @@
-"""The first word of the command line names the command; its file has its flags and its code."""
+"""The first word of the command line names the command; see `commands`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.agents.cli.commands import COMMANDS, parser_of
 from async_wrappers.agents.cli.flags import Parser, UsageError, first_line, program
 from async_wrappers.files import FULL
 
@@ -33,7 +34,7 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
   python train.py record --gin_files FILE --dataset NAME_OR_DIR [--player human|random|MODULE:FUNCTION] [--episodes N]
   python train.py record --base_dir DIR --dataset NAME_OR_DIR [--episodes N]
   python train.py import FILE --dataset NAME_OR_DIR
-  python train.py list (or --list)
+  python train.py list [NAME] (or --list)
 
 python train.py COMMAND --help explains a command's flags (python train.py train --help those of training).
 
@@ -42,20 +43,6 @@ holds a run is continued with its own config.gin. Gin files are code: they may i
 import this project's modules alone, and what the command line names; --trust lets them import anything. Exit codes:
 0 done, 1 the run failed, 2 usage, 130 interrupted, 141 nobody reads the output any more (| head)."""
 
-# Each module has `add_flags(parser)`, `run(options)` and a docstring that describes the command. A module is imported
-# when its command is given, so that plotting does not wait for PyTorch.
-COMMANDS = {
-    "train": "async_wrappers.agents.cli.train",
-    "evaluate": "async_wrappers.agents.cli.evaluate",
-    "export": "async_wrappers.agents.cli.export",
-    "sweep": "async_wrappers.agents.cli.sweep",
-    "plot": "async_wrappers.agents.cli.plot",
-    "compare": "async_wrappers.agents.cli.compare",
-    "watch": "async_wrappers.agents.cli.watch",
-    "record": "async_wrappers.agents.cli.record",
-    "import": "async_wrappers.agents.cli.import_dataset",
-    "list": "async_wrappers.agents.cli.list",
-}
 _NEED_PYTORCH = ("train", "evaluate", "export", "sweep", "record")  # its import takes seconds
 _GINS = "\n  In call to configurable"  # what gin adds to the message of an error that passes through it
 _FEW_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -81,14 +68,14 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
         if not name:
             print(OVERVIEW.replace("python train.py", program()))
             return 0
-        if sys.stderr.isatty() and "torch" not in sys.modules and name in _NEED_PYTORCH:
-            print("train.py: PyTorch is being imported ...", file=sys.stderr, flush=True)
-        command = import_module(COMMANDS[name])
-        imported()
         try:
-            options = _parse(_parser(name, command), words)
+            options = _parse(parser_of(name), words)
         except SystemExit:  # after --help
             return 0
+        if sys.stderr.isatty() and "torch" not in sys.modules and name in _NEED_PYTORCH:
+            print("train.py: PyTorch is being imported ...", file=sys.stderr, flush=True)
+        command = import_module(COMMANDS[name].module)
+        imported()
         command.run(options)
     except KeyboardInterrupt as interrupt:
         print(f"\ninterrupted: {interrupt}" if interrupt.args else "\ninterrupted", file=sys.stderr)
@@ -129,12 +116,6 @@ def _split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     return first, rest
 
 
-def _parser(name: str, command: Any) -> Parser:
-    parser = Parser(name, command.__doc__)
-    command.add_flags(parser)
-    return parser
-
-
 def _parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Parse a command's words; a flag that only other commands have is refused with their names."""
     try:
@@ -142,7 +123,7 @@ def _parse(parser: Parser, words: Sequence[str]) -> Namespace:
     except UsageError as error:
         if not error.flag:
             raise
-        others = [name for name, module in COMMANDS.items() if error.flag in _parser(name, import_module(module)).flags]
+        others = [name for name in COMMANDS if error.flag in parser_of(name).flags]
         if not others:
             raise
         owners = " and ".join(f"`{name}`" for name in others)

@@ -1,19 +1,12 @@
-"""Print the scores of two sweeps, runs or tables (CSV) side by side; of more, the first beside each of the others."""
+"""The command ``compare``: a table of scores side by side."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
 
-from async_wrappers.agents.cli.flags import Parser, add_score_flags, usage_errors
+from async_wrappers.agents.cli.flags import usage_errors
 from async_wrappers.agents.sweep.report import compare, comparison_table
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``compare``."""
-    parser.add_word("A", "directory of a sweep or a run, or a CSV with named columns")
-    parser.add_word("B", "another, or several", many=True)
-    add_score_flags(parser)
 
 
 def run(options: Namespace) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.config.config import (
     CONFIG,
     ConfigError,
@@ -36,26 +36,6 @@ from async_wrappers.agents.trained.agent_file import (
 )
 
 MAIN_JOB = "configs/default.gin"  # what train.py runs where no file is named
-
-
-def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
-    """Add the flags of a run: its directory, its configuration and its seed.
-
-    Args:
-        parser: Of the command.
-        base_dir: The help text of the command's directory.
-        seed: Whether the command takes a seed.
-    """
-    files = "gin file, repeated for several; later ones win"
-    bindings = "'NAME.PARAMETER = VALUE', repeated for several; wins over files"
-    parser.add_argument("--base_dir", type=os.path.expanduser, metavar="DIR", help=base_dir)
-    parser.add_argument("--gin_files", action="append", default=[], type=os.path.expanduser, metavar="FILE", help=files)
-    parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
-    parser.add_switch("allow_unread", "accept bindings that nothing reads")
-    parser.add_switch("trust", "let a saved configuration import any module, of --base_dir or a file")
-    if seed:
-        same = "seed of everything; the same as binding Runner.seed"
-        parser.add_argument("--seed", type=at_least(0), metavar="N", help=same)
 
 
 def find_modules(options: Namespace, *, always: bool = False) -> None:
@@ -173,12 +153,6 @@ def existing_run(options: Namespace, command: str) -> Path:
     if not options.base_dir or not os.path.isfile(os.path.join(options.base_dir, CONFIG)):
         raise UsageError(f"{command} needs --base_dir with a run in it (a {CONFIG}), got {options.base_dir!r}")
     return Path(options.base_dir)
-
-
-def add_agent_flag(parser: Parser) -> None:
-    """Add ``--agent``, which names an agent in the place of a run."""
-    named = f"in the place of a run: an agent that ships, such as minatar/breakout, or a {SUFFIX} file of an agent"
-    parser.add_argument("--agent", type=os.path.expanduser, metavar="NAME_OR_FILE", help=named)
 
 
 def agent_file(options: Namespace) -> Path | None:

@@ -1,18 +1,15 @@
-"""Play evaluation episodes with a run's newest checkpoint, with each that it writes, or with an agent that ships."""
+"""The command ``evaluate``: episodes of a trained agent, and their scores."""
 
 from __future__ import annotations
 
 import errno
 import json
-import os
 import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.cli.configuration import (
-    add_agent_flag,
-    add_run_flags,
     agent_file,
     build_runner,
     existing_run,
@@ -21,7 +18,7 @@ from async_wrappers.agents.cli.configuration import (
     refuse_without_display,
     render_bindings,
 )
-from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.config.config import CONFIG
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
@@ -35,22 +32,6 @@ from async_wrappers.agents.trained.agent_file import read_about, score_in_words
 from async_wrappers.files import write_text_atomically
 
 _REST = 2.0  # seconds between two looks for a new checkpoint
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``evaluate``."""
-    add_run_flags(parser, "directory of the run")
-    add_agent_flag(parser)
-    parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
-    parser.add_switch("render", "show the game in a window")
-    parser.add_switch("video", "record each episode, in base_dir/videos, or in results/trained/NAME/videos")
-    slow = "with --video: show each image N times as long; without it, short episodes are slowed to at least 5 s"
-    parser.add_argument("--slow", type=at_least(1), metavar="N", help=slow)
-    beside = "with --video: another run or agent, which plays the same episodes beside it"
-    parser.add_argument("--beside", type=os.path.expanduser, metavar="DIR_OR_AGENT", help=beside)
-    drawn = "draw actions from the policy (V-trace, IMPACT, PPO), where otherwise they are the likeliest"
-    parser.add_switch("drawn", drawn)
-    parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")
 
 
 def run(options: Namespace) -> None:

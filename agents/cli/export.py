@@ -1,4 +1,4 @@
-"""Write a trained agent as ONNX, or as a file that `load_agent` plays, and check that file and agent act alike."""
+"""The command ``export``: files of a trained agent, which are checked against it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.cli.configuration import add_run_flags, build_runner, existing_run, find_modules
-from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
+from async_wrappers.agents.cli.commands import EPISODES, OBSERVATIONS, ONNX
+from async_wrappers.agents.cli.configuration import build_runner, existing_run, find_modules
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.cli.log import LOG
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.ship import ship
@@ -21,25 +22,7 @@ from async_wrappers.agents.spaces.schema import stacked
 from async_wrappers.agents.trained.agent_file import SUFFIX, score_in_words
 from async_wrappers.agents.trained.export import export
 
-_ONNX = ".onnx"
-_OBSERVATIONS, _EPISODES = 256, 100
 _IN_TURN = "create_runner.schedule = 'continuous_train'"
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``export``."""
-    add_run_flags(parser, "directory of the run")
-    written = f"the file, {_ONNX} or {SUFFIX}; of an agent with memory two ONNX files are named after it"
-    parser.add_argument("--output", type=os.path.expanduser, metavar="FILE", help=written)
-    shown = f"for {_ONNX}: random observations that both are shown, and as many of the environment's ({_OBSERVATIONS})"
-    parser.add_argument("--observations", type=at_least(1), metavar="N", help=shown)
-    scored = f"for {SUFFIX}: episodes of the agent and of random play for the score ({_EPISODES})"
-    parser.add_argument("--episodes", type=at_least(1), metavar="N", help=scored)
-    parser.add_argument(
-        "--licence", metavar="TEXT", help=f"for {SUFFIX}: that of the weights, such as MIT (none stated)"
-    )
-    told = f"for {SUFFIX}: the command that trained the agent (that of the run's {LOG}, without its --base_dir)"
-    parser.add_argument("--command", metavar="TEXT", help=told)
 
 
 def run(options: Namespace) -> None:
@@ -49,9 +32,9 @@ def run(options: Namespace) -> None:
     if not options.output:
         raise UsageError("export needs --output with the file to write, such as --output agent.onnx")
     output = Path(options.output)
-    if output.suffix not in (_ONNX, SUFFIX) or output.is_dir():
-        raise UsageError(f"--output must be a file that ends in {_ONNX} or {SUFFIX}, got {options.output!r}")
-    others = {_ONNX: ("episodes", "licence", "command"), SUFFIX: ("observations",)}[output.suffix]
+    if output.suffix not in (ONNX, SUFFIX) or output.is_dir():
+        raise UsageError(f"--output must be a file that ends in {ONNX} or {SUFFIX}, got {options.output!r}")
+    others = {ONNX: ("episodes", "licence", "command"), SUFFIX: ("observations",)}[output.suffix]
     if given := [name for name in others if getattr(options, name) is not None]:
         raise UsageError(
             f"--{given[0]} must be left out for a file that ends in {output.suffix}, got {options.output!r}"
@@ -61,7 +44,7 @@ def run(options: Namespace) -> None:
         _ship(options, base_dir, output)
         return
     runner = build_runner(options, base_dir)
-    observations = options.observations or _OBSERVATIONS
+    observations = options.observations or OBSERVATIONS
     with usage_errors():
         agent: Any = runner.trained_agent()
         if not hasattr(agent, "spec"):
@@ -94,7 +77,7 @@ def _ship(options: Namespace, base_dir: Path, output: Path) -> None:
     command = _command_of(base_dir) if options.command is None else options.command
     with usage_errors():
         about = ship(
-            runner, output, options.episodes or _EPISODES, command=command, licence=options.licence or "none stated"
+            runner, output, options.episodes or EPISODES, command=command, licence=options.licence or "none stated"
         )
     print(
         f"written to {output} ({output.stat().st_size / 1000:,.0f} KB): the same actions as the agent's in all "

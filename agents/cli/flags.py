@@ -160,12 +160,6 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument ").replace("expected one argument", "a value is missing"))
 
 
-def add_score_flags(parser: Parser) -> None:
-    """Add the flags that say which scores are shown: of which metric, and which statistic of the seeds."""
-    parser.add_argument("--metric", metavar="NAME", help="the metric (the final or training return)")
-    parser.add_argument("--statistic", choices=("mean", "iqm"), default="mean", help="over seeds (mean)")
-
-
 def at_least(least: float) -> Callable[[str], Any]:
     """Return a parser of finite numbers from `least` on, which are whole where `least` is an int."""
 

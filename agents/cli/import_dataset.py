@@ -1,21 +1,12 @@
-"""Write a pickle of the published layout, or another dataset, as a Minari dataset."""
+"""The command ``import``: a pickle, or another dataset, as a Minari dataset."""
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 
-from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter
 from async_wrappers.agents.experiment.pretraining import import_demonstrations
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``import``."""
-    parser.add_word("FILE", "the pickle, or the dataset")
-    parser.add_argument(
-        "--dataset", type=os.path.expanduser, metavar="NAME_OR_DIR", help="a new dataset, an id or a directory"
-    )
 
 
 def run(options: Namespace) -> None:

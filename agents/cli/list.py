@@ -1,36 +1,42 @@
-"""List the agents, trained ones, environments, wrappers and configurations that command line and gin files can name."""
+"""The command ``list``: the names that command line and gin files may use."""
 
 from __future__ import annotations
 
 import tempfile
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import chdir, suppress
+from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.cli.flags import Parser, first_line
+from async_wrappers.agents.cli.flags import UsageError, first_line, program
 from async_wrappers.agents.config.config import find_gin_files
+from async_wrappers.agents.config.described import gin_name, parameters, purpose
 from async_wrappers.agents.config.gin_text import PACKAGE
+from async_wrappers.agents.configurables import CONFIGURABLES
 from async_wrappers.agents.registry import AGENTS, BASELINES
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.trained.agent_file import read_about, score_in_words, shipped_agents
+from async_wrappers.configurables import CONFIGURABLES as OF_ENVIRONMENTS
 from async_wrappers.configurables import WRAPPERS
 from async_wrappers.extras import ignored_warnings
 
 _GAMES = "Atari games (create_atari_environment.game_name)"
 _OTHERS = "other environments (create_gym_environment.environment_id)"
+_GIVEN = ("observation_space", "action_space", "decision_interval")
 # Making another package's environment may open a window or a connection.
 _MADE = ("gymnasium", "async_wrappers")
 
 
-def add_flags(parser: Parser) -> None:
-    """Add nothing: ``list`` has no flags of its own."""
-
-
 def run(options: Namespace) -> None:
-    """Print the names."""
+    """Print the names, or the parameters of one."""
+    if options.name:
+        print("\n".join(_described(options.name)))
+        return
     registered = dict(gym.registry)
     games, games_missing = _games()
     others, others_missing = _others(registered)
@@ -46,6 +52,34 @@ def run(options: Namespace) -> None:
     missing = [f"{', '.join(names)}: {reason}" for reason, names in {**games_missing, **others_missing}.items()]
     if missing:
         print("\n  ".join(["environments that miss something here:", *missing]))
+
+
+def _described(name: str) -> Iterator[str]:
+    """Yield the parameters of an agent or another name of gin files; of an agent those that it shares come last."""
+    named = {gin_name(thing): thing for thing in (*CONFIGURABLES, *OF_ENVIRONMENTS)} | BASELINES | AGENTS
+    if (thing := named.get(name.removeprefix("@"))) is None:
+        close = get_close_matches(name.removeprefix("@"), named, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"`{program()} list` names the agents"
+        raise UsageError(f"list knows no agent {name!r}, and gin files have no such name; {hint}")
+    chosen = "".join(f", create_agent.agent_name = {key!r}" for key, agent in AGENTS.items() if agent is thing)
+    yield from (f"{gin_name(thing)}{chosen}: {_plain(purpose(thing))}", *_rows(gin_name(thing), thing, set()))
+
+
+def _rows(of: str, thing: Any, shown: set[str]) -> Iterator[str]:
+    """Yield a line for each parameter, as gin binds it, then those of an agent's bases; the first of a name holds."""
+    is_agent = isinstance(thing, type) and issubclass(thing, Spec)
+    for name, default, meaning in parameters(thing):
+        # The program gives an agent its spaces and the interval.
+        if name not in shown and not name.startswith("*") and not (is_agent and name in _GIVEN):
+            shown.add(name)
+            yield f"  {of}.{name}{f' = {default}' if default else ''}  # {_plain(meaning)}"
+    for base in thing.__mro__[1:] if is_agent else ():
+        if base in AGENTS.values():
+            yield from _rows(gin_name(base), base, shown)
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")
 
 
 def _trained(name: str, path: Path) -> str:

@@ -1,13 +1,12 @@
-"""Draw the figures of a sweep, with a page of the numbers; or one of runs, sweeps and tables (CSV) together."""
+"""The command ``plot``: figures of sweeps, runs and tables."""
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.experiment.metrics import name_in
 from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
 from async_wrappers.agents.sweep.figures import (
@@ -36,21 +35,6 @@ from async_wrappers.agents.sweep.view import make_view, why_no_ladder, with_inte
 from async_wrappers.files import FULL
 
 OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pdf", ".eps", ".ps")
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``plot``."""
-    what = "directory of a sweep, of a run, or that holds runs; or a CSV with named columns; several are one figure"
-    parser.add_word("DIR", what, many=True)
-    add_score_flags(parser)
-    parser.add_switch("wins", "draw the share of episodes that were won, not their returns")
-    parser.add_argument(
-        "--output",
-        type=os.path.expanduser,
-        metavar="DIR",
-        help="where the figure goes (figures/ in the directory of all), or one file, NAME.png or NAME.svg",
-    )
-    parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
 
 
 def run(options: Namespace) -> None:

@@ -1,17 +1,14 @@
-"""Record episodes of a person, of a script or of a trained agent to a Minari dataset."""
+"""The command ``record``: episodes as a Minari dataset."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from argparse import Namespace
 from pathlib import Path
 
 import gin
 
 from async_wrappers.agents.cli.configuration import (
-    add_agent_flag,
-    add_run_flags,
     agent_file,
     build_runner,
     existing_run,
@@ -21,26 +18,13 @@ from async_wrappers.agents.cli.configuration import (
     refuse_without_display,
     render_bindings,
 )
-from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.cli.import_dataset import dataset_summary
 from async_wrappers.agents.experiment.pretraining import Recording, bound_environment, record_agent, record_player
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.wrapper_statistics import frozen
 
 LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``record``."""
-    parser.add_argument(
-        "--dataset", type=os.path.expanduser, metavar="NAME_OR_DIR", help="a new dataset, an id or a directory"
-    )
-    parser.add_argument("--player", metavar="PLAYER", help="human, random or MODULE:FUNCTION (human)")
-    parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
-    fps = "frames per second for a person (the environment's)"
-    parser.add_argument("--fps", type=at_least(1.0), metavar="FPS", help=fps)
-    add_run_flags(parser, "directory of a run, whose agent plays")
-    add_agent_flag(parser)
 
 
 def run(options: Namespace) -> None:

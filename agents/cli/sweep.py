@@ -1,4 +1,4 @@
-"""Run a trial per point of a grid and seed, or the trials of --base_dir that are left."""
+"""The command ``sweep``: the plan of a grid, and its trials."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from async_wrappers.agents.cli.configuration import (
-    add_run_flags,
     find_modules,
     load_gin,
     new_or_existing_dir,
     refuse_unread,
 )
-from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, program, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, program, usage_errors
 from async_wrappers.agents.config.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.config.gin_text import PACKAGE
 from async_wrappers.agents.config.unread import Unread, given_in
@@ -25,31 +24,11 @@ from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, 
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
 from async_wrappers.agents.sweep.run import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, TrialsCutOff, trial_status
-from async_wrappers.files import path_of
 from async_wrappers.posix import cores
 
 
 class TrialsFailed(Exception):
     """A sweep has ended, and some of its trials failed."""
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``sweep``."""
-    grid = "axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid"
-    parser.add_argument("--grid", action="append", default=[], metavar="AXIS", help=grid)
-    seeds = "seeds per point; the same as binding Sweep.seeds"
-    parser.add_argument("--seeds", type=at_least(1), metavar="N", help=seeds)
-    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores that it may use)")
-    parser.add_switch("retry_failed", "run trials again that failed before")
-    only = "axis or arm of the grid: run the trials with these values, and leave the others to a later call; repeated"
-    parser.add_argument("--only", action="append", default=[], metavar="AXIS", help=only)
-    table = "results.csv of the same sweep on another machine, whose trials are not run again; repeated"
-    parser.add_argument("--finished", action="append", default=[], type=path_of, metavar="TABLE", help=table)
-    parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
-    parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
-    new = "directory of the sweep, new or to be continued; without it a new one in results/"
-    add_run_flags(parser, new, seed=False)
-    parser.refused["--seed"] = "is for one run: a sweep derives its seeds; say how many with --seeds"
 
 
 def run(options: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Train an agent, or let a run go on; without --gin_files and a run, play the main job: a sweep and its figures."""
+"""The command ``train``: it runs an experiment, or the main job."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from argparse import Namespace
 from pathlib import Path
 
 from async_wrappers.agents.cli import plot, sweep
+from async_wrappers.agents.cli.commands import parser_of
 from async_wrappers.agents.cli.configuration import (
     MAIN_JOB,
-    add_run_flags,
     build_runner,
     find_modules,
     new_or_existing_dir,
     trusting,
 )
-from async_wrappers.agents.cli.flags import Parser, UsageError, program, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, program, usage_errors
 from async_wrappers.agents.cli.log import RunLog, logged
 from async_wrappers.agents.config.config import CONFIG, save_config
 from async_wrappers.agents.experiment.experiment import Experiment
@@ -33,11 +33,6 @@ from async_wrappers.agents.experiment.report import (
     write_report,
 )
 from async_wrappers.agents.sweep.plan import PLAN, arm_of
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``train``."""
-    add_run_flags(parser, "directory of the run, new or to be continued; without it a new one in results/")
 
 
 def run(options: Namespace) -> None:
@@ -82,10 +77,8 @@ def _run_main_job(options: Namespace, base_dir: Path) -> None:
     words = ["--base_dir", str(base_dir), "--gin_files", MAIN_JOB, "--seeds", "1"]
     words += [word for binding in options.gin_bindings for word in ("--gin_bindings", binding)]
     words += [flag for flag, given in (("--trust", options.trust), ("--allow_unread", options.allow_unread)) if given]
-    for name, command, given in (("sweep", sweep, words), ("plot", plot, [str(base_dir)])):
-        parser = Parser(name, command.__doc__ or "")
-        command.add_flags(parser)
-        command.run(parser.parse(given))
+    sweep.run(parser_of("sweep").parse(words))
+    plot.run(parser_of("plot").parse([str(base_dir)]))
     print(f"picture: {base_dir / 'figures' / 'learning_curves.png'}\nbase_dir: {base_dir}")
 
 

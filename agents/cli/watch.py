@@ -1,33 +1,17 @@
-"""Watch runs and sweeps, going on or finished, in a browser or in this terminal. Nothing is written."""
+"""The command ``watch``: runs and sweeps in a browser or a terminal. Nothing is written."""
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
 from argparse import Namespace
 from pathlib import Path
 
-from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
+from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.extras import extra
 
 _NICE = 15  # as little of a busy machine as can be
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the flags of ``watch``."""
-    what = "directory of a run or a sweep, or one that holds some; several (results)"
-    parser.add_argument("dir", type=os.path.expanduser, metavar="DIR", nargs="*", help=what)
-    parser.add_switch("text", "show it in this terminal")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1, this machine alone)")
-    parser.add_argument("--port", type=_port, default=8600, help="port to listen on (8600; 0 takes a free one)")
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 65535, got {text!r}")
-    return int(text)
 
 
 def _give_way() -> None:

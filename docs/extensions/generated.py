@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 import re
 import subprocess
@@ -22,15 +21,12 @@ LEFT_OUT = ("async_wrappers.processes.fork_server",)  # it changes signals when 
 
 def command_line() -> str:
     """Return what ``--help`` prints for each command, as Markdown."""
-    from async_wrappers.agents.cli.command_line import COMMANDS, OVERVIEW
-    from async_wrappers.agents.cli.flags import Parser
+    from async_wrappers.agents.cli.command_line import OVERVIEW
+    from async_wrappers.agents.cli.commands import COMMANDS, parser_of
 
     parts = ["## train.py", _block(OVERVIEW)]
-    for name, module in COMMANDS.items():
-        command = import_module(module)
-        parser = Parser(name, command.__doc__ or "")
-        command.add_flags(parser)
-        parts += [f"### train.py {name}", _block(parser.format_help())]
+    for name in COMMANDS:
+        parts += [f"### train.py {name}", _block(parser_of(name).format_help())]
     parts += ["## python -m async_wrappers"]
     for name in PLANNING:
         parts += [f"### {name}", _block(_help("async_wrappers", name))]
@@ -40,22 +36,28 @@ def command_line() -> str:
 
 def names_at_the_top() -> str:
     """Return a table of what `async_wrappers` offers, each with a link to the module that defines it."""
+    from async_wrappers.agents.config.described import purpose
+
     package = import_module("async_wrappers")
     things = {name: getattr(package, name) for name in package.__all__ if not name.startswith("_")}
-    rows = [f"| {{py:obj}}`{name} <{thing.__module__}.{name}>` | {_purpose(thing)} |" for name, thing in things.items()]
+    rows = [
+        f"| {{py:obj}}`{name} <{thing.__module__}.{name}>` | {_markdown(purpose(thing))} |"
+        for name, thing in things.items()
+    ]
     return "\n".join(["| name | what it does |", "|---|---|", *rows]) + "\n"
 
 
 def gin_parameters() -> str:
     """Return a table for each name that gin files may use, as Markdown."""
+    from async_wrappers.agents.config.described import gin_name, purpose
     from async_wrappers.agents.configurables import CONFIGURABLES as agents
     from async_wrappers.configurables import CONFIGURABLES as wrappers
 
     parts = []
     for title, things in (("Environments, delays and the live runner", wrappers), ("Agents and experiments", agents)):
         parts.append(f"## {title}")
-        for name, thing in sorted(((_gin_name(thing), thing) for thing in things), key=lambda pair: pair[0].lower()):
-            parts += [f"### {name}", _purpose(thing)]
+        for name, thing in sorted(((gin_name(thing), thing) for thing in things), key=lambda pair: pair[0].lower()):
+            parts += [f"### {name}", _markdown(purpose(thing))]
             if rows := parameter_rows(thing):
                 parts.append("\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
@@ -122,52 +124,20 @@ def _block(text: str) -> str:
     return f"```text\n{text.strip()}\n```"
 
 
-def _gin_name(thing: object) -> str:
-    """Return the name in gin files, such as ``DQNAgent`` for the class `DQN`."""
-    found = re.search(r"``(\w+)`` in gin", inspect.getdoc(thing) or "")
-    return found[1] if found else getattr(thing, "__name__", str(thing))
-
-
-def _purpose(thing: object) -> str:
-    return _markdown((inspect.getdoc(thing) or "").split("\n\n")[0])
-
-
 def parameter_rows(thing: object) -> list[str]:
     """Return the rows of the table of a class's or function's parameters."""
-    import gin
+    from async_wrappers.agents.config.described import parameters
 
-    documented = _arguments(inspect.getdoc(thing) or "")
-    if isinstance(thing, type) and not documented:  # Gymnasium's wrappers document their constructors
-        documented = _arguments(inspect.getdoc(thing.__init__) or "")
     rows = []
-    for name, parameter in inspect.signature(inspect.unwrap(thing)).parameters.items():  # type: ignore[arg-type]
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            name, default = f"**{name}", ""
-        else:
-            given = not any(parameter.default is none for none in (parameter.empty, gin.REQUIRED))
-            default = f"`{_value(parameter.default)}`" if given else ""
-        meaning = documented.get(name.strip("*"), "")
-        rows.append(f"| `{name}` | {default} | {meaning} |".replace("|  |", "| |"))
+    for name, default, meaning in parameters(thing):
+        shown = f"`{default}`" if default else ""
+        rows.append(f"| `{name}` | {shown} | {_markdown(meaning)} |".replace("|  |", "| |"))
     return rows
-
-
-def _value(default: object) -> str:
-    """Return a default as a gin file would write it."""
-    return f"@{default.__name__}" if callable(default) and hasattr(default, "__name__") else repr(default)
-
-
-def _arguments(docstring: str) -> dict[str, str]:
-    """Return the meaning of each argument in Google's section ``Args:``."""
-    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, re.DOTALL | re.MULTILINE)
-    if section is None:
-        return {}
-    entries = re.findall(r"^    \**(\w+)(?: \([^)]*\))?: (.*?)(?=^    \S|\Z)", section[1], re.DOTALL | re.MULTILINE)
-    return {name: _markdown(text) for name, text in entries}
 
 
 def _markdown(text: str) -> str:
     """Turn a docstring's sentences into those of a Markdown table: one line, code in single backticks."""
-    pieces = re.split(r"(`+[^`]*`+)", " ".join(text.split()))
+    pieces = re.split(r"(`+[^`]*`+)", text)
     for number, piece in enumerate(pieces):
         plain = piece.replace("``", "`") if number % 2 else re.sub(r"([*_<\[\]$])", r"\\\1", piece)
         pieces[number] = plain.replace("|", r"\|")

@@ -165,13 +165,11 @@ def test_a_command_names_what_exists(where: str, command: str) -> None:
     assert (ROOT / script).is_file()
     if script.name != "train.py" or words[1:] == []:
         return
-    from async_wrappers.agents.cli.command_line import COMMANDS as NAMES
-    from async_wrappers.agents.cli.flags import Parser
+    from async_wrappers.agents.cli.commands import COMMANDS as NAMES
+    from async_wrappers.agents.cli.commands import parser_of
 
     name, rest = (words[1], words[2:]) if words[1] in NAMES else ("train", words[1:])
-    parser = Parser(name, "")
-    import_module(NAMES[name]).add_flags(parser)
-    options = parser.parse(["1" if word in ("N", "$seed") else word for word in rest])
+    options = parser_of(name).parse(["1" if word in ("N", "$seed") else word for word in rest])
     for file in getattr(options, "gin_files", None) or []:
         if file.endswith(".gin") and not LEFT_OPEN.search(file) and "/" in file:
             assert (ROOT / file).is_file()

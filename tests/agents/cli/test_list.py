@@ -12,7 +12,7 @@ from ale_py import roms
 
 from async_wrappers.agents.trained.agent_file import shipped_agents
 from async_wrappers.envs import create_gym_environment
-from tests.worlds.command_line import call, place
+from tests.worlds.command_line import call, place, refused
 
 __all__ = ["call", "place"]
 
@@ -72,3 +72,47 @@ def test_the_wrappers_of_gymnasium_are_listed_as_gin_names_them(call: Any) -> No
     assert {"@FrameStackObservation", "@FlattenObservation", "@RealtimeDelay"} <= {
         *sections(call("list").out)["wrappers"]
     }
+
+
+class TestParametersOfAName:
+    def test_an_agents_come_first_then_those_that_it_shares_each_as_gin_binds_it(self, call: Any) -> None:
+        head, *lines = call("list", "c51").out.splitlines()
+        assert head.startswith("C51Agent, create_agent.agent_name = 'c51': C51 (Bellemare et al. 2017)")
+        wanted = "N, how many atoms the support has, equally spaced from vmin to vmax. It must be >= 2 atoms."
+        assert lines[0] == f"  C51Agent.num_atoms = 51  # {wanted}"
+        assert "  DQNAgent.gamma = 0.99  # Discount. It must lie in [0, 1]." in lines
+        names = [line.split()[0] for line in lines]
+        assert names == sorted(names, key=lambda name: name.startswith("DQNAgent"))
+        assert not [name for name in names if re.search("_space|shared|decision_interval", name)]
+
+    def test_a_default_that_an_agent_declares_anew_takes_the_place_of_its_bases(self, call: Any) -> None:
+        lines = call("list", "full_rainbow").out.splitlines()
+        declared = [line for line in lines if ".replay_scheme =" in line]
+        assert [line.split("  #")[0] for line in declared] == ["  RainbowAgent.replay_scheme = 'prioritized'"]
+
+    @pytest.mark.parametrize(
+        ("name", "line"),
+        [
+            ("RealtimeDelay", "  RealtimeDelay.delay = 0  # Age of the observation behind an action, in frames."),
+            (
+                "@RealtimeDelay",
+                "  RealtimeDelay.noops = 0  # Frames between two actions, ",
+            ),
+            ("create_gym_environment", "  create_gym_environment.environment_id  # "),
+            ("random", "  RandomAgent.seed = 0  # "),
+        ],
+    )
+    def test_any_name_of_gin_files_has_them(self, call: Any, name: str, line: str) -> None:
+        assert any(each.startswith(line) for each in call("list", name).out.splitlines())
+
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("dnq", "did you mean 'dqn'?"),
+            ("DNQAgent", "did you mean 'DQNAgent'?"),
+            ("0", "`python train.py list` names the agents"),
+        ],
+    )
+    def test_another_name_is_refused_with_the_nearest(self, call: Any, name: str, hint: str) -> None:
+        message = refused(call("list", name))
+        assert message == f"list knows no agent {name!r}, and gin files have no such name; {hint}"

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
-from async_wrappers.agents.cli import evaluate, record, sweep, train
-from async_wrappers.agents.cli.command_line import COMMANDS
+from async_wrappers.agents.cli.commands import COMMANDS, parser_of
 from async_wrappers.agents.cli.configuration import find_modules, load_gin
-from async_wrappers.agents.cli.flags import Parser
 from async_wrappers.agents.config.config import load_config
 from async_wrappers.agents.config.unread import Given, LoadedConfig, ours_by_name
 from async_wrappers.agents.registry import AGENTS, BASELINES, SCHEDULES
@@ -345,9 +343,7 @@ def test_every_command_of_the_pages_is_accepted(line: str, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "path", [*sys.path])  # a file's own modules lie beside it
     words = shlex.split(line.replace("--seed N", "--seed 1"))
     name = words.pop(0) if words[0] in COMMANDS else "train"
-    parser = Parser(name, "")
-    {"sweep": sweep, "record": record, "evaluate": evaluate}.get(name, train).add_flags(parser)
-    options = parser.parse(words)
+    options = parser_of(name).parse(words)
     find_modules(options)
     loaded = load_gin(options)
     given_here, never_read = set(), loaded.unread().keys()
