@@ -337,6 +337,80 @@ def test_the_robot_takes_a_latency_of_ones_own_and_warns_of_a_delay_that_was_not
         monkeypatch.delitem(sys.modules, name)
 
 
+def test_an_arm_that_takes_positions_plays_chunks_to_their_end_and_then_holds_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mujoco")
+    for name in ("arm", "policy", "robot"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
+    (tmp_path / "mine.py").write_text(POSITIONS)
+    monkeypatch.chdir(tmp_path)
+    robot = import_module("robot")
+    log = tmp_path / "log.npz"
+    with pytest.warns(RuntimeWarning, match="the policy server at tcp://.* is not reached"):
+        report = robot.play(1.6, 0.8, 60, log, "mine:make_policy", workers=1, chunk=10)
+    assert "mine:make_policy is served at" in capsys.readouterr().out
+    assert report.lost["lost"] >= 1
+    rows = np.load(log)
+    angles, sent = rows["angles"], rows["action"]
+    np.testing.assert_allclose(sent[0], angles[0], atol=0.05)  # it is held where it was read
+    assert np.abs(sent[-1] - sent[0]).min() > 0.1
+    np.testing.assert_array_equal(sent[-15:], np.tile(sent[-1], (15, 1)))
+    assert np.abs(rows["speeds"][-1]).max() < 0.05
+    for name in ("arm", "policy", "robot"):
+        monkeypatch.delitem(sys.modules, name)
+
+
+POSITIONS = """
+import numpy as np
+
+
+def make_policy():
+    def act(observation):
+        angles = np.arctan2(observation[2:4], observation[:2])
+        return np.clip(angles + 0.02 * np.arange(10)[:, None], -3, 3).astype(np.float32)
+
+    return act
+"""
+
+
+def test_a_policy_of_chunks_is_played_by_one_worker_and_takes_no_flags_of_the_other_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mujoco")
+    for name in ("arm", "policy", "robot", "vla"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setenv("ARM_LATENCY_MS", "60")
+    monkeypatch.setenv("ARM_CV", "0")
+    monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
+    robot, vla = import_module("robot"), import_module("vla")
+    asked: list[Any] = []
+
+    def play(*given: Any, **named: Any) -> Any:
+        asked.append(named)
+        return SimpleNamespace(frames={"total": 590, "missed_deadlines": 0, "skipped": 0})
+
+    monkeypatch.setattr(robot, "play", play)
+    drawn: list[Any] = []
+    monkeypatch.setattr(robot, "draw_ages", lambda *given: None)
+    monkeypatch.setattr(robot, "draw_arm", lambda *given: drawn.append(given[3]))
+    output = ["--output", str(tmp_path)]
+    robot.main([*output, "--policy", "vla:make_policy", "--chunk", "17"])
+    assert asked == [{"factory": "vla:make_policy", "workers": 1, "fps": 50, "chunk": 17}]
+    assert drawn == [16]
+    assert "warning" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        robot.main([*output, "--policy", "vla:make_policy", "--playout", "6"])
+    refusal = "--playout must be left out with --policy, whose one worker gives chunks, got 6\n"
+    assert capsys.readouterr().err.endswith(refusal)
+    monkeypatch.setattr(vla.time, "sleep", lambda seconds: None)
+    chunk = vla.make_policy().act(import_module("arm").ArmEnv().reset(seed=0)[0], None)
+    assert chunk.shape == (vla.CHUNK, 2) and np.abs(np.diff(chunk, axis=0)).max() <= vla.FASTEST / vla.FPS + 1e-6
+    for name in ("arm", "policy", "robot", "vla"):
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_ages_of_the_robot_are_those_of_the_clock_where_frames_were_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """50 frames a second; the loop is held up before frame 3, which begins 45 ms late."""
     pytest.importorskip("mujoco")

@@ -1,8 +1,8 @@
 """An arm of two links that follows a target, in MuJoCo: as a machine that waits for nobody, and as an environment.
 
-The arm lies flat, and its joints are driven by speed. The target jumps now and then. `Arm` is simulated in a thread of
-its own, 500 times a second of real time, whether anybody sends an action or not, and follows the last one it was sent.
-`ArmEnv` is the same arm on simulated time, for training: a step is a frame.
+The arm lies flat. Its joints are driven by speed, or held at positions by servos. The target jumps now and then. `Arm`
+is simulated in a thread of its own, 500 times a second of real time, whether anybody sends an action or not, and
+follows the last one it was sent. `ArmEnv` is the same arm on simulated time, for training: a step is a frame.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ FPS, HZ = 50, 500  # frames (as a rule), steps of the simulation per second
 REACH = 0.6  # metres, of both links
 FASTEST = 4.0  # radians per second, at an action of 1
 JUMP = 1.5  # seconds between two targets
+SPEEDS = '<velocity joint="shoulder" kv="2"/><velocity joint="elbow" kv="1"/>'
+SERVOS = '<position joint="shoulder" kp="40" kv="2"/><position joint="elbow" kp="20" kv="1"/>'
 
-MODEL = """
+MODEL = f"""
 <mujoco model="arm">
   <option timestep="0.002" gravity="0 0 0" integrator="implicitfast"/>
   <visual><headlight ambient=".5 .5 .5"/><global offwidth="640" offheight="640"/></visual>
@@ -44,7 +46,7 @@ MODEL = """
       <geom type="sphere" size=".035" rgba=".85 .3 .1 1" contype="0" conaffinity="0"/>
     </body>
   </worldbody>
-  <actuator><velocity joint="shoulder" kv="2"/><velocity joint="elbow" kv="1"/></actuator>
+  <actuator>{SPEEDS}</actuator>
 </mujoco>
 """
 
@@ -54,13 +56,17 @@ class Simulation:
 
     Observations are numbers about 1, float32 [10]: cosine and sine of both angles, both speeds, the place of the tip,
     and the way from there to the target. A reward is minus the distance of the tip from the target, in reaches.
+
+    Args:
+        positions: Whether an action is both angles, in radians, and not both speeds.
     """
 
     observation_space = gym.spaces.Box(-10.0, 10.0, (10,), np.float32)
     action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def __init__(self) -> None:
-        self.model = mujoco.MjModel.from_xml_string(MODEL)
+    def __init__(self, positions: bool = False) -> None:
+        self.positions = positions
+        self.model = mujoco.MjModel.from_xml_string(MODEL.replace(SPEEDS, SERVOS) if positions else MODEL)
         self.data = mujoco.MjData(self.model)
         self.random = np.random.default_rng()
         self.jumps_at = 0.0
@@ -70,6 +76,8 @@ class Simulation:
             self.random = np.random.default_rng(seed)
         mujoco.mj_resetData(self.model, self.data)
         self.data.qpos[:] = self.random.uniform(-np.pi, np.pi), self.random.uniform(-2, 2)
+        if self.positions:
+            self.data.ctrl[:] = self.data.qpos
         self.jumps_at = 0.0
         self.step()
 
@@ -82,7 +90,7 @@ class Simulation:
         mujoco.mj_step(self.model, self.data)
 
     def send(self, action: Any) -> None:
-        self.data.ctrl[:] = FASTEST * np.asarray(action, float)
+        self.data.ctrl[:] = (1.0 if self.positions else FASTEST) * np.asarray(action, float)
 
     def observe(self) -> tuple[np.ndarray, float]:
         """Return the observation and the reward."""
@@ -121,16 +129,22 @@ class Arm:
     Args:
         log: A file for what happened on each frame, written by `close`: ``time`` in seconds, ``angles``, ``speeds``,
             ``target``, ``action`` [frames, ...]. None writes nothing.
+        positions: Whether it takes positions: both angles, in radians. It has ``hold_action`` then, else
+            ``noop_action``.
     """
 
-    observation_space, action_space = Simulation.observation_space, Simulation.action_space
-    noop_action = np.zeros(2, np.float32)
+    observation_space = Simulation.observation_space
     fps = FPS
 
-    def __init__(self, log: str | Path | None = None) -> None:
-        self.simulation, self.lock, self.stops = Simulation(), threading.Lock(), threading.Event()
+    def __init__(self, log: str | Path | None = None, positions: bool = False) -> None:
+        self.simulation, self.lock, self.stops = Simulation(positions), threading.Lock(), threading.Event()
+        if positions:
+            self.action_space = gym.spaces.Box(-np.pi, np.pi, (2,), np.float32)
+            self.hold_action = angles_of
+        else:
+            self.action_space, self.noop_action = Simulation.action_space, np.zeros(2, np.float32)
         self.thread: threading.Thread | None = None
-        self.log, self.rows, self.sent = log, [], self.noop_action
+        self.log, self.rows, self.sent = log, [], np.zeros(2, np.float32)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Go on from where the arm is: only the first reset puts it anywhere."""
@@ -157,7 +171,8 @@ class Arm:
     def close(self) -> None:
         """Bring the arm to rest, and stop its world."""
         if self.thread is not None:
-            self.send(self.noop_action)
+            positions = self.simulation.positions
+            self.send(angles_of(self.simulation.observe()[0]) if positions else self.noop_action)
             time.sleep(0.1)  # it comes to rest, as a real one would have to
             self.stops.set()
             self.thread.join()
@@ -177,6 +192,11 @@ class Arm:
             step += 1
             if (rest := begin + step / HZ - time.monotonic()) > 0:
                 time.sleep(rest)
+
+
+def angles_of(observation: Any) -> np.ndarray:
+    """Return both angles of an observation, in radians: as positions, they hold the arm where it was read."""
+    return np.arctan2(observation[2:4], observation[:2])
 
 
 gym.register(id="Arm-v0", entry_point=ArmEnv)

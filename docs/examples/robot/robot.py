@@ -1,7 +1,8 @@
 """An arm that waits for nobody, a slow policy on a server, and the server killed in the middle.
 
 ``python docs/examples/robot/robot.py`` plays 12 seconds of real time and prints the report. It writes ``arm_ages.png``,
-both ages over time, and ``arm.gif``, the arm. docs/live/robots.md walks through it.
+both ages over time, and ``arm.gif``, the arm. ``--policy MODULE:FUNCTION`` plays a policy of your own, which gives
+chunks of positions. docs/live/robots.md walks through both.
 """
 
 from __future__ import annotations
@@ -27,28 +28,32 @@ if __name__ == "__main__" and find_library("EGL"):
 from arm import FPS, HZ, MODEL, Arm
 from policy import CV, LATENCY, make_policy
 
-from async_wrappers import AsyncRunner, RampDown
+from async_wrappers import AsyncRunner, Chunk, Limits, RampDown
 from async_wrappers.cli.flags import Parser
 
 HERE = Path(__file__).parent
 WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due, as `arm.gin` has them
+CHUNK, RATE = 25, 3.0  # positions that a policy of your own gives at once; their largest change, radians per second
 HOLD, RAMP = 3, 25  # frames on which the last speed is held where no action is due, and over which it is then reduced
 
 
 class Server:
     """``python -m async_wrappers serve``, in a process of its own."""
 
-    def __init__(self, factory: str = "policy:make_policy", workers: int = WORKERS) -> None:
+    def __init__(self, factory: str = "policy:make_policy", workers: int = WORKERS, folder: Path = HERE) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         serve = [sys.executable, "-m", "async_wrappers", "serve", factory, "--bind", self.address]
         self.command = [*serve, "--workers", str(workers), "--threads"]
         self.process: Any = None
+        self.folder = folder  # where Python looks for the factory's module
 
     def start(self) -> None:
         """Start it, and return when it listens."""
-        self.process = subprocess.Popen(self.command, cwd=HERE, stdout=subprocess.PIPE, text=True)
-        print(self.process.stdout.readline().strip(), flush=True)
+        self.process = subprocess.Popen(self.command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
+        if not (line := self.process.stdout.readline()):
+            sys.exit(self.process.wait())  # it has printed why
+        print(line.strip(), flush=True)
 
     def comes_back(self, after: float, ended: threading.Event) -> None:
         """Wait for its death, and start it again some seconds later, unless the run has ended."""
@@ -84,25 +89,23 @@ def play(
     fps: int = FPS,
     hold: int = HOLD,
     ramp: int = RAMP,
+    chunk: int | None = None,
 ) -> Any:
-    """Play, and return the report."""
-    server, ended = Server(factory, workers), threading.Event()
+    """Play, and return the report; with `chunk`, one worker of a policy whose actions are so many positions."""
+    folder = HERE if chunk is None else Path.cwd()
+    server, ended = Server(factory, workers, folder), threading.Event()
     server.start()
     back = threading.Thread(target=server.comes_back, args=(away, ended))
     back.start()
     try:
-        runner = AsyncRunner(
-            partial(Arm, log),
-            server.address,
-            workers,
-            fps,
-            playout=playout,
-            default_action=RampDown(ramp, hold=hold),
-            features=Arm.observation_space,  # what the server's half of the policy answers; see policy.py
-            make_release=make_policy,
-            calibration_time=1.0,
-            seed=1,
-        )
+        if chunk is not None:  # after a chunk's end the last position is held
+            how: dict[str, Any] = {"stagger": "none", "default_action": Chunk(chunk), "limits": Limits(rate=RATE)}
+        else:
+            how = {"playout": playout, "default_action": RampDown(ramp, hold=hold)}
+            # What the server's half of the policy answers, and the half that is here; see policy.py.
+            how |= {"features": Arm.observation_space, "make_release": make_policy}
+        machine = partial(Arm, log, positions=chunk is not None)
+        runner = AsyncRunner(machine, server.address, workers, fps, **how, calibration_time=1.0, seed=1)
         on_frame = partial(kill, pid=server.process.pid, frame=None if kill_at is None else round(kill_at * fps))
         return runner.run(seconds=seconds, on_frame=on_frame)
     finally:
@@ -177,8 +180,8 @@ def too_slow(frames: dict[str, int], fps: int) -> str | None:
     )
 
 
-def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, fps: int = FPS, size: int = 220) -> None:
-    """Draw the arm ten times a second; the picture's border is red where it follows no action of the policy's."""
+def draw_arm(report: Any, log: Path, path: Path, oldest: int, fps: int = FPS, size: int = 220) -> None:
+    """Draw the arm ten times a second; the border is red where its action is older than `oldest` frames."""
     import mujoco
     from PIL import Image, ImageOps
 
@@ -190,7 +193,7 @@ def draw_arm(report: Any, log: Path, path: Path, playout: int = PLAYOUT, fps: in
         data.qpos[:], data.mocap_pos[0, :2] = rows["angles"][k], rows["target"][k]
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera="above")
-        is_alone = not behind[k] <= 2 * playout
+        is_alone = not behind[k] <= oldest
         picture = ImageOps.expand(Image.fromarray(renderer.render()), 6, "#d62728" if is_alone else "#dddddd")
         pictures.append(picture.quantize(32, dither=Image.Dither.NONE))
     renderer.close()
@@ -210,6 +213,9 @@ def main(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--playout", type=int, default=PLAYOUT, help=f"frames until an action is due ({PLAYOUT})")
     parser.add_argument("--hold", type=int, default=HOLD, help=f"frames to go on as before without action ({HOLD})")
     parser.add_argument("--ramp", type=int, default=RAMP, help=f"frames from there to rest ({RAMP})")
+    policy = "a policy of your own, which gives chunks of positions; the module is found from the working directory"
+    parser.add_argument("--policy", metavar="MODULE:FUNCTION", help=policy)
+    parser.add_argument("--chunk", type=int, default=CHUNK, help=f"with --policy: positions of a chunk ({CHUNK})")
     parser.add_argument("--output", type=Path, default=Path(), help="folder of both pictures (here)")
     options = parser.parse_args(arguments)
     for module in ("matplotlib", "PIL"):
@@ -228,9 +234,16 @@ def main(arguments: list[str] | None = None) -> Any:
         parser.error(f"--cv must be from 0 to 3, standard deviation over mean, got {options.cv:g}: try --cv 0.3")
     if options.hold < 0 or options.ramp < 1:
         parser.error(f"--hold must be >= 0 and --ramp >= 1 frame, got {options.hold} and {options.ramp}")
+    if options.chunk < 1:
+        parser.error(f"--chunk must be >= 1 frame, got {options.chunk}")
+    if options.policy is not None:
+        for name in ("latency_ms", "cv", "workers", "playout", "hold", "ramp"):
+            if (given := getattr(options, name)) != parser.get_default(name):
+                flag = name.replace("_", "-")
+                parser.error(f"--{flag} must be left out with --policy, whose one worker gives chunks, got {given:g}")
     os.environ["ARM_LATENCY_MS"] = str(options.latency_ms)  # for the policy in the server's process
     os.environ["ARM_CV"] = str(options.cv)
-    if options.playout != (trained := make_policy().delay):
+    if options.policy is None and options.playout != (trained := make_policy().delay):
         print(
             f"warning: the policy was trained for a delay of {trained} frames and plays under {options.playout}: train "
             f"it with --gin_bindings 'DELAY = {options.playout}'"
@@ -239,6 +252,10 @@ def main(arguments: list[str] | None = None) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "arm.npz")
         chosen = {name: getattr(options, name) for name in ("workers", "playout", "fps", "hold", "ramp")}
+        oldest = 2 * options.playout
+        if options.policy is not None:
+            chosen = {"factory": options.policy, "workers": 1, "fps": options.fps, "chunk": options.chunk}
+            oldest = options.chunk - 1
         report = play(options.seconds, options.kill_at, options.away, log, **chosen)
         print(report)
         if (sentence := too_slow(report.frames, options.fps)) is not None:
@@ -247,7 +264,7 @@ def main(arguments: list[str] | None = None) -> Any:
         draw_ages(report, log, options.kill_at, picture, options.fps)
         print(f"ages and speeds: {picture}")
         try:
-            draw_arm(report, log, film, options.playout, options.fps)
+            draw_arm(report, log, film, oldest, options.fps)
             print(f"the arm: {film}")
         except Exception as error:  # MuJoCo's own kinds: no EGL here
             print(f"no moving picture, as nothing can be rendered here ({error}): try MUJOCO_GL=osmesa")
