@@ -68,7 +68,7 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("play", "pygame", lambda _: Keyboard(RecordingEnv(render_mode="rgb_array"))),
     ("plot", "matplotlib", lambda _: timeline(SimulatedSchedule(Constant(0.1), 1, 60, "sequential"))),
     ("plot", "matplotlib", lambda _: scaling_picture(processes_needed(seconds=1), "")),
-    ("plot", "matplotlib", lambda _: timing_picture([], 1, {"total": 1, "fresh": 0})),
+    ("plot", "matplotlib", lambda _: timing_picture([], 1, {"total": 1, "fresh": 0, "default": 1})),
     ("ray", "ray", lambda folder: sweep(play, GRID, 1, folder / "s", engine="ray")),
     ("ray", "ray", lambda folder: sweep(play, GRID, 1, folder / "s", engine="ray", search="random")),
     ("video", "moviepy", lambda _: check_recordable(RecordingEnv(render_mode="rgb_array"))),

@@ -540,7 +540,7 @@ def _note(run: Run, report: Any, phase: Phase, seconds: float) -> dict[str, floa
     facts, tag = report.to_dict(), f"{name.capitalize()}Timing"
     frames = facts["frames"]
     scalars = {
-        "FreshShare": frames["fresh"] / max(frames["total"], 1),
+        **{f"{name.capitalize()}Share": share for name, share in report.shares.items()},
         "DelayFrames": facts["delay_frames"]["mean"],
         "LatencyMs": facts["latency_ms"]["mean"],
         "LatenessMsP99": facts["lateness_ms"]["p99"],

@@ -39,7 +39,7 @@ class Forecast:
         workers: How many.
         stagger: The strategy they run under.
         playout_frames: Frames from an observation to its action, where the rule fixes them.
-        fresh_share: Share of the frames that receive an action of the policy's.
+        fresh_share: Share of the frames that receive the action of a new decision.
         mean_delay_frames: Mean age of the observation behind an applied action; None if none was applied.
         mean_delay_ms: The same in milliseconds.
         p99_delay_frames: The age that 99 % of the applied actions do not exceed.

@@ -34,7 +34,7 @@ class Counts:
 
     Attributes:
         frames: Frames asked for.
-        fresh: Frames on which an action was applied; the others received the default action.
+        fresh: Frames that received the action of a new decision; the others a going chunk's, or the default action.
         dropped: Actions computed in full and never applied: a newer one had been, or was applied instead.
         late: Actions released after they were due, applied or not.
         delay: How often an action of each age was applied, in frames.
@@ -54,7 +54,7 @@ class Counts:
 
     @property
     def fresh_share(self) -> float:
-        """Share of the frames that received an action of the agent's: ``fresh / frames``; 0 without frames."""
+        """Share of the frames that received the action of a new decision: ``fresh / frames``; 0 without frames."""
         return self.fresh / self.frames if self.frames else 0.0
 
     @property

@@ -79,7 +79,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the episode),
     which is where they were applied. The log-probability of a step is the sum of its executed entries'. ``sent`` is
     then the chunk with the entries that were sent. ``default_frames`` then counts the frames on which `Chunk.after`
-    acted.
+    acted, and ``chunk_frames`` those of the going chunk: of this step's frames only that of the effect is in neither.
 
     With `report_effect` it also holds, after a step, ``effect_observation`` and ``effect_info``: observation and info
     of the frame on which the action landed, and neither where ``applied`` is False. ``next_effect_observation`` is that
@@ -344,7 +344,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             realtime["sent"] = own_copy(self._sent)
         if self.chunk is not None:
             executed = executed_entries(self.chunk.length, start, effect, frame)
-            realtime["default_frames"] = frame - first - int(executed.sum())
+            acted = int(executed.sum())
+            realtime["default_frames"] = frame - first - acted
+            realtime["chunk_frames"] = max(acted - 1, 0)
             realtime["executed"] = executed
         if sights.report_effect:
             sights.landing = self._now()

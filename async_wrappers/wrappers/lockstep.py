@@ -93,6 +93,7 @@ class Report:
                 ended: Info = {key: realtime[key][i].item() for key in keys}
                 if self.executed is not None:
                     ended["executed"] = self.executed[i].copy()
+                    ended["chunk_frames"] = realtime["chunk_frames"][i].item()
                 if self.sent is not None and self.sent_mask is not None and self.sent_mask[i]:
                     ended["sent"] = self.sent[i].copy()
                 ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}

@@ -129,8 +129,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     are ``deciding``, ``frame``, ``start`` and ``observation_info``.
 
     With ``default_action=Chunk(length)`` the action of each sub-environment is a chunk of `length` actions, as in
-    `RealtimeDelay`; then there also is ``executed``, bool [num_envs, length]: which entries of this step's chunk the
-    sub-environment received.
+    `RealtimeDelay`; then there also are ``executed``, bool [num_envs, length], which entries of this step's chunk the
+    sub-environment received, and ``chunk_frames``.
 
     With `fresh_age` there also is ``fresh_observation``, as in `RealtimeDelay`, after ``reset`` too, which then runs
     the frames up to the first action that lands. Where a row shows an episode's end it is of that end; in
@@ -676,6 +676,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         }
         if report.executed is not None:
             realtime["executed"] = report.executed
+            realtime["chunk_frames"] = report.interval - report.applied
         realtime |= report.of_sent()
         self._show_fresh(realtime, [] if self._mode is AutoresetMode.SAME_STEP else report.finals)
         info = {**self._newest.info}

@@ -36,7 +36,7 @@ MOST_NOT_RUN = 3
 PRINTED = {  # a part of what the n-th Python block of a page prints
     ("docs/analysis/planning.md", 0): "9 0.9942 12.0",
     ("docs/analysis/planning.md", 2): "3 3 198",
-    ("docs/live/async_runner.md", 0): "with a fresh action",
+    ("docs/live/async_runner.md", 0): "new decision",
     ("docs/live/own_learner.md", 0): " updates; (EpisodeTiming",
     ("docs/live/own_parts.md", 0): "'mean': 5.0",
 }

@@ -138,11 +138,11 @@ class _Episode:
         self.last_action, self.default_action, self.missed = known
 
     @property
-    def behind(self) -> tuple[int, int]:
-        """Start and lag of the decision behind the newest frame's action, as `Glance` has them."""
+    def behind(self) -> tuple[int, int, int]:
+        """Start, delay and lag of the decision behind the newest frame's action, as `Glance` has them."""
         if self.paused is not None:
-            return PAUSED, -1
-        return (DEFAULT, -1) if self.missed or self.decision is None else (self.decision[0], self.decision[2])
+            return PAUSED, -1, -1
+        return (DEFAULT, -1, -1) if self.missed or self.decision is None else self.decision
 
     def cut(self, following: Any, frame: int, newest: Any) -> None:
         """End it for the learners, for whom another one begins."""
@@ -248,6 +248,7 @@ class EnvironmentLoop:
         clock, self._record = self.clock, (record := self.clock.begin_phase())
         record.lags = None if self._journal is None else record.numbers()
         record.held = None if self._config.max_features_age is None else 0
+        record.chunk = None if self._chunks is None else 0
         clock.pool.glance = self._glance if phase.shown_in is not None else None
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
@@ -537,6 +538,7 @@ class EnvironmentLoop:
                 self._chunks.forget(frame)
                 self._chunks.add(start, frame, action)
             action = self._chunks.at(frame)
+            self._note_chunk(is_fresh, action is not None)
             is_fresh = action is not None
         if not is_fresh:
             episode.missed += 1
@@ -564,6 +566,12 @@ class EnvironmentLoop:
             self._stacks.applied(start)
         if self._config.max_features_age is not None:
             episode.features = inference
+
+    def _note_chunk(self, is_new: bool, acts: bool) -> None:
+        """Note whether a frame receives a going chunk's action, or none although a new decision takes effect."""
+        record = self._record
+        record.chunk = (record.chunk or 0) + (acts and not is_new)
+        record.ended += is_new and not acts
 
     def _safe_action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
         """Return the action on a frame of a pause, or after the last frame. It goes on from what was sent before.

@@ -16,12 +16,8 @@ import numpy.typing as npt
 from async_wrappers.processes.block import Block
 
 _DEPTH = 4096  # rows of each kind, four seconds at 1,000 frames a second
-_FRAME = np.dtype(
-    [
-        *((name, "<i8") for name in ("phase", "episode", "frame", "deadline", "lateness", "start", "lag")),
-        ("score", "<f8"),
-    ]
-)
+_WHOLE = ("phase", "episode", "frame", "deadline", "lateness", "start", "delay", "lag")
+_FRAME = np.dtype([*((name, "<i8") for name in _WHOLE), ("score", "<f8")])
 _INFERENCE = np.dtype([(name, "<i8") for name in ("worker", "episode", "start", "began", "ended")])
 _FRAME_SIZE, _INFERENCE_SIZE = _FRAME.itemsize, _INFERENCE.itemsize
 _COUNTS = 64  # bytes
@@ -36,8 +32,9 @@ class Glance:
 
     =========== ====================================================================================================
     frame       ``phase``, ``episode``, ``frame`` of the episode, ``deadline`` and ``lateness`` in nanoseconds,
-                ``start`` of the decision that took effect (`PAUSED`, `DEFAULT` without one), ``lag`` in updates (-1
-                without learners), and the episode's ``score`` after the frame
+                ``start`` of the decision that acts (`PAUSED`, `DEFAULT` without one), ``delay`` from there until it
+                took effect (-1 without one; a chunk goes on afterwards), ``lag`` in updates (-1 without learners), and
+                the episode's ``score`` after the frame
     inference   ``worker``, ``episode``, ``start``, and when it ``began`` and ``ended``, in nanoseconds
     =========== ====================================================================================================
 
@@ -51,7 +48,7 @@ class Glance:
         """How many rows of each kind were written."""
         self._frames = block.array(_FRAME, _DEPTH, _COUNTS)
         self._inferences = block.array(_INFERENCE, _DEPTH, _COUNTS + _FRAME_SIZE * _DEPTH)
-        self._put_frame = partial(struct.Struct("<7qd").pack_into, self._frames.view(np.uint8).data)
+        self._put_frame = partial(struct.Struct(f"<{len(_WHOLE)}qd").pack_into, self._frames.view(np.uint8).data)
         self._put_inference = partial(struct.Struct("<5q").pack_into, self._inferences.view(np.uint8).data)
 
     @staticmethod

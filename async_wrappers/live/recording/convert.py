@@ -23,7 +23,7 @@ from gymnasium import spaces
 from async_wrappers.extras import extra
 from async_wrappers.files import NewDirectory, need_room, path_of
 from async_wrappers.live.recording.files import EpisodeFiles
-from async_wrappers.live.recording.reader import Episode, Recording, load_recording
+from async_wrappers.live.recording.reader import COLUMNS, Episode, Recording, load_recording
 from async_wrappers.live.recording.rows import RowLayout
 from async_wrappers.schedule.frames import as_fraction
 
@@ -203,7 +203,7 @@ def _in_a_sentence(what: str) -> Iterator[None]:
 # LeRobot. A frame of its datasets is a dict of arrays by the names of features, with a task in words.
 
 _WHOLE = {"frame", "deadline", "lateness", "start", "delay", "lag"}
-_FLAGS = {"default", "late", "limited", "paused"}
+_FLAGS = {"chunk", "default", "fresh", "late", "limited", "paused"}
 _OURS = "realtime."  # before the names of our columns
 _STATE, _PICTURES = "observation.state", "observation.images."
 
@@ -437,7 +437,7 @@ def _row_of(item: Mapping[str, Any], observation: Any, layout: RowLayout) -> Arr
     layout.action.write(row["drawn"], sent if drawn is None else _value(drawn, layout.action_space))
     row["episode"], row["frame"] = _number(item["episode_index"]), _number(item["frame_index"])
     row["reward"], row["start"], row["lag"] = _number(item.get("next.reward", 0.0)), row["frame"], -1
-    for name in _WHOLE | _FLAGS:
+    for name in COLUMNS:
         if f"{_OURS}{name}" in item:
             row[name] = _number(item[f"{_OURS}{name}"])
     return row

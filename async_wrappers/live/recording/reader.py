@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -47,8 +48,9 @@ class Episode:
         columns: `[T]` each, by name: ``frame`` of the episode; ``deadline``, when it should have begun, in nanoseconds
             of the loop's clock, and ``lateness``, by how much later it did; ``late``, whether by more than half a
             frame; ``start``, the frame that the policy read, ``delay``, frames from there until the decision took
-            effect, and ``lag``, the age of its weights in updates, each -1 where there is none; ``default``, whether
-            the action is not the policy's; ``limited``, whether a limit changed it; ``paused``.
+            effect, and ``lag``, the age of its weights in updates, each -1 where there is none; ``fresh``, ``chunk``
+            and ``default``, whether the action is a new decision's, a going chunk's, or not the policy's; ``limited``,
+            whether a limit changed it; ``paused``, of which no frame is fresh or of a chunk.
         phase: Number of the phase, 0 for training and 1 for evaluation where nothing else was given.
         number: Number of the episode in its phase.
     """
@@ -112,6 +114,20 @@ class Recording(Sequence[Episode]):
                 self._unchecked.discard(path)
             return _episode(rows, layout)
 
+    def frames(self) -> dict[str, int]:
+        """Return the counts of frames over all episodes, by the names of a report's: total, fresh, chunk and so on.
+
+        Frames of pauses are counted as paused alone. There is no chunk where no chunk has gone on.
+        """
+        counts: Counter[str] = Counter()
+        for episode in self:
+            flags = {name: episode.columns[name] for name in ("fresh", "chunk", "paused", "limited")}
+            flags["default"] = episode.columns["default"] & ~episode.columns["paused"]
+            flags["missed_deadlines"] = episode.columns["late"]
+            counts.update({"total": len(episode), **{name: int(flag.sum()) for name, flag in flags.items()}})
+        names = ("total", "fresh", "chunk", "default", "paused", "limited", "missed_deadlines")
+        return {name: counts[name] for name in names if name != "chunk" or counts[name]}
+
     def delays(self) -> npt.NDArray[np.int64]:
         """Return the delay of each frame that received an action of the policy's, in frames, over all episodes."""
         found = [episode.columns["delay"][~episode.columns["default"]] for episode in self]
@@ -170,13 +186,16 @@ def _episode(rows: Rows, layout: RowLayout) -> Episode:
     """Return the episode of a file's rows; without a final row the last frame's observation is the last one."""
     frames = rows[:-1]
     last = frames[-1]
+    columns = {name: np.array(frames[name]) for name in COLUMNS}
+    lands = columns["frame"] == columns["start"] + columns["delay"]
+    columns |= {"fresh": ~columns["default"] & lands, "chunk": ~columns["default"] & ~lands}
     return Episode(
         observations=_arrays(rows["observation"], layout.observation_space),
         drawn=_arrays(frames["drawn"], layout.action_space),
         sent=_arrays(frames["sent"], layout.action_space),
         rewards=np.array(frames["reward"]),
         terminated=bool(last["terminated"]),
-        columns={name: np.array(frames[name]) for name in COLUMNS},
+        columns=columns,
         phase=int(last["phase"]),
         number=int(last["episode"]),
     )

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from async_wrappers.analysis.timeline import DROPPED, EFFECT, INFERENCE, MOST_ROWS, WAIT, draw_inference
 from async_wrappers.extras import extra
+from async_wrappers.live.report.shares import told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from async_wrappers.live.report.journey import Span
-
-
-def fresh_share(frames: Mapping[str, int]) -> float:
-    """Return the share of the frames, without those of pauses, that received an action of the policy's."""
-    return frames["fresh"] / max(frames["total"] - frames.get("paused", 0), 1)
 
 
 _HISTOGRAM: dict[str, Any] = {"facecolor": "0.8", "edgecolor": "black", "linewidth": 0.8}
@@ -39,7 +35,7 @@ def timing_picture(
     Args:
         spans: Inferences.
         workers: How many there were.
-        frames: Counts of frames: ``total``, and ``fresh`` for those that received an action.
+        frames: Counts of frames, as in the report.
         begin: First second of the run that the time line shows.
         seconds: Length of the time line. The histograms, of delay, of interval and, where there were learners, of lag,
             are of the whole run.
@@ -67,11 +63,9 @@ def timing_picture(
     _draw_workers(panels["workers"], spans, workers, begin, seconds)
     for since, until in pauses:
         panels["workers"].axvspan(since / 1e9, until / 1e9, **_PAUSE)
-    title = f"{fresh_share(frames):.1%} of {frames['total']:,} frames received an action"
-    if frames.get("paused"):
-        title = f"{frames['paused']:,} of {frames['total']:,} frames paused; {fresh_share(frames):.1%} of the others "
-        title += "received an action"
-    panels["workers"].set_title(title, loc="left", fontsize=10)
+    paused = f"{frames['paused']:,} of " if frames.get("paused") else ""
+    of = " frames paused; of the others" if paused else " frames:"
+    panels["workers"].set_title(f"{paused}{frames['total']:,}{of} {told(frames)}", loc="left", fontsize=10)
     delays = [span.effect - span.start for span in spans if span.effect is not None]
     _draw_histogram(panels["delay"], "delay", "frames", delays, 1.0)
     _draw_histogram(panels["interval"], "interval", "ms", _intervals(spans, pauses), None)

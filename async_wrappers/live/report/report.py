@@ -20,7 +20,8 @@ from async_wrappers.files import path_of, write_atomically, write_text_atomicall
 from async_wrappers.latency import Trace
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, Span, parts_ms
-from async_wrappers.live.report.picture import fresh_share, timing_picture
+from async_wrappers.live.report.picture import timing_picture
+from async_wrappers.live.report.shares import shares_of, told
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Measurements:
         late: Actions released after they were due.
         too_old: Actions that would have been applied, and were refused as older than ``max_age``.
         held: Frames on which a fast path went on with the features of an earlier decision; None where it may not.
+        chunk: Frames that received the action of a chunk which had landed before; None without chunks.
+        ended: Decisions that took effect after their chunk's end, so that the frame received the default action.
         limited: Frames on which a limit changed the action.
         skipped: Frames of a machine that passed while the loop was held up, and were not made up.
         released: How often the deadman was let go.
@@ -125,6 +128,8 @@ class Measurements:
     late: int = 0
     too_old: int = 0
     held: int | None = None
+    chunk: int | None = None
+    ended: int = 0
     limited: int = 0
     skipped: int = 0
     released: int = 0
@@ -201,7 +206,7 @@ class Measurements:
     def report(self) -> TimingReport:
         """Return the timing report."""
         total = sum(episode.frames for episode in self.episodes)
-        fresh = sum(map(len, self.effects)) + (self.held or 0)
+        fresh = sum(map(len, self.effects)) + (self.held or 0) - self.ended
         paused = sum(end - begin for pauses in self.pauses for begin, end in pauses)
         wall = max(self.end - self.begin - self.waited, 1)
         busy = self._busy() / (wall * max(self.workers, 1))
@@ -214,7 +219,8 @@ class Measurements:
                 "total": total,
                 "fresh": fresh,
                 **({} if self.held is None else {"held": self.held}),
-                "default": total - fresh - paused,
+                **({} if self.chunk is None else {"chunk": self.chunk}),
+                "default": total - fresh - (self.chunk or 0) - paused,
                 "paused": paused,
                 "dropped_actions": self.dropped,
                 "late_actions": self.late,
@@ -335,10 +341,12 @@ class TimingReport:
         interval_ms: Time between two applied actions of an episode.
         delay_frames: Age of the observation behind each applied action.
         learner_step_ms: How long updates took; None without a learner.
-        frames: Counts: total, fresh (with an action of the agent's), default, paused (the rest of total),
-            dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
-            refused as older than ``max_age``), limited (frames on which `Limits` changed the action), missed_deadlines
-            (frames that began more than half a frame late), skipped (frames of a machine that were not made up).
+        frames: Counts: total, fresh (with the action of a new decision), default (with the default action), paused (the
+            rest of total), dropped_actions (computed and never applied), late_actions (released after they were due),
+            too_old (actions refused as older than ``max_age``), limited (frames on which `Limits` changed the action),
+            missed_deadlines (frames that began more than half a frame late), skipped (frames of a machine that were not
+            made up).
+            With chunks also chunk: frames that received the action of a chunk which had landed before.
             With ``max_features_age`` also held: fresh ones on which a fast path went on with earlier features, which
             `delay_frames` and `interval_ms` leave out.
         lateness_ms: By how much frames began after their deadline.
@@ -416,9 +424,14 @@ class TimingReport:
         return self.updates / max(self.frames["total"], 1)
 
     @property
+    def shares(self) -> dict[str, float]:
+        """Shares of the frames, without those of pauses, which sum to 1: fresh, default and, with chunks, chunk."""
+        return shares_of(self.frames)
+
+    @property
     def actions_per_frame(self) -> float:
-        """Share of the frames, without those of pauses, that received an action of the agent's."""
-        return fresh_share(self.frames)
+        """Share of the frames, without those of pauses, that received the action of a new decision."""
+        return self.shares["fresh"]
 
     @property
     def updates_per_action(self) -> float:
@@ -532,10 +545,9 @@ class TimingReport:
     def _rows(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of the summary, each with its name."""
         total, default = self.frames["total"], self.frames["default"]
-        fresh = f"{self.actions_per_frame:.1%} with a fresh action"
         paused = f", {self.frames['paused']} paused" if self.frames.get("paused") else ""
-        held = f" ({self.frames['held']} by held features)" if self.frames.get("held") else ""
-        yield "frames", f"{total} at {self.fps:.2f} fps: {fresh}{held}, {default} default{paused}"
+        held = f", {self.frames['held']} by held features" if self.frames.get("held") else ""
+        yield "frames", f"{total} at {self.fps:.2f} fps: {told(self.frames)} ({default} frames){held}{paused}"
         if self.stopped is not None:
             yield "stopped", self.stopped
         if self.timeline_s is not None:

@@ -66,7 +66,7 @@ class Snapshots:
         self._fps, self._workers, self._unix = fps, workers, unix
         self._first_frame, self._first_inference = glance.frames()[1], glance.inferences()[1]  # of the phase
         self._next_frame = self._first_frame
-        self._counts = {"frames": 0, "fresh": 0, "late": 0, "paused": 0}
+        self._counts = {"frames": 0, "fresh": 0, "chunk": 0, "late": 0, "paused": 0}
         self._episodes: deque[list[float]] = deque(maxlen=_EPISODES)
         self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
         self._noted_at = float("-inf")  # when the newest of them was noted
@@ -140,7 +140,8 @@ class Snapshots:
         """Count new frames, and note the episodes that they end."""
         counts = self._counts
         counts["frames"] += len(rows)
-        counts["fresh"] += int(np.sum(rows["start"] > DEFAULT))
+        counts["fresh"] += int(np.sum(_is_new(rows)))
+        counts["chunk"] += int(np.sum(_goes_on(rows)))
         counts["late"] += int(np.sum(rows["lateness"] > self._half_frame))
         counts["paused"] += int(np.sum(rows["start"] < DEFAULT))
         if not len(rows):
@@ -157,17 +158,18 @@ class Snapshots:
 
     def _recent(self, rows: Rows, inferences: Rows) -> dict[str, Any]:
         """Return the newest frames in numbers; shares are of the frames that were not of a pause."""
-        played, fresh = rows[rows["start"] >= DEFAULT], rows[rows["start"] > DEFAULT]
-        ages, counts = np.unique(fresh["frame"] - fresh["start"], return_counts=True)
+        played, fresh = rows[rows["start"] >= DEFAULT], rows[_is_new(rows)]
+        ages, counts = np.unique(fresh["delay"], return_counts=True)
         since = int(rows["deadline"][0]) if len(rows) else 0
         taken = (inferences["ended"] - inferences["began"])[inferences["ended"] >= since]
         return {
             "frames": len(rows),
             "fps": _rate(rows),
             "fresh_share": len(fresh) / len(played) if len(played) else None,
+            "chunk_share": float(np.mean(_goes_on(played))) if len(played) else None,
             "late": int(np.sum(rows["lateness"] > self._half_frame)),
             "lateness_ms": distribution(rows["lateness"] / 1e6),
-            "delay_frames": distribution(fresh["frame"] - fresh["start"]),
+            "delay_frames": distribution(fresh["delay"]),
             "ages": {str(age): int(count) for age, count in zip(ages, counts, strict=True)},
             "latency_ms": distribution(taken / 1e6),
         }
@@ -178,8 +180,8 @@ class Snapshots:
         if len(rows) and now - self._noted_at > 0.9:
             self._noted_at = now
             second = rows[rows["deadline"] > rows["deadline"][-1] - 1_000_000_000]
-            fresh = second[second["start"] > DEFAULT]
-            age = float(np.mean(fresh["frame"] - fresh["start"])) if len(fresh) else None
+            fresh = second[_is_new(second)]
+            age = float(np.mean(fresh["delay"])) if len(fresh) else None
             late = int(np.sum(second["lateness"] > self._half_frame))
             lateness = float(np.percentile(second["lateness"], 99)) / 1e6
             self._history.append([round(now, 2), len(fresh) / len(second), late, age, lateness])
@@ -213,10 +215,23 @@ def _rate(rows: Rows) -> float | None:
     return (len(rows) - 1) / max(int(began[-1] - began[0]), 1) * 1e9
 
 
+def _is_new(rows: Rows) -> Any:
+    """Return which frames received the action of a new decision, bool `[T]`."""
+    return (rows["start"] > DEFAULT) & (rows["frame"] == rows["start"] + rows["delay"])
+
+
+def _goes_on(rows: Rows) -> Any:
+    """Return which frames received the action of a going chunk, bool `[T]`."""
+    return (rows["start"] > DEFAULT) & (rows["frame"] != rows["start"] + rows["delay"])
+
+
 def _line(rows: Rows, inferences: Rows, fps: float) -> dict[str, Any]:
-    """Return the last second: inferences (worker, began, ended, applied or not) and frames (began, age) in ms."""
+    """Return the last second: inferences (worker, began, ended, applied or not) and frames (began, age) in ms.
+
+    ``chunks`` are the places, among these frames, of those of a going chunk.
+    """
     if not len(rows):
-        return {"seconds": _LINE, "inferences": [], "frames": []}
+        return {"seconds": _LINE, "inferences": [], "frames": [], "chunks": []}
     end = int(rows["deadline"][-1]) + round(1e9 / fps)
     begin = end - round(_LINE * 1e9)
     rows = rows[rows["deadline"] >= begin][-_MOST:]
@@ -235,6 +250,7 @@ def _line(rows: Rows, inferences: Rows, fps: float) -> dict[str, Any]:
         "frames": [
             [ms(row["deadline"]), int(row["frame"] - row["start"]) if row["start"] > DEFAULT else None] for row in rows
         ],
+        "chunks": np.flatnonzero(_goes_on(rows)).tolist(),
     }
 
 

@@ -13,6 +13,7 @@ from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.latency.batches import MeasuredBatches
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.report.report import as_json
+from async_wrappers.live.report.shares import told
 from async_wrappers.live.served.server import Server
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.schedule.served import Decisions, ServedSchedule
@@ -27,7 +28,7 @@ class ServedEnvironment:
     Attributes:
         number: Its number.
         in_time: Share of its actions that had been computed when the frame began on which they were due.
-        fresh: Share of its frames with an action of the policy's; at most 1 / every.
+        fresh: Share of its frames with the action of a new decision; at most 1 / every.
         delay_frames: Age of the observation behind each applied action.
         lateness_ms: By how much its frames began after their deadline.
         frames: Counts: total, fresh, default (the others), too_old (actions refused as older than ``max_age``).
@@ -67,7 +68,7 @@ class ServedReport:
     Attributes:
         environments: Of each environment.
         in_time: Share of all actions that had been computed when the frame began on which they were due.
-        fresh: Share of all frames with an action of the policy's.
+        fresh: Share of all frames with the action of a new decision.
         delay_frames: Age of the observation behind each applied action.
         lateness_ms: By how much frames began after their deadline.
         batch_size: How many observations batches had.
@@ -206,7 +207,7 @@ class ServedReport:
         yield (
             "frames",
             (
-                f"{frames['total']}: {self.fresh:.1%} with a fresh action, {frames['default']} default, "
+                f"{frames['total']}: {told(frames)} ({frames['default']} frames), "
                 f"{frames['too_old']} too old, {frames['overtaken']} observations overtaken"
             ),
         )

@@ -142,6 +142,7 @@ def expected_steps(
         }
         if length:
             realtime["executed"] = [d <= i < d + interval for i in range(length)]
+            realtime["chunk_frames"] = interval - (acting is not None)
             realtime["default_frames"] -= interval - (acting is not None)
         if age is not None and running.begin <= stop:
             realtime["fresh_observation"] = shown_of(sights, running, stop - age)
@@ -159,7 +160,7 @@ def expected_steps(
             if age is not None:
                 of_the_end["fresh_observation"] = shown_of(sights, reported, reported.end - age)
             if world.own_mode is SAME_STEP:
-                keys = {"delay", "applied", "interval", "default_frames", "executed"} & realtime.keys()
+                keys = {"delay", "applied", "interval", "default_frames", "chunk_frames", "executed"} & realtime.keys()
                 of_the_end = {**{key: realtime[key] for key in keys}, **of_the_end}
                 info["final_obs"] = final
                 info["final_info"] = {**reported.last[1], "realtime": of_the_end}

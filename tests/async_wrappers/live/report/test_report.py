@@ -245,7 +245,7 @@ def test_a_notebook_shows_tables_with_the_numbers_of_the_text() -> None:
 
 def test_the_text_tells_what_was_lost_and_learnt() -> None:
     text = str(record().report())
-    assert "10 at 100.00 fps: 40.0% with a fresh action, 6 default" in text
+    assert "10 at 100.00 fps: 40.0% new decision, 60.0% default action (6 frames)" in text
     assert "{'passed': 2, 'refused': 1}" in text
     assert "5 updates, 0.50 per frame" in text
     assert "returns 3, -1.5" in text
@@ -315,5 +315,6 @@ def test_the_picture_has_a_histogram_of_the_age_of_weights_where_they_have_one_a
     (hatched,) = [bar for bar in bars(figure, 0) if bar.get_hatch()]
     assert (hatched.get_x(), hatched.get_width()) == pytest.approx((0.04, 0.01))
     assert sum(bar.get_height() for bar in bars(figure, 2)) == 1
-    assert "1 of 10 frames paused; 44.4% of the others" in figure.axes[0].get_title(loc="left")
+    title = figure.axes[0].get_title(loc="left")
+    assert title == "1 of 10 frames paused; of the others 44.4% new decision, 55.6% default action"
     assert len(picture_of(record().report()).axes) == 3

@@ -41,9 +41,18 @@ class Played:
         self.snapshots = Snapshots(directory, self.glance, self.ring, 100.0, 2, lambda: float(next(seconds)))
         self.frames = 0
 
-    def frame(self, start: int, episode: int = 0, frame: int | None = None, late: int = 0, score: float = 0.0) -> None:
+    def frame(
+        self,
+        start: int,
+        episode: int = 0,
+        frame: int | None = None,
+        late: int = 0,
+        score: float = 0.0,
+        delay: int | None = None,
+    ) -> None:
         place = self.frames if frame is None else frame
-        self.glance.frame(0, episode, place, self.frames * FRAME, late, start, -1, score)
+        delay = (place - start if start > DEFAULT else -1) if delay is None else delay
+        self.glance.frame(0, episode, place, self.frames * FRAME, late, start, delay, -1, score)
         self.frames += 1
 
 
@@ -64,6 +73,18 @@ def test_counts_are_of_all_frames_and_recent_numbers_of_the_last_five_seconds(tm
     assert recent["fps"] == pytest.approx(100)
     played.frame(907)
     assert played.snapshots.numbers()["frames"] == 911
+
+
+def test_frames_of_a_going_chunk_are_counted_apart_from_those_of_new_decisions(tmp_path: Path) -> None:
+    played = Played(tmp_path)
+    for number in range(100):
+        played.frame(DEFAULT) if number < 20 else played.frame(number // 10 * 10 - 4, delay=4)
+    shown = played.snapshots.numbers()
+    assert (shown["frames"], shown["fresh"], shown["chunk"]) == (100, 8, 72)
+    recent = shown["recent"]
+    assert (recent["fresh_share"], recent["chunk_share"], recent["ages"]) == (0.08, 0.72, {"4": 8})
+    assert shown["line"]["frames"][29:31] == [[290.0, 13], [300.0, 4]]
+    assert shown["line"]["chunks"] == [place for place in range(20, 100) if place % 10]
 
 
 def test_episodes_that_end_are_noted_with_their_frames_and_return(tmp_path: Path) -> None:
