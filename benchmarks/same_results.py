@@ -62,8 +62,8 @@ FEWER = {"implicit_quantile": _FEW}  # affordable; the numbers differ so that ex
 TIMES = ("per_second", "seconds", "time", "ActRate", "AddRate", "SampleRate", "LearnRate")  # parts of names
 # What reports tell since some version: no difference where the earlier commit does not tell it.
 _ADDED = """
-actions_per_frame journey_ms lag_updates limited loop_share losses notes off_policy paused phase_state realtime
-recording released skipped stopped timeline_s too_old updates_per_action updates_per_frame wins
+actions_per_frame journey_ms lag_updates limited loop_share longest_gap losses notes off_policy paused phase_state
+realtime recording released skipped stopped timeline_s too_old updates_per_action updates_per_frame wins
 """
 ADDED = set(_ADDED.split())
 GONE = {"encounter", "standing"}  # what they told until some version, of environments that no case plays

@@ -411,29 +411,6 @@ def test_a_policy_of_chunks_is_played_by_one_worker_and_takes_no_flags_of_the_ot
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_ages_of_the_robot_are_those_of_the_clock_where_frames_were_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50 frames a second; the loop is held up before frame 3, which begins 45 ms late."""
-    pytest.importorskip("mujoco")
-    for name in ("arm", "policy", "robot"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.syspath_prepend(str(EXAMPLES / "robot"))
-    robot = import_module("robot")
-    ms = 1_000_000
-    episode = SimpleNamespace(began=7 * ms, frames=6, moved=((3, 45 * ms),))
-    spans = [
-        SimpleNamespace(began=8 * ms, start=0, effect=2),
-        SimpleNamespace(began=48 * ms, start=2, effect=5),
-        SimpleNamespace(began=114 * ms, start=3, effect=None),
-    ]
-    report = SimpleNamespace(episodes=(episode,), spans=spans)
-    behind, began, fresh = robot.ages(report, 50)
-    np.testing.assert_array_equal(behind, [np.nan, np.nan, 2, 5, 6, 5])
-    assert began.tolist() == pytest.approx([0.001, 0.041, 0.107])
-    assert fresh.tolist() == pytest.approx([1, 1, 2])
-    for name in ("arm", "policy", "robot"):
-        monkeypatch.delitem(sys.modules, name)
-
-
 def test_the_arm_follows_its_target_better_than_one_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """On simulated time, under the delay that the policy was trained with."""
     pytest.importorskip("mujoco")

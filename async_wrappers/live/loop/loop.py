@@ -542,6 +542,7 @@ class EnvironmentLoop:
             is_fresh = action is not None
         if not is_fresh:
             episode.missed += 1
+            self._record.note_missed(episode.missed, frame, self.clock.lateness)
             action = self._default_action(observation, episode.last_action, episode.missed)
             if self._safe_action is not self._default_action:
                 episode.default_action = deepcopy(action)

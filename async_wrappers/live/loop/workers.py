@@ -16,6 +16,7 @@ from async_wrappers.latency import nanoseconds
 from async_wrappers.live.inference.transport import Ready, Transport
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.glance import Glance
+from async_wrappers.processes.standstill import Standstill
 from async_wrappers.schedule.dispatch import Due
 
 
@@ -67,6 +68,7 @@ class Inference:
         ticket: The order.
         sent: When, in nanoseconds of the loop's clock.
         observation: A copy of the policy's input, for the learners; None if nothing is learnt.
+        excused: Nanoseconds since then for which the loop itself stood still.
         answer: Its result; None before it has ended. A refusal waits for its frame in a simulation alone: on a
             real clock such an inference counts as lost when it ends.
     """
@@ -76,6 +78,7 @@ class Inference:
     ticket: Ticket
     sent: int
     observation: Any = None
+    excused: int = 0
     answer: Action | Features | Refusal | None = None
 
 
@@ -123,6 +126,7 @@ class WorkerPool:
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
         """From a ticket to its action, in nanoseconds: the newest ones."""
         self._longest = 0  # of all, those of the warm-up included
+        self._standstill = Standstill()
         self.glance: Glance | None = None
         """Receives each inference that ends; None where nobody looks on."""
 
@@ -143,8 +147,16 @@ class WorkerPool:
         A worker that was started anew warms up with its first inference, so those of the warm-up count among the
         longest.
         """
-        before = self._now() - max(least, int(times * self._longest))
-        return [worker for worker, inference in self.running.items() if inference.sent < before]
+        now = self._now()
+        self._excuse(self._standstill.passed(now))
+        before = now - max(least, int(times * self._longest))
+        return [worker for worker, inference in self.running.items() if inference.sent + inference.excused < before]
+
+    def _excuse(self, still: int) -> None:
+        """Hold time for which the loop stood still against no worker."""
+        if still:
+            for inference in self.running.values():
+                inference.excused += min(still, self._now() - inference.sent)
 
     def begin_episode(self) -> None:
         """Drop the actions of the episode before; inferences that go on stay until they end."""
@@ -196,7 +208,10 @@ class WorkerPool:
 
     def collect(self, until: int) -> list[tuple[Ready | Finished, Inference | None]]:
         """Return new events, each with the inference that it ends; wait for one until a monotonic time."""
-        return self.take_in(self._transport.collect(until))
+        self._excuse(self._standstill.passed(self._now()))
+        events = self._transport.collect(until)
+        self._excuse(self._standstill.passed(self._now(), until))
+        return self.take_in(events)
 
     def take_in(self, happened: Iterable[Ready | Finished]) -> list[tuple[Ready | Finished, Inference | None]]:
         """Return new events, each with the inference that it ends, which is booked as ended."""

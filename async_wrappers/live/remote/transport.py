@@ -36,6 +36,7 @@ from async_wrappers.live.remote.wire import (
 )
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig, LoopEnd
+from async_wrappers.processes.standstill import Standstill
 from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
@@ -43,6 +44,7 @@ _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at fir
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _NEVER = 1 << 62
+_RECENT = 2_000_000_000  # nanoseconds for which a loss may be due to a standstill of this end
 _LONGEST_WAIT = 60_000  # milliseconds, of one system call
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
@@ -77,6 +79,7 @@ class _Connection:
         pause: Before the next attempt.
         ticket: The one that is not yet answered.
         sent: When that was sent.
+        excused: Nanoseconds since then for which this end itself stood still.
         unsent: Bytes that the network has not yet taken.
         expected: The beginning of the ticket's answer.
         got: Bytes of the answer so far.
@@ -98,7 +101,7 @@ class _Connection:
         self.attempts = self.incarnation = self.failures = 0
         self.has_answered = self.was_up = False
         self.ticket: Ticket | None = None
-        self.sent = 0
+        self.sent = self.excused = 0
         self.unsent: memoryview | None = None
         self.answer, self.buffer = answer, memoryview(answer.data)
         self.expected = b""
@@ -153,6 +156,7 @@ class RemoteTransport:
         self._was_welcomed = False
         self._reasons = Reasons()
         self._trouble: dict[int, str] = {}
+        self._standstill, self._stood = Standstill(), (0, 0)  # when it ended, and how long it was
         self._record = self._tickets.record()
         self._is_lent = False  # whether a connection may have bytes of it to send
         self._unsent = 0  # connections that have bytes to send
@@ -180,7 +184,7 @@ class RemoteTransport:
             record = self._record
             record.data[:] = lent.data
         record.order(ticket, connection.incarnation)
-        connection.sent = now = time.monotonic_ns()
+        connection.sent, connection.excused = (now := time.monotonic_ns()), 0
         try:
             sent = end.send(record.data)
         except BlockingIOError:
@@ -202,19 +206,31 @@ class RemoteTransport:
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until a time of the monotonic clock."""
         now = time.monotonic_ns()
+        self._excuse(now, self._standstill.passed(now))
         while True:
-            for key, ready in self._select((now if self._events else min(until, self._next)) - now):
+            wakes = now if self._events else min(until, self._next)
+            for key, ready in self._select(wakes - now):
                 connection = key.data
                 if ready == selectors.EVENT_READ and connection.is_up:
                     self._hear(connection)
                 else:
                     self._handle(connection, ready)
             now = time.monotonic_ns()
+            self._excuse(now, self._standstill.passed(now, wakes))
             if now >= self._next:
                 self._look_at_clock(now)
             if self._events or now >= until:
                 events, self._events = self._events, []
                 return events
+
+    def _excuse(self, now: int, still: int) -> None:
+        """Hold time for which this end stood still against no server."""
+        if still:
+            self._stood = now, still
+            for connection in self._connections:
+                if connection.end is not None and connection.due < _NEVER:
+                    connection.due += still
+                    connection.excused += min(still, now - connection.sent)
 
     def _select(self, nanoseconds: int) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for connections that can be read or written; return them, perhaps before the time is over.
@@ -256,7 +272,7 @@ class RemoteTransport:
             elif not connection.is_up:
                 self._lose(connection, f"has not welcomed this end within {_HANDSHAKE / 1e9:g} s: it is busy, or hangs")
             else:
-                waited = (now - connection.sent) / 1e9
+                waited = (now - connection.sent - connection.excused) / 1e9
                 self._lose(connection, f"has not answered for {waited:.1f} s, {self._times:g} times the longest answer")
         self._next = min(connection.due for connection in self._connections)
 
@@ -445,14 +461,15 @@ class RemoteTransport:
         self._finish(connection, ticket, here, Fate.REFUSED, printable(text, 1000), None)
 
     def _finish(self, connection: _Connection, ticket: Ticket, here: int, fate: Fate, action: Any, extras: Any) -> None:
-        sent = connection.sent
-        if here - sent > self._longest:
-            self._longest = here - sent
+        # Where this end stood still nobody knows when the answer was here, so that time is left out.
+        sent, ended = connection.sent, here - connection.excused
+        if ended - sent > self._longest:
+            self._longest = ended - sent
             self._limit = max(int(self._times * self._longest), self._least)
         connection.has_answered, connection.failures, connection.pause = True, 0, _BACKOFF[0]
         connection.due = _NEVER
-        trip = RoundTrip(self._servers, sent, *connection.answer.times, here)
-        self._events.append(Finished(connection.worker, ticket.number, sent, here, fate, action, 0, extras, 0, trip))
+        trip = None if connection.excused else RoundTrip(self._servers, sent, *connection.answer.times, here)
+        self._events.append(Finished(connection.worker, ticket.number, sent, ended, fate, action, 0, extras, 0, trip))
 
     def _note_failure(self, connection: _Connection, text: str) -> None:
         """Let an exception of the policy's pass as a lost worker, unless it does nothing else.
@@ -481,13 +498,20 @@ class RemoteTransport:
         connection.due = now + connection.pause
         connection.pause = min(2 * connection.pause, _BACKOFF[1])
         self._next = min(self._next, connection.due)
-        sentence = f"the policy server at {self._address.text} {why}"
+        sentence = f"the policy server at {self._address.text} {why}{self._own_part(now)}"
         self._trouble[connection.worker] = sentence
         if was_up:
             connection.incarnation += 1
             self._events.append(Finished(connection.worker, -1, now, now, Fate.LOST, None, 0))
         if self._was_welcomed and self._reasons.is_new(why):
             self._warns(f"{sentence}; worker {connection.worker} connects again, and frames go on without it")
+
+    def _own_part(self, now: int) -> str:
+        """Return the end of a sentence on a loss, if this end has not kept the connection either."""
+        ended, still = self._stood
+        if slept := self._standstill.slept():
+            return f" after this machine slept for {slept / 1e9:.1f} s"
+        return f" after this process itself stood still for {still / 1e9:.1f} s" if now - ended < _RECENT else ""
 
 
 def _why(error: Exception) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.analysis.timeline import DROPPED, EFFECT, INFERENCE, MOST_ROWS, WAIT, draw_inference
 from async_wrappers.extras import extra
+from async_wrappers.live.report.ages import GAP
 from async_wrappers.live.report.shares import told
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def timing_picture(
     begin: float = 0.0,
     seconds: float = 1.0,
     pauses: Sequence[tuple[int, int]] = (),
+    gap: tuple[float, float] | None = None,
+    gap_in_words: str = "",
 ) -> Figure:
     """Draw a run: a row for each worker, a bar for each inference, a triangle where its action took effect.
 
@@ -40,6 +43,8 @@ def timing_picture(
         seconds: Length of the time line. The histograms, of delay, of interval and, where there were learners, of lag,
             are of the whole run.
         pauses: When each pause began and ended, in nanoseconds.
+        gap: First and last second of the longest gap without an action of the policy's; None if there is none.
+        gap_in_words: How long it was, and when.
 
     Returns:
         The matplotlib figure.
@@ -65,7 +70,11 @@ def timing_picture(
         panels["workers"].axvspan(since / 1e9, until / 1e9, **_PAUSE)
     paused = f"{frames['paused']:,} of " if frames.get("paused") else ""
     of = " frames paused; of the others" if paused else " frames:"
-    panels["workers"].set_title(f"{paused}{frames['total']:,}{of} {told(frames)}", loc="left", fontsize=10)
+    title = f"{paused}{frames['total']:,}{of} {told(frames)}"
+    if gap is not None:
+        title += f"\nlongest gap: {gap_in_words}"
+        panels["workers"].axvspan(*gap, **GAP)
+    panels["workers"].set_title(title, loc="left", fontsize=10)
     delays = [span.effect - span.start for span in spans if span.effect is not None]
     _draw_histogram(panels["delay"], "delay", "frames", delays, 1.0)
     _draw_histogram(panels["interval"], "interval", "ms", _intervals(spans, pauses), None)
@@ -77,8 +86,23 @@ def timing_picture(
         Line2D([], [], label="action waits", **WAIT),
         Line2D([], [], label="action takes effect", **EFFECT),
         *([Patch(label="pause", **_PAUSE)] if pauses else []),
+        *([Patch(label="longest gap", **GAP)] if gap is not None else []),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
+    return figure
+
+
+def ages_picture(draw: Callable[[Axes, Axes], None], gap_in_words: str) -> Figure:
+    """Draw both ages over time, and tell the longest gap, if there was one."""
+    with extra("a picture", "plot"):
+        from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    draw(above, below)
+    below.set_xlabel("seconds")
+    if gap_in_words:
+        figure.suptitle(f"longest gap: {gap_in_words}", x=0.01, ha="left", fontsize=10)
     return figure
 
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from async_wrappers.files import path_of, write_atomically, write_text_atomically
 from async_wrappers.latency import Trace
+from async_wrappers.live.report.ages import Ages, ages_of, draw_ages
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, Span, parts_ms
-from async_wrappers.live.report.picture import timing_picture
+from async_wrappers.live.report.picture import ages_picture, timing_picture
 from async_wrappers.live.report.shares import shares_of, told
 
 
@@ -53,7 +54,25 @@ class EffectsOfEpisode(list[tuple[int, int]]):
         self.append((start, effect))
 
 
+@dataclass(frozen=True)
+class Gap:
+    """Frames in a row that received the default action.
+
+    Attributes:
+        place: Number of the episode among those of the phase.
+        end: The frame after the last of them.
+        frames: How many they are.
+        late: Nanoseconds by which the latest of them began after its deadline: for so long the loop was held up.
+    """
+
+    place: int
+    end: int
+    frames: int
+    late: int
+
+
 _PARTS = ("out", "queue", "inference", "back", "round_trip")
+_STILL_MS = 500  # of a frame's lateness, for which no policy and no server is to blame
 _HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
 
 
@@ -84,6 +103,7 @@ class Measurements:
         held: Frames on which a fast path went on with the features of an earlier decision; None where it may not.
         chunk: Frames that received the action of a chunk which had landed before; None without chunks.
         ended: Decisions that took effect after their chunk's end, so that the frame received the default action.
+        gap: The longest one without an action of the policy's; None if there was none.
         limited: Frames on which a limit changed the action.
         skipped: Frames of a machine that passed while the loop was held up, and were not made up.
         released: How often the deadman was let go.
@@ -130,6 +150,7 @@ class Measurements:
     held: int | None = None
     chunk: int | None = None
     ended: int = 0
+    gap: Gap | None = None
     limited: int = 0
     skipped: int = 0
     released: int = 0
@@ -188,6 +209,12 @@ class Measurements:
         """Note that a frame has begun, so many nanoseconds after its deadline."""
         self.lateness.append(late)
 
+    def note_missed(self, missed: int, frame: int, late: int) -> None:
+        """Note that a frame receives the default action, as the `missed`th in a row, and began so late."""
+        self._late = max(late, 0 if missed == 1 else self._late)
+        if self.gap is None or missed > self.gap.frames:
+            self.gap = Gap(len(self.episodes), frame + 1, missed, self._late)
+
     def note_inference(self, span: Span, latency: int, exchange: int | None, number: int, frame: int) -> None:
         """Note an inference.
 
@@ -202,6 +229,14 @@ class Measurements:
         self.latencies.append(latency)
         if exchange is not None:
             self.exchanges.append(exchange)
+
+    def _longest_gap(self) -> dict[str, float] | None:
+        if self.gap is None:
+            return None
+        gap, episode = self.gap, self.episodes[self.gap.place]
+        began = self._at(episode, gap.end - gap.frames)
+        seconds = (self._at(episode, gap.end) - began) / 1e9
+        return {"frames": gap.frames, "seconds": seconds, "at": began / 1e9, "held_up": gap.late / 1e9}
 
     def report(self) -> TimingReport:
         """Return the timing report."""
@@ -219,7 +254,7 @@ class Measurements:
                 "total": total,
                 "fresh": fresh,
                 **({} if self.held is None else {"held": self.held}),
-                **({} if self.chunk is None else {"chunk": self.chunk}),
+                **({} if self.chunk is None else {"chunk": self.chunk, "ended": self.ended}),
                 "default": total - fresh - (self.chunk or 0) - paused,
                 "paused": paused,
                 "dropped_actions": self.dropped,
@@ -238,6 +273,8 @@ class Measurements:
             exchange_us=self._statistics(self.exchanges, 1e3) if self.exchanges else None,
             journey_ms=parts_ms(self.round_trips),
             playout_frames=self.playout,
+            longest_gap=self._longest_gap(),
+            asked_fps=self.fps,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
             scalars=self.scalars,
@@ -346,7 +383,8 @@ class TimingReport:
             too_old (actions refused as older than ``max_age``), limited (frames on which `Limits` changed the action),
             missed_deadlines (frames that began more than half a frame late), skipped (frames of a machine that were not
             made up).
-            With chunks also chunk: frames that received the action of a chunk which had landed before.
+            With chunks also chunk (frames that received the action of a chunk which had landed before) and ended
+            (decisions that took effect after their chunk's end, so that the frame received the default action).
             With ``max_features_age`` also held: fresh ones on which a fast path went on with earlier features, which
             `delay_frames` and `interval_ms` leave out.
         lateness_ms: By how much frames began after their deadline.
@@ -362,6 +400,10 @@ class TimingReport:
             out, queue, inference, back, their sum round_trip, and doubt, by which out and back may be off; each a dict
             of mean, p50, p99 and max. Else empty.
         playout_frames: Frames from a decision's start until its action is due; 0 if it is due when it is ready.
+        longest_gap: The longest time without an action of the policy's, frames before an episode's first one included:
+            ``frames``, ``seconds``, ``at`` (the second of the run in which it began) and ``held_up`` (seconds by which
+            the latest of its frames was late: the loop itself was stopped or busy then). None if there was none.
+        asked_fps: Frames per second that were asked for.
         lost: Inferences that gave no action, by reason.
         updates: Updates of all learners.
         scalars: Scalars of the last update, by name.
@@ -401,6 +443,8 @@ class TimingReport:
     exchange_us: dict[str, float] | None = None
     journey_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     playout_frames: int = 0
+    longest_gap: dict[str, float] | None = None
+    asked_fps: float = math.nan
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
     scalars: dict[str, float] = field(default_factory=dict)
@@ -468,7 +512,7 @@ class TimingReport:
         """Return the report as plain data, without spans, pauses, unsent actions, statistics and the last update's
         scalars.
         """
-        without = ("spans", "scalars", "pauses", "unsent", "statistics")
+        without = ("spans", "scalars", "pauses", "unsent", "statistics", "asked_fps")
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
         last = {"phase_state": plain.pop("phase_state"), "notes": [list(note) for note in plain.pop("notes")]}
@@ -501,20 +545,68 @@ class TimingReport:
         events += [_pause(begin, end, workers) for begin, end in self.pauses]
         write_text_atomically(path_of(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
 
-    def to_png(self, path: str | Path, begin: float = 0.0, seconds: float = 1.0) -> None:
+    def to_png(self, path: str | Path, begin: float | None = None, seconds: float | None = 1.0) -> None:
         """Draw who inferred when, and histograms of delay, interval and, with learners, lag; needs matplotlib.
 
         Args:
             path: Where to.
-            begin: First second of the run that the time line shows.
-            seconds: Length of the time line. The histograms are of the whole run, or of `timeline_s`.
+            begin: First second of the run that the time line shows; None for that around the longest gap without an
+                action of the policy's.
+            seconds: Length of the time line; None for the whole run. The histograms are of the whole run, or of
+                `timeline_s`.
 
         Raises:
             ValueError: `seconds` is not positive.
         """
+        last = max((span.ended for span in self.spans), default=0) / 1e9
+        if seconds is None:
+            begin, seconds = begin or 0.0, max(last - (begin or 0.0), 1 / self.asked_fps)
+        if begin is None:
+            begin = self._worst(seconds, last)
         workers = int(self.workers["count"])
-        picture = timing_picture(self.spans, workers, self.frames, begin, seconds, self.pauses)
+        gap = self._gap, self._gap_in_words
+        picture = timing_picture(self.spans, workers, self.frames, begin, seconds, self.pauses, *gap)
         write_atomically(path_of(path), lambda file: picture.savefig(file, dpi=130, format="png"))
+
+    def ages(self) -> Ages:
+        """Return both ages over time, of the inferences in `spans` (`async_wrappers.live.report.ages.Ages`)."""
+        return ages_of(self.episodes, self.spans, self.asked_fps)
+
+    def draw_ages(self, above: Any, below: Any) -> None:
+        """Draw both ages over time into two axes of matplotlib's, with the longest gap shaded."""
+        draw_ages(self.ages(), above, below, self._gap)
+
+    def to_ages_png(self, path: str | Path) -> None:
+        """Draw the age of the observation behind the last action, and that of readings, over time; needs matplotlib."""
+        picture = ages_picture(self.draw_ages, self._gap_in_words)
+        write_atomically(path_of(path), lambda file: picture.savefig(file, dpi=130, format="png"))
+
+    @property
+    def _gap(self) -> tuple[float, float] | None:
+        """First and last second of the longest gap."""
+        if (gap := self.longest_gap) is None:
+            return None
+        return gap["at"], gap["at"] + gap["seconds"]
+
+    @property
+    def _gap_in_words(self) -> str:
+        """A sentence on it; empty if there was none."""
+        if (gap := self.longest_gap) is None:
+            return ""
+        words = f"{gap['seconds']:.2f} s without an action of the policy ({gap['frames']} frames), from second "
+        words += f"{gap['at']:.2f} on"
+        held_up = gap["held_up"] > max(gap["seconds"] / 2, 2 / self.asked_fps)
+        return f"{words}: {self._stood_still(gap['held_up'])}" if held_up else words
+
+    @staticmethod
+    def _stood_still(seconds: float) -> str:
+        return f"the loop itself stood still for {seconds:.2f} s, whatever the policy did"
+
+    def _worst(self, seconds: float, last: float) -> float:
+        """Return the first second of a time line around the longest gap, or around its beginning where it is longer."""
+        begin, end = self._gap or (0.0, 0.0)
+        middle = min((begin + end) / 2, begin + 0.4 * seconds)
+        return max(min(middle - seconds / 2, last - seconds), 0.0)
 
     def __str__(self) -> str:
         """Summarize for a person."""
@@ -548,6 +640,8 @@ class TimingReport:
         paused = f", {self.frames['paused']} paused" if self.frames.get("paused") else ""
         held = f", {self.frames['held']} by held features" if self.frames.get("held") else ""
         yield "frames", f"{total} at {self.fps:.2f} fps: {told(self.frames)} ({default} frames){held}{paused}"
+        if self.longest_gap is not None:
+            yield "gap", self._gap_in_words
         if self.stopped is not None:
             yield "stopped", self.stopped
         if self.timeline_s is not None:
@@ -556,7 +650,8 @@ class TimingReport:
         dropped, late = self.frames["dropped_actions"], self.frames["late_actions"]
         old = f", {self.frames['too_old']} too old" if self.frames.get("too_old") else ""
         limited = f", {self.frames['limited']} limited" if self.frames.get("limited") else ""
-        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused{old}{limited}"
+        ended = f", {self.frames['ended']} after their chunk's end" if self.frames.get("ended") else ""
+        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused{old}{limited}{ended}"
         yield "latency", f"{_line(self.latency_ms)} ms"
         yield "delay", f"{_line(self.delay_frames)} frames"
         if self.lag_updates is not None:
@@ -566,7 +661,8 @@ class TimingReport:
         yield "interval", f"{_line(self.interval_ms)} ms"
         missed, lateness = self.frames["missed_deadlines"], f"lateness p99 {self.lateness_ms['p99']:.3f} ms"
         skipped = f" and {self.frames['skipped']} frames skipped" if self.frames.get("skipped") else ""
-        yield "deadlines", f"{missed} missed{skipped}, {lateness}, drift {self.drift_ms:.3f} ms"
+        still = f"; {self._stood_still(self.lateness_ms['max'] / 1e3)}" if self.lateness_ms["max"] >= _STILL_MS else ""
+        yield "deadlines", f"{missed} missed{skipped}, {lateness}, drift {self.drift_ms:.3f} ms{still}"
         if self.realtime is not None:
             yield "realtime", self._scheduled(self.realtime)
         w = self.workers

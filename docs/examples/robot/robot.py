@@ -117,28 +117,6 @@ def play(
             server.end()
 
 
-def times_of(report: Any, fps: int) -> np.ndarray:
-    """Return when each frame began, and when the one after the last would, in seconds; a late machine skips frames."""
-    (episode,) = report.episodes
-    times = np.arange(episode.frames + 1) / fps
-    for frame, moved in episode.moved:  # by so many nanoseconds in all, from this frame on
-        times[frame:] = np.arange(frame, len(times)) / fps + moved / 1e9
-    return times
-
-
-def ages(report: Any, fps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the age of the observation behind the last action on each frame, in frames of the clock, which a machine
-    skips or plays; and of each inference when it began, in seconds, and the age of its reading then, in ms.
-    """
-    times, (episode,) = times_of(report, fps), report.episodes
-    behind = np.full(episode.frames, np.nan)
-    applied = sorted((span.effect, span.start) for span in report.spans if span.effect is not None)
-    for (effect, start), (end, _) in zip(applied, [*applied[1:], (episode.frames, 0)], strict=True):
-        behind[effect:end] = np.round((times[effect:end] - times[start]) * fps)
-    began = np.array([(span.began - episode.began) / 1e9 for span in report.spans])
-    return behind, began, (began - times[[span.start for span in report.spans]]) * 1000
-
-
 def draw_ages(report: Any, log: Path, kill_at: float | None, path: Path, fps: int = FPS) -> None:
     """Draw both ages and the arm's speeds over time."""
     import matplotlib
@@ -146,24 +124,17 @@ def draw_ages(report: Any, log: Path, kill_at: float | None, path: Path, fps: in
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    (behind, began, fresh), times, rows = ages(report, fps), times_of(report, fps), np.load(log)
+    times, rows = report.ages().times, np.load(log)
     figure, (above, middle, below) = plt.subplots(3, 1, figsize=(9, 7), sharex=True, layout="constrained")
-    above.step(times[:-1], behind * 1000 / fps, where="post", color="tab:blue")
-    above.set(yscale="log", ylabel="ms", title="Age of the observation behind the arm's last action")
-    above.set_ylim(1000 / fps, max(1000, 1.2 * above.get_ylim()[1]))
-    above.yaxis.set_major_formatter("{x:g}")
-    above.tick_params(which="minor", labelleft=False)
-    middle.plot(began, fresh, ".", color="tab:green", markersize=3)
-    middle.set(ylabel="ms", title="Age of the reading when its inference begins")
-    middle.set_ylim(bottom=0)
+    report.draw_ages(above, middle)
     when = rows["time"] - rows["time"][0] + times[1]  # the first row is read as frame 1 begins
     below.plot(when, rows["speeds"], label=("shoulder", "elbow"))
     below.set(xlabel="seconds", ylabel="radians per second", title="Speeds of the joints")
     below.legend(loc="upper right")
-    for axes in (above, middle, below):
-        if kill_at is not None and round(kill_at * fps) < len(behind):
+    below.grid(alpha=0.3)
+    if kill_at is not None and round(kill_at * fps) < len(times):
+        for axes in (above, middle, below):
             axes.axvline(times[round(kill_at * fps)], color="tab:red", linestyle="--")
-        axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -187,13 +158,13 @@ def draw_arm(report: Any, log: Path, path: Path, oldest: int, fps: int = FPS, si
 
     model = mujoco.MjModel.from_xml_string(MODEL)
     data, renderer = mujoco.MjData(model), mujoco.Renderer(model, size, size)
-    rows, (behind, _, _) = np.load(log), ages(report, fps)
+    rows, behind = np.load(log), report.ages().behind
     pictures, every = [], max(1, fps // 10)
     for k in range(0, min(len(behind), len(rows["angles"])), every):
         data.qpos[:], data.mocap_pos[0, :2] = rows["angles"][k], rows["target"][k]
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera="above")
-        is_alone = not behind[k] <= oldest
+        is_alone = not behind[k] * fps < oldest + 0.5
         picture = ImageOps.expand(Image.fromarray(renderer.render()), 6, "#d62728" if is_alone else "#dddddd")
         pictures.append(picture.quantize(32, dither=Image.Dither.NONE))
     renderer.close()

@@ -104,6 +104,7 @@ def test_a_chunk_that_has_ended_when_it_lands_leaves_its_frame_to_the_default_ac
     report = AsyncRunner(lambda: env, lambda: Naming(3), 1, backend="virtual", **terms).run(episodes=1)
     assert report.delay_frames["mean"] == 4
     assert (counted(report.frames), report.shares["default"]) == (Counter(default=12), 1.0)
+    assert report.frames["ended"] == 2 and ", 2 after their chunk's end" in str(report)
 
 
 def test_frames_of_a_pause_are_in_none_of_the_three_shares(tmp_path: Path) -> None:

@@ -382,6 +382,7 @@ SCHEMA = {
     "episodes": list,
     "exchange_us": None,
     "playout_frames": int,
+    "longest_gap": {"frames", "seconds", "at", "held_up"},
     "lost": dict,
     "updates": int,
     "lag_updates": None,

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.remote import transport as transport_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
 from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
@@ -258,3 +259,67 @@ def test_an_answer_to_another_ticket_or_of_another_incarnation_is_named(
         assert [each.fate for each in transport.collect(0) if isinstance(each, Finished)] == [Fate.LOST]
         assert transport.trouble is not None
         assert transport.trouble.endswith(sentence)
+
+
+class Clock:
+    """The real clock, of which time can be left out: this process was stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = 0
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + self.stopped
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(transport_module, "time", found)
+    return found
+
+
+def test_an_answer_that_came_while_this_end_stood_still_is_neither_late_nor_slow(clock: Clock) -> None:
+    warnings: list[str] = []
+    with pair(SMALL, 2, warnings.append) as (transport, server):
+        transport.publish(1, np.array([1, 2]))
+        for worker in range(2):
+            transport.start(worker, ticket(1))
+        told, _ = server.read(0)
+        server.answer(0, told, 7)
+        clock.stopped += 30_000_000_000
+        assert all(each.fate == Fate.DONE for each in transport.collect(0) if isinstance(each, Finished))
+        told, _ = server.read(1)
+        server.answer(1, told, 8)
+        deadline = time.monotonic() + PATIENCE
+        while any(each.ticket is not None for each in transport._connections) and time.monotonic() < deadline:
+            for each in transport.collect(clock.monotonic_ns() + 10_000_000):
+                assert isinstance(each, Finished) and each.fate == Fate.DONE and each.trip is None
+                assert each.ended - each.began < 25_000_000_000
+        assert warnings == [] and transport._longest < 25_000_000_000
+
+
+def test_a_server_that_is_silent_after_a_standstill_has_its_usual_time_and_is_then_named(clock: Clock) -> None:
+    warnings: list[str] = []
+    with pair(SMALL, 1, warnings.append) as (transport, server):
+        transport.publish(1, np.array([1, 2]))
+        transport.start(0, ticket(1))
+        server.read(0)
+        transport._connections[0].due = clock.monotonic_ns() + 400_000_000  # as one that has answered before
+        clock.stopped += 30_000_000_000
+        assert transport.collect(0) == [] and warnings == []
+        clock.stopped += 450_000_000  # less than counts as a standstill
+        (lost,) = transport.collect(0)
+        assert isinstance(lost, Finished) and lost.fate == Fate.LOST
+        (sentence,) = warnings
+        assert "has not answered for 0." in sentence
+        assert "after this process itself stood still for 30.0 s; worker 0 connects again" in sentence
+
+
+def test_a_connection_that_was_lost_in_a_standstill_is_laid_at_this_ends_door(clock: Clock) -> None:
+    warnings: list[str] = []
+    with pair(SMALL, 1, warnings.append) as (transport, server):
+        server.ends[0].close()
+        clock.stopped += 5_000_000_000
+        (lost,) = events(transport, 1)
+        assert isinstance(lost, Finished) and lost.fate == Fate.LOST
+        assert "closed the connection after this process itself stood still for 5.0 s" in warnings[0]

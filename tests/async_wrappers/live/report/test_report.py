@@ -15,9 +15,16 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from async_wrappers.live.report.ages import GAP
 from async_wrappers.live.report.journey import Span
 from async_wrappers.live.report.picture import timing_picture
-from async_wrappers.live.report.report import EpisodeTiming, Measurements, TimingReport, distribution
+from async_wrappers.live.report.report import (
+    EffectsOfEpisode,
+    EpisodeTiming,
+    Measurements,
+    TimingReport,
+    distribution,
+)
 
 MS = 1_000_000  # nanoseconds
 BEGIN = 5_000 * MS
@@ -60,6 +67,85 @@ def record() -> Measurements:
         learner_steps=[2 * MS, 4 * MS],
         updates=5,
     )
+
+
+def skipping() -> Measurements:
+    """Seven frames at 50 fps of a machine; the loop is held up before frame 3, which begins 45 ms late."""
+    phase = Measurements(
+        50.0,
+        1,
+        begin=BEGIN,
+        end=BEGIN + 200 * MS,
+        effects=[EffectsOfEpisode([(0, 2), (2, 6)])],
+        spans=[span(0, 7, 0, 1, 39), span(0, 7, 2, 41, 109), span(0, 7, 3, 107, 150)],
+    )
+    for frame, (missed, late) in enumerate([(1, 0), (2, 3), (0, 0), (1, 45), (2, 0), (3, 1), (0, 0)]):
+        if missed:
+            phase.note_missed(missed, frame, late * MS)
+    phase.episodes.append(EpisodeTiming(1.0, 7, 7, BEGIN, moved=((3, 45 * MS),)))
+    return phase
+
+
+def test_the_longest_gap_is_told_with_its_time_and_a_loop_that_stood_still() -> None:
+    report = skipping().report()
+    assert report.longest_gap == pytest.approx({"frames": 3, "seconds": 0.06, "at": 0.105, "held_up": 0.045})
+    gap = "0.06 s without an action of the policy (3 frames), from second 0.10 on"
+    assert f"gap        {gap}: the loop itself stood still for 0.04 s, whatever the policy did\n" in str(report)
+    assert report.longest_gap is not None
+    punctual = replace(report, longest_gap={**report.longest_gap, "held_up": 0.001})
+    assert f"gap        {gap}\n" in str(punctual)
+    stopped = str(replace(report, lateness_ms={**report.lateness_ms, "max": 4_810.0}))
+    assert "drift 0.000 ms; the loop itself stood still for 4.81 s, whatever the policy did\n" in stopped
+    nothing = replace(report, longest_gap=None)
+    assert "without an action" not in str(nothing)
+    nothing.draw_ages(*Figure().subplots(2))
+
+
+def test_ages_are_those_of_the_clock_also_where_a_machines_frames_were_skipped() -> None:
+    ages = skipping().report().ages()
+    assert ages.times.tolist() == pytest.approx([0, 0.02, 0.04, 0.105, 0.125, 0.145, 0.165])
+    np.testing.assert_allclose(ages.behind * 50, [np.nan, np.nan, 2, 5.25, 6.25, 7.25, 6.25])
+    assert ages.began.tolist() == pytest.approx([0.001, 0.041, 0.107])
+    assert ages.read.tolist() == pytest.approx([0.001, 0.001, 0.002])
+
+
+def test_ages_of_several_episodes_follow_each_other() -> None:
+    ages = record().report().ages()
+    assert ages.times.tolist() == pytest.approx([frame / 100 for frame in range(10)])
+    np.testing.assert_allclose(ages.behind * 100, [np.nan, np.nan, 2, 2, 3, 2, np.nan, np.nan, 2, 3], atol=1e-6)
+    nothing = Measurements(100.0, 2).report().ages()
+    assert [len(each) for each in nothing] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("gap", "asked", "shown"),
+    [
+        ((4.0, 0.2), {}, (3.6, 4.6)),
+        ((4.0, 3.0), {}, (3.9, 4.9)),
+        ((0.0, 0.1), {}, (0.0, 1.0)),
+        ((9.9, 0.1), {}, (9.0, 10.0)),
+        ((4.0, 0.2), {"begin": 7.0}, (7.0, 8.0)),
+        ((4.0, 0.2), {"seconds": None}, (0.0, 10.0)),
+        (None, {"seconds": 0.5}, (0.0, 0.5)),
+    ],
+)
+def test_the_picture_shows_the_longest_gap_another_second_or_the_whole_run(
+    gap: Any, asked: dict[str, Any], shown: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: figures.append(figure))
+    last = Span(0, 7, 0, 0, 10_000 * MS)
+    told = None if gap is None else {"frames": 10, "at": gap[0], "seconds": gap[1], "held_up": 0.0}
+    replace(record().report(), spans=(last,), longest_gap=told).to_png(tmp_path / "picture.png", **asked)
+    (figure,) = figures
+    assert figure.axes[0].get_xlim() == pytest.approx(shown)
+    shaded = [patch for patch in figure.axes[0].patches if patch.get_alpha() == GAP["alpha"]]
+    assert len(shaded) == (gap is not None)
+
+
+def test_a_picture_of_ages_is_a_method_of_the_report(tmp_path: Path) -> None:
+    skipping().report().to_ages_png(tmp_path / "ages.png")
+    assert imread(tmp_path / "ages.png").ndim == 3
 
 
 def strictly(text: str) -> Any:
