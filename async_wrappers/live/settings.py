@@ -25,7 +25,7 @@ from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.world.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.world.realtime import Realtime
 from async_wrappers.processes.block import Codec
-from async_wrappers.schedule.dispatch import refuse_old_playout
+from async_wrappers.schedule.dispatch import refuse_early_stop, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import MOST_WORKERS
 from async_wrappers.schedule.stagger import Stagger, Tickets, make_stagger
@@ -268,7 +268,8 @@ class RunnerSettings(Settings):
     stop_after_missed: int | None = whole(
         None,
         "Number of frames in a row without an action of the policy's after which the run ends, with the reason in "
-        "``report.stopped``. The count begins anew with each episode and after a pause. None: the run does not end.",
+        "``report.stopped``. The count begins anew with each episode and after a pause, so it must be more than the "
+        "delay of the first action. None: the run does not end.",
         1,
     )
     pause_action: Any = setting(
@@ -478,6 +479,7 @@ class RunnerSettings(Settings):
         if self.max_age == 0 and self.backend != "virtual" and self.workers:
             raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
         refuse_old_playout(self.max_age, stagger.playout)
+        refuse_early_stop(self.stop_after_missed, stagger.playout)
         refuse_old_features(self.max_features_age, stagger.playout, chunk)
         if self.max_features_age is not None and self.features is None:
             raise ValueError(

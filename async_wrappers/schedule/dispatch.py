@@ -123,6 +123,23 @@ def refuse_old_playout(max_age: int | None, playout: int | None) -> None:
         )
 
 
+def refuse_early_stop(stop_after_missed: int | None, delay: int | None) -> None:
+    """Refuse a `stop_after_missed` that would end every run before its first action.
+
+    Args:
+        stop_after_missed: Frames in a row without an action after which a run ends; None for no end.
+        delay: Frames of an episode before its first action lands, at least; None if they are unknown.
+
+    Raises:
+        ValueError: The delay is as long.
+    """
+    if stop_after_missed is not None and delay is not None and stop_after_missed <= delay:
+        raise ValueError(
+            f"stop_after_missed must be > the delay of {delay} frames before an episode's first action, got "
+            f"{stop_after_missed}: the run would end before it"
+        )
+
+
 class Dispatcher:
     """One episode after another of a stagger strategy.
 

@@ -49,7 +49,7 @@ from async_wrappers.live.report.journey import Span
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.world.realtime import Spin
-from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
+from async_wrappers.schedule.dispatch import Dispatcher, refuse_early_stop, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, keeps_playout
@@ -108,8 +108,11 @@ class Clock:
         self.moved: list[tuple[int, int]] = []
         self.pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
         if config.latency is not None:
-            self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
+            modelled = modelled_conditions(config.latency, config.workers, self._frames)
+            self._prepare(modelled)
             self._refuse_old_playout()
+            if self._stagger.playout is None:
+                refuse_early_stop(config.stop_after_missed, self._frames.frame_at(modelled.quantile(0.0)))
         self._ended: list[tuple[Span, int, int | None, int, int]] = []  # inferences, as `Measurements` notes them
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
@@ -325,9 +328,10 @@ class Clock:
             self._controls.patience = conditions.quantile(0.99)
 
     def _refuse_old_playout(self) -> None:
-        """Refuse a playout under which every action, or all features, would be older than they may be."""
+        """Refuse a playout under which every action, or all features, would be too old, or the run end at once."""
         refuse_old_playout(self._config.max_age, self._stagger.playout)
         refuse_old_features(self._config.max_features_age, self._stagger.playout)
+        refuse_early_stop(self._config.stop_after_missed, self._stagger.playout)
 
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""

@@ -600,7 +600,7 @@ class TimingReport:
 
     @staticmethod
     def _stood_still(seconds: float) -> str:
-        return f"the loop itself stood still for {seconds:.2f} s, whatever the policy did"
+        return f"the loop itself stood still for {seconds:.2f} s"
 
     def _worst(self, seconds: float, last: float) -> float:
         """Return the first second of a time line around the longest gap, or around its beginning where it is longer."""

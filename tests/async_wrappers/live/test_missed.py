@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, RampDown, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.latency import Uniform
 from async_wrappers.testing.staggers import MS, Played
 from async_wrappers.wrappers.default_action import make_default_action
 from tests.worlds.fake_transport import Stage
@@ -154,10 +155,41 @@ def test_a_run_ends_with_the_reason_after_so_many_frames_without_an_action() -> 
 
 
 def test_frames_are_counted_anew_in_each_episode_and_an_end_comes_first() -> None:
-    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.02, "stop_after_missed": 6, "default_action": 4}
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.005, "stop_after_missed": 6, "default_action": 4}
     runner = AsyncRunner(lambda: RecordingEnv(5), lambda: lambda observation: 1, 1, 1000, **terms)
     report = runner.run(episodes=3)
-    assert (report.stopped, report.frames["total"]) == (None, 15)
+    assert (report.stopped, report.frames["total"], report.frames["default"]) == (None, 15, 15)
+
+
+@pytest.mark.parametrize(
+    ("given", "delay"),
+    [
+        ({"playout": 9}, 9),
+        ({"latency": 0.007}, 7),
+        ({"latency": 0.0065, "stagger": "none"}, 7),
+        ({"latency": Uniform(0.006, 0.02), "stagger": "expected_time", "workers": 3}, 7),
+    ],
+)
+def test_an_end_that_would_come_before_the_first_action_is_refused_with_both_numbers(
+    given: dict[str, Any], delay: int
+) -> None:
+    terms: dict[str, Any] = {"backend": "virtual", "latency": 0.001, "workers": 1, "default_action": 4, **given}
+
+    def play(most: int) -> Any:
+        runner = AsyncRunner(lambda: RecordingEnv(30), lambda: lambda _: 1, fps=1000, stop_after_missed=most, **terms)
+        return runner.run(episodes=1)
+
+    for most in (delay, 1):
+        named = f"the delay of {delay} frames before an episode's first action, got {most}"
+        with pytest.raises(ValueError, match=f"^stop_after_missed must be > {named}: the run would end before it$"):
+            play(most)
+    assert play(40).stopped is None
+
+
+def test_an_end_before_the_first_action_is_warned_of_where_the_playout_is_measured() -> None:
+    stage = Stage([9 * MS], 1, "tickets", stop_after_missed=6, calibration_time=0.1)
+    with pytest.warns(RuntimeWarning, match="stop_after_missed must be > the delay of 9 frames .* got 6"):
+        assert stage.play(frames=50).reason == "no action for 6 frames in a row (stop_after_missed=6)"
 
 
 def test_on_frame_is_told_how_many_frames_were_missed() -> None:

@@ -90,12 +90,12 @@ def test_the_longest_gap_is_told_with_its_time_and_a_loop_that_stood_still() -> 
     report = skipping().report()
     assert report.longest_gap == pytest.approx({"frames": 3, "seconds": 0.06, "at": 0.105, "held_up": 0.045})
     gap = "0.06 s without an action of the policy (3 frames), from second 0.10 on"
-    assert f"gap        {gap}: the loop itself stood still for 0.04 s, whatever the policy did\n" in str(report)
+    assert f"gap        {gap}: the loop itself stood still for 0.04 s\n" in str(report)
     assert report.longest_gap is not None
     punctual = replace(report, longest_gap={**report.longest_gap, "held_up": 0.001})
     assert f"gap        {gap}\n" in str(punctual)
     stopped = str(replace(report, lateness_ms={**report.lateness_ms, "max": 4_810.0}))
-    assert "drift 0.000 ms; the loop itself stood still for 4.81 s, whatever the policy did\n" in stopped
+    assert "drift 0.000 ms; the loop itself stood still for 4.81 s\n" in stopped
     nothing = replace(report, longest_gap=None)
     assert "without an action" not in str(nothing)
     nothing.draw_ages(*Figure().subplots(2))
