@@ -47,6 +47,7 @@ from async_wrappers.agents.experiment.progress import (
     compute_of,
     iteration_line,
     lengths_in_words,
+    nothing_landed,
     run_in_words,
     statistics_of,
 )
@@ -521,6 +522,8 @@ class Experiment:
         if self.writes:
             self.write(iteration, iteration)
         print(f"{iteration_line(now.line)}; {self.shown.done()}", flush=True)
+        if warning := nothing_landed(self.history, self.facts()["delay"]):
+            print(warning, flush=True)
 
     # Checkpoints.
 

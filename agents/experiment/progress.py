@@ -566,6 +566,27 @@ def iteration_line(line: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
+def nothing_landed(history: Sequence[Mapping[str, Any]], delay: str) -> str:
+    """Return a warning if every episode of a run's first iteration ended before an action landed; else nothing.
+
+    Args:
+        history: The statistics of its iterations so far.
+        delay: In words.
+    """
+    lengths, *before = [
+        [frames for phase in ("train", "eval") for frames in line.get(f"{phase}_episode_lengths", ())]
+        for line in reversed(history)
+    ]
+    landed = sum(history[-1].get(f"{phase}_actions", 0) for phase in ("train", "eval"))
+    if not lengths or landed or any(before):
+        return ""
+    return (
+        f"WARNING: no action of the agent's has landed in {sum(lengths):,} frames: each of {len(lengths):,} episodes "
+        f"ended before its first one, the longest after {max(lengths):,} frames (delay: {delay}). Such a run learns "
+        "nothing: take a shorter delay, or longer episodes"
+    )
+
+
 def compute_of(agent: Any) -> Any:
     """Return an agent's `Compute`; None where it has none."""
     compute = getattr(getattr(agent, "spec", None), "compute", None)

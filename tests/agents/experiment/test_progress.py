@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from async_wrappers import RealtimeDelay
 from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment import progress as progress_module
-from async_wrappers.agents.experiment.progress import PhasesShown, Progress
+from async_wrappers.agents.experiment.progress import PhasesShown, Progress, nothing_landed
 from async_wrappers.agents.play.play import Length, Phase
 from async_wrappers.agents.timing import duration
 from tests.worlds.agents import make_dqn
@@ -262,3 +263,29 @@ def test_each_iteration_has_a_line_with_their_number(tmp_path: Path, capsys: pyt
 )
 def test_a_time_has_a_unit_that_can_be_read(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_delay_longer_than_the_episodes_is_a_warning_in_the_first_summary() -> None:
+    line: dict[str, Any] = {"train_episode_lengths": [10, 9, 11], "train_actions": 0}
+    line |= {"eval_episode_lengths": [1_000], "eval_actions": 0}
+    offline = {"phase": "offline", "train_updates": 9}
+    warning = nothing_landed([offline, line], "600 frames")
+    assert warning.startswith("WARNING: no action of the agent's has landed in 1,030 frames: each of 4 episodes ended ")
+    assert "the longest after 1,000 frames (delay: 600 frames)" in warning
+    assert not nothing_landed([line, line], "600 frames")
+    assert not nothing_landed([line | {"eval_actions": 1}], "600 frames")
+    assert not nothing_landed([line | {"train_episode_lengths": [], "eval_episode_lengths": []}], "600 frames")
+    assert not nothing_landed([offline], "600 frames")
+
+
+def test_a_run_under_a_delay_longer_than_its_episodes_warns_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def make_environment() -> Any:
+        return RealtimeDelay(DriftingEnv(lengths=[9]), 12, default_action="repeat")
+
+    each = {"num_iterations": 2, "training_steps": 20, "evaluation_steps": 0, "report_episodes": 0}
+    experiment(tmp_path, make_environment, make_dqn, **each).run_experiment()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WARNING")]
+    assert len(lines) == 1 and "each of 3 episodes ended before its first one" in lines[0]
+    assert "(delay: 12 frames)" in lines[0]
