@@ -176,6 +176,22 @@ def test_the_sweep_of_another_trainer_plays_a_box_in_one_way_alone(tmp_path: Pat
     assert next(row["value"] for row in rows if row["metric"] == "score") < 0
 
 
+@pytest.mark.usefixtures("fork_trials")
+def test_the_sweep_of_another_trainer_compares_a_policy_that_is_told_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    from async_wrappers.agents.sweep.plan import read_plan
+    from async_wrappers.agents.sweep.results import read_rows
+    from async_wrappers.agents.sweep.view import make_view
+
+    module = example("sb3_sweep.py")
+    words = "--env Pendulum-v1 --delays 2 --ways late told --seeds 1 --steps 20 --episodes 1 --jobs 2"
+    module["main"]([str(tmp_path), *words.split()])
+    (panel,) = make_view(read_plan(tmp_path), read_rows(tmp_path)).panels
+    assert set(panel.curves) == {"asynchronous, told False", "asynchronous, told True"}
+    shapes = [module["make_env"]("Pendulum-v1", 2, 0, "repeat", told).observation_space.shape for told in (False, True)]
+    assert shapes == [(3,), (3 + 2 + 2 * 2,)]  # of an action on its way also whether there is one
+
+
 @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (4, 4), (3, 0)])
 def test_the_single_file_dqn_learns_from_what_is_known(
     delay: int, noops: int, capsys: pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from async_wrappers.agents.sweep.figures import (
 )
 from async_wrappers.agents.sweep.plan import PLAN, read_plan
 from async_wrappers.agents.sweep.report import write_report
-from async_wrappers.agents.sweep.results import read_rows, read_subject
+from async_wrappers.agents.sweep.results import read_frame_rate, read_rows, read_subject
 from async_wrappers.agents.sweep.runs import (
     IN_WORDS,
     by_environment,
@@ -135,7 +135,8 @@ def _write(options: Namespace, places: list[Path], figure: Any, kind: str) -> No
 def _plot_sweep(options: Namespace, base_dir: Path) -> None:
     with usage_errors():
         plan, rows, subject = read_plan(base_dir), read_rows(base_dir), read_subject(base_dir)
-        view = make_view(plan, rows, metric=options.metric, statistic=options.statistic, x=options.x)
+        terms = {"metric": options.metric, "statistic": options.statistic, "x": options.x}
+        view = make_view(plan, rows, **terms, frame_rate=read_frame_rate(base_dir))
     measured = list(dict.fromkeys(row["metric"] for row in rows if row["iteration"] is not None))
     if options.wins and "train_wins" not in measured:
         raise UsageError(f"--wins: no episode of {base_dir} says whether it was won (info['won']): leave it out")

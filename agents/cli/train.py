@@ -7,10 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from async_wrappers.agents.cli import plot, sweep
-from async_wrappers.agents.cli.commands import parser_of
 from async_wrappers.agents.cli.configuration import (
-    MAIN_JOB,
     build_runner,
     find_modules,
     new_or_existing_dir,
@@ -18,6 +15,7 @@ from async_wrappers.agents.cli.configuration import (
 )
 from async_wrappers.agents.cli.flags import UsageError, program, usage_errors
 from async_wrappers.agents.cli.log import RunLog, logged
+from async_wrappers.agents.cli.main_job import run_main_job
 from async_wrappers.agents.config.config import CONFIG, save_config
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.lock import alone_in
@@ -40,7 +38,7 @@ def run(options: Namespace) -> None:
     find_modules(options)
     base_dir = new_or_existing_dir(options)
     if not options.gin_files and not any((base_dir / name).is_file() for name in (PLAN, CONFIG)):
-        _run_main_job(options, base_dir)
+        run_main_job(options, base_dir)
         return
     if (base_dir / PLAN).is_file():
         raise UsageError(
@@ -64,22 +62,6 @@ def run(options: Namespace) -> None:
         if interrupt.args:
             raise
         raise KeyboardInterrupt(_how_to_go_on(runner, options, base_dir)) from None
-
-
-def _run_main_job(options: Namespace, base_dir: Path) -> None:
-    """Run the sweep of the main job with one seed, and draw it."""
-    if options.seed is not None:
-        raise UsageError(
-            f"--seed {options.seed} is for one run, and without --gin_files the main job runs, a sweep: name a file, "
-            "such as --gin_files configs/dqn/kung_fu_master.gin"
-        )
-    print(f"main job: three agents learn in about 4 minutes; to watch them: {program()} watch {base_dir}", flush=True)
-    words = ["--base_dir", str(base_dir), "--gin_files", MAIN_JOB, "--seeds", "1"]
-    words += [word for binding in options.gin_bindings for word in ("--gin_bindings", binding)]
-    words += [flag for flag, given in (("--trust", options.trust), ("--allow_unread", options.allow_unread)) if given]
-    sweep.run(parser_of("sweep").parse(words))
-    plot.run(parser_of("plot").parse([str(base_dir)]))
-    print(f"picture: {base_dir / 'figures' / 'learning_curves.png'}\nbase_dir: {base_dir}")
 
 
 _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one

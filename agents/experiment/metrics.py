@@ -19,6 +19,7 @@ from async_wrappers.files import naming, refuse_damage, write_atomically, write_
 _FILE = Path("metrics") / "iterations.jsonl"
 _EVALUATIONS = Path("metrics") / "evaluations.jsonl"
 _FACTS = Path("metrics") / "run.json"
+FRAME_RATE = "frame_rate"  # a fact: frames per second of the environment's own time
 
 
 class Metrics:

@@ -16,8 +16,8 @@ import gymnasium as gym
 import torch
 from tqdm import tqdm
 
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.experiment.metrics import ProgressFile
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
+from async_wrappers.agents.experiment.metrics import FRAME_RATE, ProgressFile
 from async_wrappers.agents.play.play import (
     Episode,
     Length,
@@ -28,6 +28,7 @@ from async_wrappers.agents.play.play import (
 )
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.timing import PARTS, SUMMED_UP, duration
+from async_wrappers.frame_rate import frame_rate
 from async_wrappers.posix import signals_blocked
 
 # Seconds between two lines of a log.
@@ -118,6 +119,7 @@ class Progress:
         # What an earlier process has played: work in all, frames of the running iteration. It took no time of this one.
         self._carried, self._carried_frames = 0.0, 0
         self._seconds: float | None = None
+        self._iteration_before = (0, 0.0)  # frames and seconds
         self._last = ""
         self._closing, self._file = closing, file
         self._expectation = Expectation(iterations, learnt, closing)
@@ -133,6 +135,7 @@ class Progress:
             frames: At least so many are played; 0 if its length is counted in episodes.
         """
         self._before += self._frames
+        self._iteration_before = self._measured() if self._frames else (0, 0.0)
         self._carried_frames = 0
         self._number, self._total, self._share, self._frames, self._last = number, frames, 0.0, 0, ""
         self._seconds = None
@@ -181,7 +184,10 @@ class Progress:
                 self._line_at = self._clock()
                 print(self._line(), file=sys.stderr, flush=True)
             if self._file is not None:
-                self._file.write(self._title(), of_all, self._rate(), self._seconds_left())
+                # An iteration that has just begun has no rate of its own yet.
+                (played, seconds_now), (earlier, seconds_then) = self._measured(), self._iteration_before
+                rate = (played + earlier) / max(seconds_now + seconds_then, 1e-9)
+                self._file.write(self._title(), of_all, rate, self._seconds_left())
 
     @contextmanager
     def while_waiting(self, progress_after: Callable[[float], tuple[float, int, float | None]]) -> Iterator[None]:
@@ -228,8 +234,13 @@ class Progress:
 
     def _rate(self) -> float:
         """Return the frames per second of the running iteration."""
+        frames, seconds = self._measured()
+        return frames / max(seconds, 1e-9)
+
+    def _measured(self) -> tuple[int, float]:
+        """Return the frames that this process has played of the running iteration, and how long they took."""
         seconds = self._clock() - self._iteration_began if self._seconds is None else self._seconds
-        return (self._frames - self._carried_frames) / max(seconds, 1e-9)
+        return self._frames - self._carried_frames, seconds
 
     def _title(self) -> str:
         return f"iteration {self._number} ({self._number + 1} of {self._iterations})"
@@ -396,8 +407,19 @@ def run_in_words(settings: Runner, environment: gym.Env[Any, Any], agent: Any) -
         "delay": delay_in_words(environment),
         "device": _device_in_words(agent, settings.threads),
         **_chosen_in_words(agent),
+        **_frame_rate_in_words(environment),
         "seed": str(settings.seed),
     }
+
+
+def _frame_rate_in_words(environment: gym.Env[Any, Any]) -> dict[str, str]:
+    """Return the rate of a delay's frames in the environment's own time; empty where that is not known."""
+    layer = delay_layer(environment)
+    if layer is None:
+        return {}
+    with suppress(ValueError):
+        return {FRAME_RATE: f"{frame_rate(layer.env):g} frames/s"}
+    return {}
 
 
 def _device_in_words(agent: Any, threads: int) -> str:

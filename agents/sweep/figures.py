@@ -93,8 +93,7 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
         for name, trials in curves[title, x].items():
             _draw_band(axes, list(trials.values()), view.statistic, label=name, **{**styles[name], "markersize": 3})
         _draw_levels(axes, levels.get(title, {}))
-        x_in_words = f"delay {x:g} frames" if view.x_label.startswith("delay") else f"{view.x} {x:g}"
-        axes.set_title(", ".join(filter(None, [title, x_in_words])), fontsize="medium")
+        axes.set_title(", ".join(filter(None, [title, view.x_in_words(x)])), fontsize="medium")
     _same_ranges(places, [view.games[title] for title, _ in shown])
     seeds = max(len(curve) for panel in curves.values() for curve in panel.values())
     spread = "one seed" if seeds == 1 else f"{view.statistic} of up to {seeds} seeds, bands: 95 % bootstrap interval"

@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.experiment.metrics import name_in, new_events, read_facts
+from async_wrappers.agents.experiment.metrics import FRAME_RATE, name_in, new_events, read_facts
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.trial import RESULT, trial_status
@@ -309,6 +309,13 @@ def read_subject(base_dir: Path) -> str:
         if 0 < len(learning) <= _MOST_NAMED:
             found.append(" and ".join(learning))
     return ", ".join(found)
+
+
+def read_frame_rate(base_dir: Path) -> float | None:
+    """Return the frames per second of the trials' environments; None where they differ, or have said none."""
+    told = {read_facts(directory).get(FRAME_RATE) for _, directory in _finished(base_dir, read_plan(base_dir))}
+    words = told.pop() if len(told) == 1 else None
+    return None if words is None else float(words.split()[0])
 
 
 def write_manifest(base_dir: Path, jobs: int | None, engine: str = "local") -> None:

@@ -29,6 +29,7 @@ from async_wrappers.printing import printable
 
 _AT_A_TERMINAL = 2.0  # seconds between two looks at the running trials
 _MOST_SHOWN = 4  # running trials, at a terminal and in a line
+_MOST_WORDS = 3  # of a point
 
 
 class TrialsShown:
@@ -65,7 +66,12 @@ class TrialsShown:
             ProgressFile(each).remove()
         done = self._counts()
         self._bar = tqdm(
-            total=len(self._trials), initial=done["finished"] + done["failed"], unit="trial", desc="sweep", disable=None
+            total=len(self._trials),
+            initial=done["finished"] + done["failed"],
+            desc="sweep",
+            bar_format="{desc}: {bar:10} {elapsed}{postfix}",
+            dynamic_ncols=True,
+            disable=None,
         )
         self._reporter.start()
         return self
@@ -101,12 +107,13 @@ class TrialsShown:
     def in_words(self) -> str:
         """Return how many trials are done and are running, how far these are, and how long all will take."""
         counts, running = self._counts(), list(self._begun)
-        trials = [f"{self._trials[each].name}: {self._far(each)}" for each in running[:_MOST_SHOWN]]
+        trials = [f"{_name(self._trials[each])} {self._far(each)}" for each in running[:_MOST_SHOWN]]
         more = [f"{len(running) - _MOST_SHOWN} more"] if len(running) > _MOST_SHOWN else []
         failed = [f"{counts['failed']} failed"] if counts["failed"] else []
         done = f"{counts['finished'] + counts['failed']} of {len(self._trials)} done"
-        now = f"{len(running)} running ({'; '.join([*trials, *more])})" if running else "none running"
-        return ", ".join(filter(None, [done, *failed, now, self.left()]))
+        now = f"{len(running)} running: {'; '.join([*trials, *more])}" if running else "none running"
+        # A narrow terminal cuts off the end.
+        return ", ".join(filter(None, [done, *failed, self.left(), now]))
 
     def left(self) -> str:
         """Return how long the trials that are left will take, in words; empty where nothing is known of it."""
@@ -131,7 +138,7 @@ class TrialsShown:
         """Return how far a running trial is, in words."""
         told = progress_of(directory)
         if not told.get("doing"):
-            return f"for {duration(self._clock() - self._begun[directory])}"
+            return f"begun {duration(self._clock() - self._begun[directory])} ago"
         left = f"about {duration(told['left'])} left" if told["left"] is not None else ""
         rate = f"{told['frames']:,} frames, {rate_in_words(told['rate'])}" if told["rate"] else ""
         return ", ".join(filter(None, [told["doing"], rate, left]))
@@ -154,6 +161,13 @@ def progress_of(directory: Path) -> Mapping[str, Any]:
         told = json.loads((directory / ProgressFile.NAME).read_text(encoding="utf-8"))
         return told if isinstance(told, dict) else {}
     return {}
+
+
+def _name(trial: Trial) -> str:
+    """Return a trial's name with its point, as short as a line of several trials needs it."""
+    words = [*filter(None, [trial.arm]), *(f"{key.rpartition('.')[2]} {of}" for key, of in trial.bindings.items())]
+    more = ["..."] if len(words) > _MOST_WORDS else []
+    return f"{trial.name} ({', '.join([*words[:_MOST_WORDS], *more])})" if words else trial.name
 
 
 def _line(trial: Trial, directory: Path, to: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.agents.experiment.metrics import name_in, read_facts, read_iterations
+from async_wrappers.agents.experiment.metrics import FRAME_RATE, name_in, read_facts, read_iterations
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import read_plan
 from async_wrappers.agents.sweep.results import rows_of
@@ -54,7 +54,7 @@ class RecordedRun:
     @property
     def kind(self) -> tuple[Any, ...]:
         """A key that is equal for the runs of one curve."""
-        facts = {name: fact for name, fact in self.facts.items() if name not in ("seed", "iterations")}
+        facts = {name: fact for name, fact in self.facts.items() if name not in ("seed", "iterations", FRAME_RATE)}
         if "," not in facts.get("precision", ","):
             del facts["precision"]  # it was bound, so a binding says it; runs of before have no such fact
         return (*sorted(facts.items()), *sorted(self.bindings.items()))

@@ -113,30 +113,45 @@ class Rung(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """All rungs of an agent in a panel, the score without delay at the top, and that of random play, if it is known."""
+    """All rungs of an agent in a panel, the score without delay at the top, and that of random play, if it is known.
+
+    `frame_rate` is that of `View`.
+    """
 
     title: str
     top: Score
     rungs: list[Rung]
     random: Summary | None
+    frame_rate: float | None
 
     def in_words(self) -> list[str]:
-        """Return two sentences for each delay, with what is left of the gain over random play."""
+        """Return a sentence on play without delay, and two for each delay, with what is left of its gain."""
         subject, random = f"{self.title}: " if self.title else "", self.random
         play = f", and random play {random.value:.4g}" if random else ""
-        sentences = []
+        sentences = [f"{subject}Without delay the agent scores {_of(self.top)}{play}."]
         for rung in self.rungs:
+            late = f"{subject}{frames_in_words(rung.asynchronous.x, self.frame_rate)} late"
             for way, score in ((_SEQUENTIALLY, rung.sequential), (_ASYNCHRONOUSLY, rung.asynchronous)):
-                late = f"{subject}an agent {score.x:g} frames late that plays {way} scores {_of(score)}"
-                sentences.append(f"{late}; without delay it scores {_of(self.top)}{play}{self._left(score.value)}")
+                sentences.append(f"{late} it scores {_of(score)} {way}{self._left(score.value)}.")
         return sentences
 
     def _left(self, score: float) -> str:
         """Return which share of the gain over random play is left, where there is a gain."""
         if self.random is None or self.top.value <= self.random.value:
             return ""
-        share = (score - self.random.value) / (self.top.value - self.random.value)
-        return f": {100 * share:.0f} % of the gain is left" if share > 0 else ": nothing of the gain is left"
+        return f": {share_in_words(score, self.top.value, self.random.value)} of the gain over random play is left"
+
+
+def share_in_words(score: float, top: float, random: float) -> str:
+    """Return the share of the gain of `top` over `random` that a score keeps."""
+    share = (score - random) / (top - random)
+    return f"{100 * share:.0f} %" if share > 0 else "nothing"
+
+
+def frames_in_words(frames: float, frame_rate: float | None) -> str:
+    """Return a number of frames in words, with its milliseconds if the frames per second are known."""
+    milliseconds = f" ({1_000 * frames / frame_rate:.0f} ms)" if frame_rate else ""
+    return f"{frames:g} frame{'s' * (frames != 1)}{milliseconds}"
 
 
 _SEQUENTIALLY = "sequentially (it observes again only when its action has landed)"
@@ -158,6 +173,7 @@ class View:
         apart: Keys whose values make panels.
         metric: The metric of the y axis.
         statistic: ``"mean"`` or ``"iqm"``, over trials.
+        frame_rate: Frames per second of the environment's own time; None if they are not known.
     """
 
     plan: SweepPlan
@@ -167,6 +183,7 @@ class View:
     apart: tuple[str, ...]
     metric: str
     statistic: str
+    frame_rate: float | None = None
 
     @cached_property
     def panels(self) -> list[Panel]:
@@ -255,6 +272,12 @@ class View:
         """The axis in words, with its unit."""
         return "delay (frames)" if self.x == _key("delay", self.plan) else self.x
 
+    def x_in_words(self, x: float) -> str:
+        """Return a value along the axis in words, such as ``delay 2 frames (133 ms)``."""
+        if not self.x_label.startswith("delay"):
+            return f"{self.x} {x:g}"
+        return f"delay {frames_in_words(x, self.frame_rate if x else None)}"
+
     @cached_property
     def ladders(self) -> list[Ladder]:
         """The regret ladders, if there are a score without delay and, at another delay, both interactions."""
@@ -271,7 +294,8 @@ class View:
                 if last == ASYNCHRONOUS and tops and pairs:
                     rungs = [_rung(tops[0], *pair, statistic=self.statistic) for pair in pairs]
                     random = next((found for name, found in panel.levels.items() if name.startswith("random")), None)
-                    ladders.append(Ladder(", ".join(filter(None, [panel.title, agent])), tops[0], rungs, random))
+                    title = ", ".join(filter(None, [panel.title, agent]))
+                    ladders.append(Ladder(title, tops[0], rungs, random, self.frame_rate))
         return ladders
 
     @cached_property
@@ -304,7 +328,13 @@ def difference(scores: Sequence[float], others: Sequence[float], statistic: str)
 
 
 def make_view(
-    plan: SweepPlan, rows: Sequence[Row], *, metric: str | None = None, statistic: str = "mean", x: str | None = None
+    plan: SweepPlan,
+    rows: Sequence[Row],
+    *,
+    metric: str | None = None,
+    statistic: str = "mean",
+    x: str | None = None,
+    frame_rate: float | None = None,
 ) -> View:
     """Return a view of a sweep.
 
@@ -314,6 +344,7 @@ def make_view(
         metric: The metric of the y axis; None is the closing return, else the training return, else the first metric.
         statistic: ``"mean"`` or ``"iqm"``, over seeds.
         x: The key along the axis; None is the delay, or the axis with the most numbers if there is no delay.
+        frame_rate: Frames per second of the environment's own time; None if they are not known.
 
     Raises:
         ValueError: A metric, statistic or key that the sweep does not have.
@@ -340,7 +371,7 @@ def make_view(
     # A key of one's own that is named `arm` is the row's arm, which also says what follows from it.
     said = {key: hidden if _is_environment(key) else {*hidden, "arm"} for key in plan.axes}
     others = [key for key in plan.axes if key not in {*hidden, "arm"} and not _follows(key, said[key], curves)]
-    view = View(plan, rows, x, (), tuple(others), metric, statistic)
+    view = View(plan, rows, x, (), tuple(others), metric, statistic, frame_rate)
     named = interactions or any(row["arm"] for row in curves)
     for key in (each for each in others if not _is_environment(each)):
         more = replace(view, by=(*view.by, key), apart=tuple(each for each in view.apart if each != key))

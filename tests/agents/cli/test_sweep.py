@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.sweep.plan import read_plan
-from async_wrappers.agents.sweep.results import read_rows, read_subject
+from async_wrappers.agents.sweep.results import read_frame_rate, read_rows, read_subject
 from async_wrappers.agents.sweep.run import sweep
 from async_wrappers.agents.sweep.trial import TrialsCutOff
 from async_wrappers.agents.sweep.view import make_view
@@ -131,6 +131,7 @@ def test_delays_are_swept_on_many_environments(call: Any, place: Path, text: str
     found = [json.loads(path.read_text()) for path in sorted((place / "s").glob("trials/*/metrics/run.json"))]
     assert [each["delay"] for each in found] == ["none", "2 frames", "2 frames, 2 no-ops"]
     assert all(each["environment"].endswith(", 3 at once") for each in found)
+    assert read_frame_rate(place / "s") == (50.0 if layer == "VectorRealtimeDelay" else None)  # CartPole's
 
     (panel,) = make_view(read_plan(place / "s"), rows).panels
     assert {name: [score.x for score in curve] for name, curve in panel.curves.items()} == {

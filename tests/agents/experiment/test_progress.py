@@ -18,6 +18,7 @@ from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment import progress as progress_module
 from async_wrappers.agents.experiment.progress import PhasesShown, Progress, nothing_landed
 from async_wrappers.agents.play.play import Length, Phase
+from async_wrappers.agents.sweep.running import progress_of
 from async_wrappers.agents.timing import duration
 from tests.worlds.agents import make_dqn
 from tests.worlds.drifting_env import DriftingEnv
@@ -85,6 +86,17 @@ def test_what_an_earlier_process_has_played_is_no_pace_of_this_one(
         clock.now += 20
         shown.tell(Phase.EVAL, 1, 40)  # 2 frames a second
     assert capsys.readouterr().err == ("iteration 3 (4 of 5): 840 of 1,000 frames, 8 frames/s, about 2 min left\n")
+
+
+def test_the_file_of_a_sweep_does_not_call_an_iteration_slow_that_has_just_begun(clock: Clock, tmp_path: Path) -> None:
+    progress = Progress(0, 2, file=ProgressFile(tmp_path, clock), clock=clock)
+    with progress.iteration(0, 2000):
+        clock.now += 40
+        progress.update(1.0, 2000)
+    with progress.iteration(1, 2000):
+        clock.now += 8
+        progress.update(0.01, 16)
+    assert progress_of(tmp_path)["rate"] == 2016 / 48
 
 
 def test_a_rate_of_less_than_a_frame_a_second_is_no_zero(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,8 +43,15 @@ class TestFigures:
 
     def test_learning_curves_have_a_panel_per_delay(self, tmp_path: Path) -> None:
         figure = draw_learning_curves(view(made_up_sweep(tmp_path)), "train_average_return")
-        assert [axes.get_title() for axes in figure.axes] == [f"delay {delay} frames" for delay in (1, 8, 70)]
+        titles = ["delay 1 frame", "delay 8 frames", "delay 70 frames"]
+        assert [axes.get_title() for axes in figure.axes] == titles
         assert [axes.get_xlabel() for axes in figure.axes] == ["training frames"] * 3
+        known = draw_learning_curves(view(tmp_path, frame_rate=15.0), "train_average_return")
+        assert [axes.get_title() for axes in known.axes] == [
+            "delay 1 frame (67 ms)",
+            "delay 8 frames (533 ms)",
+            "delay 70 frames (4667 ms)",
+        ]
         line = figure.axes[0].get_lines()[0]
         assert list(line.get_xdata()) == [1000.0 * (n + 1) for n in range(10)]
         expected = [a_score({D: 1, N: 0}, seed)["train_average_return"][9] for seed in range(3)]

@@ -45,7 +45,7 @@ def test_the_costs_are_those_worked_out_by_hand(tmp_path: Path) -> None:
         assert each.delay.value + each.inaction.value == pytest.approx(ladder.top.value - each.sequential.value)
 
 
-def test_two_sentences_a_delay_say_the_scores_and_what_is_left_of_the_gain_over_random_play(tmp_path: Path) -> None:
+def test_sentences_say_the_scores_and_what_is_left_of_the_gain_over_random_play(tmp_path: Path) -> None:
     def with_random(point: Mapping[str, Any], seed: int) -> dict[str, float]:
         return {**by_hand(point, seed), "random_return": 2.0}
 
@@ -55,14 +55,16 @@ def test_two_sentences_a_delay_say_the_scores_and_what_is_left_of_the_gain_over_
         "sequentially (it observes again only when its action has landed)",
         "asynchronously (an action on every frame)",
     )
-    rest = "; without delay it scores 12 [10, 14], and random play 2"
     assert ladder.in_words() == [
-        f"an agent 8 frames late that plays {ways[0]} scores 1 [1, 1]{rest}: nothing of the gain is left",
-        f"an agent 8 frames late that plays {ways[1]} scores 5 [4, 6]{rest}: 30 % of the gain is left",
+        "Without delay the agent scores 12 [10, 14], and random play 2.",
+        f"8 frames late it scores 1 [1, 1] {ways[0]}: nothing of the gain over random play is left.",
+        f"8 frames late it scores 5 [4, 6] {ways[1]}: 30 % of the gain over random play is left.",
     ]
-    assert ladder._replace(title="Pong", random=None).in_words()[1] == (
-        f"Pong: an agent 8 frames late that plays {ways[1]} scores 5 [4, 6]; without delay it scores 12 [10, 14]"
-    )
+    assert ladder._replace(title="Pong", random=None, frame_rate=60.0).in_words() == [
+        "Pong: Without delay the agent scores 12 [10, 14].",
+        f"Pong: 8 frames (133 ms) late it scores 1 [1, 1] {ways[0]}.",
+        f"Pong: 8 frames (133 ms) late it scores 5 [4, 6] {ways[1]}.",
+    ]
 
 
 def test_interactions_may_be_arms_and_a_panel_and_an_agent_have_a_ladder_each(tmp_path: Path) -> None:

@@ -41,8 +41,9 @@ def test_a_running_trial_tells_its_frames_its_rate_and_what_is_left(tmp_path: Pa
         sweep.now = 10.0
         sweep.tell(0, 90.0)
         assert shown.in_words() == (
-            "0 of 4 done, 2 running (0000: iteration 1 (2 of 8), 500 frames, 20 frames/s, about 90 s left; "
-            "0001: for 10 s), about 3 min left"  # 90 s each, two at a time
+            "0 of 4 done, about 3 min left, "  # 90 s each, two at a time
+            "2 running: 0000 (delay 1) iteration 1 (2 of 8), 500 frames, 20 frames/s, about 90 s left; "
+            "0001 (delay 1) begun 10 s ago"
         )
 
 
@@ -86,9 +87,9 @@ def test_lines_are_printed_where_there_is_no_terminal(tmp_path: Path, capsys: py
         shown.change(sweep.places[0], "running")
         sweep.tell(0, 90.0)
         until = time.monotonic() + 30
-        while "about 90 s left" not in (said := capsys.readouterr().err) and time.monotonic() < until:
+        while "500 frames" not in (said := capsys.readouterr().err) and time.monotonic() < until:
             time.sleep(0.01)
-    assert "sweep: 0 of 4 done, 1 running (0000: iteration 1 (2 of 8), 500 frames" in said
+    assert "sweep: 0 of 4 done, about 3 min left, 1 running: 0000 (delay 1) iteration 1 (2 of 8), 500 frames" in said
 
 
 def test_a_runs_file_is_written_every_two_seconds_at_most_and_removed(tmp_path: Path) -> None:
