@@ -53,8 +53,8 @@ def closing_words(view: View) -> list[str]:
     if random is not None and top > random.value:
         one = [share_in_words(score.value, top, random.value) for score in (rung.asynchronous, rung.sequential)]
         words.append(
-            f"Asynchronously {one[0]} of the gain is left with this seed, and {five[1]} over five seeds; sequentially "
-            f"{one[1]} and {five[2]} (docs/results/main_job.md)."
+            f"This seed keeps {one[0]} of the gain asynchronously and {one[1]} sequentially; five seeds, which show "
+            f"more than one, keep {five[1]} and {five[2]} (docs/results/main_job.md)."
         )
     if view.frame_rate:
         emulated = f"{_EMULATED / view.frame_rate:g} frames of the emulator, 1/{view.frame_rate:g} s"

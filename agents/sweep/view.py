@@ -235,7 +235,7 @@ class View:
         if self._interaction_keys:
             delay, noops = (row[key] for key in self._interaction_keys)
             words.append([*without_delay] if delay == noops == 0 else [_interaction(delay, noops)])
-        words += [[_value_in_words(key, row)] for key in self.by]
+        words += [[_value_in_words(key, row)] for key in self.by if row[key] != ""]  # a place of several may lack a key
         return [", ".join(name) for name in product(*words)] if words else [self.metric_label]
 
     def title(self, row: Row) -> str:

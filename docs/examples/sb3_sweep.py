@@ -8,7 +8,7 @@ or failed, the same command goes on; finished trials are kept. Then: python trai
 Discrete actions are learnt by DQN, a Box of them by SAC. `--ways late told` compares a policy that is told nothing with one
 that is told its last actions, both with an action on every frame. Beside our own SAC, in one figure:
 
-    python docs/examples/sb3_sweep.py results/sb3 --env Pendulum-v1 --delays 5 --ways late told --steps 20000
+    python docs/examples/sb3_sweep.py results/sb3 --env Pendulum-v1 --delays 5 --ways late told
     python train.py sweep --gin_files configs/sac/pendulum_delay.gin --grid 'RealtimeDelay.delay = 5' --base_dir results/ours
     python train.py plot results/sb3 results/ours
 """

@@ -16,6 +16,7 @@ import pytest
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.experiment import experiment as runner_module
 from async_wrappers.agents.experiment import progress as progress_module
+from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.experiment.progress import PhasesShown, Progress, nothing_landed
 from async_wrappers.agents.play.play import Length, Phase
 from async_wrappers.agents.sweep.running import progress_of

@@ -166,6 +166,17 @@ def test_impact_is_compared_with_two_ways_of_v_trace_on_each_game_of_minatar() -
     assert Sweep().order == "points"
 
 
+def test_a_fast_path_and_being_told_are_compared_alone_together_and_with_neither() -> None:
+    found = points("minatar_fast", seeds=5)
+    arms = {"neither": (False, False), "told alone": (False, True), "fast alone": (True, False)}
+    arms["fast and told"] = (True, True)
+    assert [(point.bindings[MINATAR], point.arm) for point in found] == list(product(GAMES, arms))
+    for point in found:
+        fast, told = (point.bindings[f"create_actor_critic.{name}"] != "None" for name in ("fast", "action_window"))
+        assert (fast, told) == arms[point.arm]
+        assert point.bindings[D] == "8"
+
+
 def test_the_bigger_grid_of_minatar_has_more_delays_and_dqn() -> None:
     found = points("minatar_large", seeds=5)
     agents = {point.arm: {int(each.bindings[D]) for each in found if each.arm == point.arm} for point in found}
