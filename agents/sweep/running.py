@@ -80,6 +80,8 @@ class TrialsShown:
         """End the bar."""
         self._over.set()
         self._reporter.join()
+        if not self._bar.disable:
+            self._bar.set_postfix_str(printable(self.in_words()))
         self._bar.close()
 
     def change(self, directory: Path, to: str) -> None:
@@ -111,9 +113,10 @@ class TrialsShown:
         more = [f"{len(running) - _MOST_SHOWN} more"] if len(running) > _MOST_SHOWN else []
         failed = [f"{counts['failed']} failed"] if counts["failed"] else []
         done = f"{counts['finished'] + counts['failed']} of {len(self._trials)} done"
-        now = f"{len(running)} running: {'; '.join([*trials, *more])}" if running else "none running"
+        waits = counts["finished"] + counts["failed"] < len(self._trials)
+        now = f"{len(running)} running: {'; '.join([*trials, *more])}" if running else "none running" if waits else ""
         # A narrow terminal cuts off the end.
-        return ", ".join(filter(None, [done, *failed, self.left(), now]))
+        return ", ".join(filter(None, [done, *failed, self.left() if waits else "", now]))
 
     def left(self) -> str:
         """Return how long the trials that are left will take, in words; empty where nothing is known of it."""

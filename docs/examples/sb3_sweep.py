@@ -1,15 +1,16 @@
-"""Stable-Baselines3 under delays, asynchronous and sequential, over seeds: curves and scores with intervals.
+r"""Stable-Baselines3 under delays, asynchronous and sequential, over seeds: curves and scores with intervals.
 
 python docs/examples/sb3_sweep.py results/sb3 --env CartPole-v1 --delays 1 4 --seeds 2
 
 `--env my_environments:MyEnvironment-v0` trains on an environment that the module my_environments registers. Interrupted
 or failed, the same command goes on; finished trials are kept. Then: python train.py plot results/sb3
 
-Discrete actions are learnt by DQN, a Box of them by SAC. `--ways late told` compares a policy that is told nothing with one
-that is told its last actions, both with an action on every frame. Beside our own SAC, in one figure:
+Discrete actions are learnt by DQN, a Box of them by SAC. `--ways late told` compares a policy that is told nothing with
+one that is told its last actions, both with an action on every frame. Beside our own SAC, in one figure:
 
     python docs/examples/sb3_sweep.py results/sb3 --env Pendulum-v1 --delays 5 --ways late told
-    python train.py sweep --gin_files configs/sac/pendulum_delay.gin --grid 'RealtimeDelay.delay = 5' --base_dir results/ours
+    python train.py sweep --gin_files configs/sac/pendulum_delay.gin --grid 'RealtimeDelay.delay = 5' \
+        --base_dir results/ours
     python train.py plot results/sb3 results/ours
 """
 
@@ -44,7 +45,7 @@ WAYS = {  # how many delays there are between two actions, and whether the polic
 
 
 def make_env(env_id: str, delay: int, noops: int, default_action: str, told: bool) -> gym.Env:
-    """Return the environment under a delay; if `told`, with the last actions and those on their way shown to the policy.
+    """Return the environment under a delay; if `told`, it shows the policy the last actions, and those on their way.
 
     Under delay the observation alone does not say what happens next: actions on their way still change it. With
     ``known=False`` all of them are shown, which a real policy knows if its actions take their time to arrive.

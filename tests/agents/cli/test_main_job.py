@@ -25,7 +25,9 @@ def test_the_five_seeds_are_those_of_its_page() -> None:
     random, _ = table.pop("random, over all trials")
     assert random == RANDOM
     assert {name: tuple(map(int, each.split(", "))) for name, (_, each) in table.items()} == FIVE_SEEDS
-    assert {name: score for name, (score, _) in table.items()} == {name: mean(each) for name, each in FIVE_SEEDS.items()}
+    assert {name: score for name, (score, _) in table.items()} == {
+        name: mean(each) for name, each in FIVE_SEEDS.items()
+    }
     assert re.search(r"\*\*.*asynchronously, 48 % of\nthe gain", page)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -72,6 +74,17 @@ def test_what_a_killed_process_has_left_is_not_taken_for_the_next_ones(tmp_path:
         sweep.tell(0, 80.0)
         shown.change(sweep.places[0], "cut off")
         assert not list(sweep.places[0].iterdir())
+
+
+def test_a_bar_ends_with_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    sweep = Shown(tmp_path)
+    with sweep.shown:
+        for number in range(4):
+            sweep.finish(number, 40.0)
+    assert terminal.getvalue().rstrip().endswith(", 4 of 4 done")
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "null"])
