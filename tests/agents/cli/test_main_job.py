@@ -45,8 +45,8 @@ def test_it_ends_with_this_seed_beside_five_what_a_frame_is_and_why_sequential_p
     tmp_path: Path,
 ) -> None:
     assert closing_words(played(tmp_path, sequential=100)) == [
-        "This seed keeps 46 % of the gain asynchronously and nothing sequentially; five seeds, which show more than one, "
-        "keep 48 % and nothing (docs/results/main_job.md).",
+        "This seed keeps 46 % of the gain asynchronously and nothing sequentially; five seeds, which show more than "
+        "one, keep 48 % and nothing (docs/results/main_job.md).",
         "A frame is 4 frames of the emulator, 1/15 s; the game holds an action for so long.",
         "Sequential play scores below random play because the game receives the no-op on every frame between two "
         "actions, as in the paper: so even random play scores 20, and 380 with an action on every frame. If the last "
