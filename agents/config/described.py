@@ -38,7 +38,7 @@ def parameters(thing: object) -> list[Parameter]:
     """Return the parameters of a class or function."""
     documented = _arguments(inspect.getdoc(thing) or "")
     if isinstance(thing, type) and not documented:  # Gymnasium's wrappers document their constructors
-        documented = _arguments(inspect.getdoc(thing.__init__) or "")
+        documented = _arguments(inspect.getdoc(thing.__init__) or "")  # type: ignore[misc]
     found = []
     for name, parameter in inspect.signature(inspect.unwrap(thing)).parameters.items():  # type: ignore[arg-type]
         is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
