@@ -72,4 +72,5 @@ def closing_words(view: View) -> list[str]:
 
 def _random_return(view: View, trials: Sequence[str]) -> float:
     """Return the mean return of random play under the delay of some trials."""
-    return mean(row["value"] for row in view.rows if row["metric"] == "random_return" and row["trial"] in trials)
+    returns = [row["value"] for row in view.rows if row["metric"] == "random_return" and row["trial"] in trials]
+    return float(mean(returns))

@@ -132,7 +132,7 @@ class TestCommands:
         done = call("plot", "s")
         assert {"s/figures/ladder.png", "s/figures/ladder.svg"} <= set(done.out.splitlines()), done.err
         assert "Regret ladder: what delay costs, what inaction costs" in (place / "s" / "report.html").read_text()
-        assert done.out.count("an agent 8 frames late that plays") == 2
+        assert done.out.count("8 frames late it scores ") == 2
 
         made_up_sweep(place / "two", [f"{D} = 0, 8", f"{N} = 0, {D}", f"{GAME} = 'Boxing', 'Krull'"])
         done = call("plot", "two")
