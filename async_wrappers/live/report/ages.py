@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,14 +54,16 @@ def ages_of(episodes: Sequence[EpisodeTiming], spans: Sequence[Span], fps: float
     known = {episode.number: times_of(episode, fps) for episode in episodes}
     behind = {episode.number: np.full(episode.frames, np.nan) for episode in episodes}
     applied = sorted((span.episode, span.effect, span.start) for span in spans if span.effect is not None)
-    ends = [(now, after) for now, after in pairwise([*applied, (-1, 0, 0)])]
-    for (number, effect, start), (following, end, _) in ends:
+    for (number, effect, start), (following, end, _) in pairwise([*applied, (-1, 0, 0)]):
         times, until = known[number], end if following == number else None
         behind[number][effect:until] = (times[:-1] - times[start])[effect:until]
     began = np.array([span.began / 1e9 for span in spans])
     read = np.array([known[span.episode][span.start] for span in spans])
-    joined = [np.concatenate([np.empty(0), *arrays]) for arrays in ([t[:-1] for t in known.values()], behind.values())]
-    return Ages(*joined, began, began - read)
+    return Ages(_joined(each[:-1] for each in known.values()), _joined(behind.values()), began, began - read)
+
+
+def _joined(arrays: Iterable[Array]) -> Array:
+    return np.concatenate([np.empty(0), *arrays])
 
 
 def draw_ages(ages: Ages, above: Axes, below: Axes, gap: tuple[float, float] | None = None) -> None:
@@ -92,5 +94,5 @@ def draw_ages(ages: Ages, above: Axes, below: Axes, gap: tuple[float, float] | N
             axes.axvspan(*gap, **GAP)
 
 
-GAP = {"facecolor": "#D55E00", "alpha": 0.15, "linewidth": 0, "zorder": 0}
+GAP: dict[str, Any] = {"facecolor": "#D55E00", "alpha": 0.15, "linewidth": 0, "zorder": 0}
 """How a picture shows the longest gap."""

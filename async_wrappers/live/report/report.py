@@ -173,6 +173,7 @@ class Measurements:
     recording: dict[str, Any] | None = None
     loop_time: int | None = None
     realtime: dict[str, Any] | None = None
+    _late: int = field(default=0, init=False, repr=False)  # nanoseconds, of the latest frame of the running gap
 
     @property
     def hopeless(self) -> bool:
