@@ -56,7 +56,8 @@ def run(options: Namespace) -> None:
 
 def _described(name: str) -> Iterator[str]:
     """Yield the parameters of an agent or another name of gin files; of an agent those that it shares come last."""
-    named = {gin_name(thing): thing for thing in (*CONFIGURABLES, *OF_ENVIRONMENTS)} | BASELINES | AGENTS
+    things: tuple[Any, ...] = (*CONFIGURABLES, *OF_ENVIRONMENTS)
+    named: dict[str, Any] = {**{gin_name(each): each for each in things}, **BASELINES, **AGENTS}
     if (thing := named.get(name.removeprefix("@"))) is None:
         close = get_close_matches(name.removeprefix("@"), named, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"`{program()} list` names the agents"
