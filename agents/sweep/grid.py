@@ -129,10 +129,10 @@ def points_with(points: Sequence[Point], texts: Sequence[str]) -> list[Point]:
             bound = f"{', '.join(keys)}{_closest(unknown[0], keys)}"
             raise ConfigError(f"only {text!r}: no point of this grid binds {unknown[0]}, they bind {bound}")
         if arms and any(_has(point, axis) for point in everywhere) and not any(_has(point, axis) for point in points):
-            there = dict.fromkeys(point.arm for point in everywhere if _has(point, axis))
+            others = dict.fromkeys(point.arm for point in everywhere if _has(point, axis))
             raise ConfigError(
                 f"only {text!r}: no point of {' and '.join(map(repr, arms))} has such a value, but those of "
-                f"{' and '.join(map(repr, there))} have: sweep these in a call of their own"
+                f"{' and '.join(map(repr, others))} have: sweep these in a call of their own"
             )
         if not any(_has(point, axis) for point in points):
             values = {tuple(point.bindings.get(key) for key in axis.keys) for point in points}

@@ -228,7 +228,7 @@ class View:
     def is_without_delay(self, row: Row) -> bool:
         """Return whether a row has neither delay nor noops, in a sweep along the delay."""
         delay, noops = (_key(word, self.plan) for word in ("delay", "noops"))
-        return delay == self.x and row[self.x] == 0 and not row.get(noops, 0)
+        return delay == self.x and row[self.x] == 0 and (noops is None or not row.get(noops))
 
     def _names(self, row: Row, without_delay: Sequence[str]) -> list[str]:
         words = [[row["arm"]]] if row["arm"] else []

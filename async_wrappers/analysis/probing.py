@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.spaces import flatten
 
 from async_wrappers.checks import whole
-from async_wrappers.wrappers.api import begun, stepped
+from async_wrappers.gymnasium_api import begun, stepped
 
 CHANGED_FRAMES = 16  # frames per episode whose action is changed, in one stretch: a period needs neighbours
 DRAWS = 16  # actions drawn to find others than the one that was played

@@ -12,7 +12,7 @@ import numpy as np
 
 from async_wrappers.checks import flag, reward_to_clip, whole
 from async_wrappers.extras import ignored_warnings, needs_extra
-from async_wrappers.wrappers.api import stepped
+from async_wrappers.gymnasium_api import stepped
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]

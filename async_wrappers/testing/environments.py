@@ -17,7 +17,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from async_wrappers.checks import reward_of
-from async_wrappers.wrappers.api import stepped
+from async_wrappers.gymnasium_api import stepped
 from async_wrappers.wrappers.default_action import find_noop
 from async_wrappers.wrappers.delay import RealtimeDelay
 

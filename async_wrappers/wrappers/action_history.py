@@ -26,7 +26,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, flatten, flatte
 from numpy.typing import NDArray
 
 from async_wrappers.checks import flag, whole
-from async_wrappers.wrappers.api import stepped
+from async_wrappers.gymnasium_api import stepped
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.recorded import recorded

@@ -13,10 +13,10 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag, reward_of, whole
+from async_wrappers.gymnasium_api import OLDER, begun, older_interface, refuse_ends
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
-from async_wrappers.wrappers.api import OLDER, begun, older_interface, refuse_ends
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call

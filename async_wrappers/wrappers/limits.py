@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import number
 from async_wrappers.frame_rate import frame_rate
+from async_wrappers.gymnasium_api import stepped
 from async_wrappers.schedule.frames import FrameClock, fastest
-from async_wrappers.wrappers.api import stepped
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
 

@@ -36,9 +36,9 @@ from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.checks import BrokenEnvironment
 from async_wrappers.envs import ClipReward
+from async_wrappers.gymnasium_api import stepped
 from async_wrappers.latency import Constant
 from async_wrappers.live.world.machine import MachineFailed
-from async_wrappers.wrappers.api import stepped
 from tests.worlds.machines import Halved
 from tests.worlds.seeded_env import SeededEnv
 

@@ -35,9 +35,9 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
+from async_wrappers.gymnasium_api import stepped
 from async_wrappers.own_returns import reward_changers, with_own_returns
 from async_wrappers.wrapper_statistics import statistics_of
-from async_wrappers.wrappers.api import stepped
 
 
 def _by_the_agent(name: str, value: Any) -> None:

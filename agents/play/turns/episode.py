@@ -15,7 +15,7 @@ from async_wrappers.agents.play.play import (
 )
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.checks import reward_of
-from async_wrappers.wrappers.api import stepped
+from async_wrappers.gymnasium_api import stepped
 
 
 class Running:

@@ -76,6 +76,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.checks import plain_data, reward_of
+from async_wrappers.gymnasium_api import begun
 from async_wrappers.live.inference.transport import Transport
 from async_wrappers.live.loop.clocks import Clock, RealClock
 from async_wrappers.live.loop.release import Release, refuse_to_hold
@@ -91,7 +92,6 @@ from async_wrappers.live.world.environment import FrameStatus, phase_state_of, r
 from async_wrappers.live.world.machine import Machine, as_environment, halves_of
 from async_wrappers.observations import observation_check
 from async_wrappers.wrapper_statistics import frozen, statistics_of
-from async_wrappers.wrappers.api import begun
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
 from async_wrappers.wrappers.limits import foreseen, limiters_of

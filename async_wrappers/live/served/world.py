@@ -12,13 +12,13 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.checks import reward_of
+from async_wrappers.gymnasium_api import begun, stepped
 from async_wrappers.live.loop.loop import episode_seed
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.live.world.environment import refuse_oracles, score_of
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.served import ServedSchedule
-from async_wrappers.wrappers.api import begun, stepped
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
 

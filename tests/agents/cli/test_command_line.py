@@ -27,7 +27,7 @@ __all__ = ["call", "place"]
 SHARED = {"base_dir", "gin_files", "gin_bindings", "trust", "allow_unread"}
 FLAGS = {
     "train": {*SHARED, "seed"},
-    "evaluate": {*SHARED, "seed", "episodes", "render", "video", "beside", "drawn", "follow", "agent"},
+    "evaluate": {*SHARED, "seed", "episodes", "render", "video", "slow", "beside", "drawn", "follow", "agent"},
     "export": {*SHARED, "seed", "episodes", "licence", "command", "output", "observations"},
     "sweep": {*SHARED, "grid", "seeds", "jobs", "retry_failed", "engine", "finished", "only", "address"},
     "plot": {"metric", "statistic", "x", "wins", "output"},

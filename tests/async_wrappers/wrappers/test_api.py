@@ -1,4 +1,4 @@
-"""Tests of async_wrappers/wrappers/api.py: environments of Gym's older interface are refused in a sentence."""
+"""Tests of async_wrappers/gymnasium_api.py: environments of Gym's older interface are refused in a sentence."""
 
 from __future__ import annotations
 
