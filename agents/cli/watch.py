@@ -1,4 +1,4 @@
-"""The command ``watch``: runs and sweeps in a browser or a terminal. Nothing is written."""
+"""The command ``watch``: runs, sweeps and recordings in a browser or a terminal. Nothing is written."""
 
 from __future__ import annotations
 

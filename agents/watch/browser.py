@@ -153,6 +153,7 @@ class Page:
         if run is None:
             begun = [each for each in overview.runs if each.recorded.lines]
             shown["sweeps"] = made.sweeps(overview.sweeps)
+            shown["recordings"] = made.recordings(overview.recordings)
             shown["returns"] = made.panels("Return of an episode", panels_of(begun) if begun else [])
             shown["runs"] = made.runs(overview)
         else:

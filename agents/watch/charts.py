@@ -106,8 +106,10 @@ def time_line(live: Live) -> Markup:
     y = _TOP + row_height * len(shown) + 6
     parts.append(_element("text", "frames", class_="end small", x=_LEFT - 5, y=f"{y + row_height - 2:.1f}"))
     frame = wide / max(live.seconds * live.facts["fps"], 1)
-    for began, age in live.frames:
+    going = set(live.chunks)
+    for number, (began, age) in enumerate(live.frames):
         kind, told = ("idle", "default action") if age is None else ("used", f"action {age} frames old")
+        kind = "chunk" if number in going else kind
         parts.append(bar(kind, told, x(began), f"{max(frame - 0.6, 0.5):.2f}", y, row_height))
     for share in (0.0, 0.5, 1.0):
         side = ("start", "middle", "end")[round(share * 2)]

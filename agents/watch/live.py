@@ -26,6 +26,7 @@ from async_wrappers.agents.watch.values import (
     truth,
 )
 from async_wrappers.files import refuse_damage
+from async_wrappers.live.report.shares import NAMES
 
 # In the directory of a run of train.py, or of an `AsyncRunner` alone.
 PLACES = ("live/now.json", "now.json")
@@ -41,14 +42,15 @@ class Live:
         age: Seconds since it was written.
         over: Whether the phase is.
         facts: ``fps``, ``workers``, ``phase``, ``episode``, ``frame``, ``score``, and counts of the phase: ``frames``,
-            ``fresh``, ``late``, ``paused``.
-        recent: The last seconds in numbers: ``fresh_share``, ``late``, ``fps``, ``ages`` (frames by age), and
-            distributions of ``lateness_ms``, ``delay_frames`` and ``latency_ms``.
+            ``fresh``, ``chunk`` (older runs do not have it), ``late``, ``paused``.
+        recent: The last seconds in numbers: ``fresh_share``, ``chunk_share``, ``late``, ``fps``, ``ages`` (new
+            decisions by age), and distributions of ``lateness_ms``, ``delay_frames`` and ``latency_ms``.
         episodes: Number, frames and score of the newest ones of the phase.
         history: Of each of the last seconds: time, fresh share, late frames, mean age, p99 of the lateness in ms.
         seconds: Length of the time line.
         inferences: On the time line: worker, began and ended in ms, and whether the action was applied.
         frames: On the time line: when it began, in ms, and the age of its action in frames; None for a default action.
+        chunks: Places, among these frames, of those of a going chunk.
     """
 
     age: float
@@ -60,12 +62,29 @@ class Live:
     seconds: float
     inferences: Sequence[tuple[int, float, float, bool]]
     frames: Sequence[tuple[float, int | None]]
+    chunks: Sequence[int] = ()
 
     @property
     def fresh_share(self) -> float | None:
-        """Share of the phase's frames, without those of pauses, that received an action of the policy's."""
+        """Share of the phase's frames, without those of pauses, that received the action of a new decision."""
         played = self.facts["frames"] - self.facts["paused"]
         return self.facts["fresh"] / played if played > 0 else None
+
+    @property
+    def shares(self) -> dict[str, float | None]:
+        """Shares of the phase's frames, without those of pauses, by the words for them; None before the first one."""
+        played = self.facts["frames"] - self.facts["paused"]
+        return self._three(self.fresh_share, self.facts.get("chunk", 0) / max(played, 1))
+
+    @property
+    def recent_shares(self) -> dict[str, float | None]:
+        """Those of the last seconds."""
+        return self._three(self.recent["fresh_share"], self.recent.get("chunk_share") or 0.0)
+
+    def _three(self, fresh: float | None, chunk: float) -> dict[str, float | None]:
+        rest = None if fresh is None else max(1 - fresh - chunk, 0.0)
+        shares = {"fresh": fresh, "chunk": None if fresh is None else chunk, "default": rest}
+        return {NAMES[name]: share for name, share in shares.items() if name != "chunk" or self.facts.get("chunk")}
 
 
 def _age(name: str) -> int:
@@ -79,16 +98,27 @@ _LINE = {
     "inferences": many(row(count, number, number, truth), 400),
     "frames": many(row(number, maybe(count)), 400),
 }
+_LINE_OF = record(_LINE, {"chunks": many(count, 400)})
+
+
+def _line(value: Any) -> dict[str, Any]:
+    """Return a time line; places of chunks that are none of a frame are dropped."""
+    found: dict[str, Any] = _LINE_OF(value)
+    return found | {"chunks": [place for place in found.get("chunks", ()) if place < len(found["frames"])]}
+
+
 _NOW = record(
     {
         **{"unix": number, "over": truth, "fps": positive, "score": known},
         **dict.fromkeys(("workers", "frames", "fresh", "late", "paused"), count),
         "episodes": many(row(count, count, known), 100),
         "history": many(row(number, known, count, known, known), 300),
-        "recent": record({**_RECENT, **dict.fromkeys(("lateness_ms", "delay_frames", "latency_ms"), _SPREAD)}),
-        "line": record(_LINE),
+        "recent": record(
+            {**_RECENT, **dict.fromkeys(("lateness_ms", "delay_frames", "latency_ms"), _SPREAD)}, {"chunk_share": known}
+        ),
+        "line": _line,
     },
-    dict.fromkeys(("phase", "episode", "frame"), maybe(count)),
+    dict.fromkeys(("phase", "episode", "frame", "chunk"), maybe(count)),
 )
 _REMEDY, _ANEW = "the run's next phase writes it anew", "the run writes it anew"
 

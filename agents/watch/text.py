@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as Screen
@@ -17,6 +18,7 @@ from async_wrappers.agents.watch.charts import short
 from async_wrappers.agents.watch.curves import Panel, panels_of, rates_of, scalars_of, times_of
 from async_wrappers.agents.watch.live import Live
 from async_wrappers.agents.watch.machine import Processes
+from async_wrappers.agents.watch.recording import RecordingNow
 from async_wrappers.agents.watch.run import RUNNING, Run
 from async_wrappers.agents.watch.sweep import SweepNow
 from async_wrappers.agents.watch.values import clean
@@ -50,6 +52,8 @@ def _parts(overview: Overview) -> Iterator[RenderableType]:
         yield Text(problem, "red")
     for sweep in overview.sweeps:
         yield _sweep(sweep)
+    for recording in overview.recordings:
+        yield _recording(recording)
     if overview.only is not None:
         yield _run(overview.only, overview.processes.get(overview.only.directory))
     elif overview.runs:
@@ -126,6 +130,10 @@ def _spark(values: Sequence[float], width: int = 30) -> str:
     return "".join(_BLOCKS[min(int((value - low) / span * 8), 7)] for value in values)
 
 
+def _shares(shares: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{_part(share, '.1%')} {name}" for name, share in shares.items())
+
+
 def _part(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
@@ -134,7 +142,7 @@ def _live(now: Live) -> RenderableType:
     recent, facts = now.recent, now.facts
     state = "the phase has ended" if now.over else f"no frame for {duration(now.age)}" if now.age > 5 else "live"
     words = [
-        f"{state}: {_part(recent['fresh_share'], '.1%')} fresh ({_part(now.fresh_share, '.1%')} of the phase)",
+        f"{state}: {_shares(now.recent_shares)} in 5 s ({_shares(now.shares)} in the phase)",
         f"{_part(recent['delay_frames']['mean'], '.1f')} frames old",
         f"{recent['late']} late in 5 s, {facts['late']} in the phase",
         f"p99 {_part(recent['lateness_ms']['p99'], '.2f')} ms",
@@ -158,10 +166,24 @@ def _live(now: Live) -> RenderableType:
     marks = [" "] * width
     for began, age in now.frames:
         marks[place(began)] = "·" if age is None else "▮"
-    lines.append(Text.assemble(("frames    ", "dim"), ("".join(marks), "cyan"), ("  ▮ fresh, · default", "dim")))
-    whole = max(sum(recent["ages"].values()), 1)
-    ages = ", ".join(f"{age}: {count / whole:.0%}" for age, count in list(recent["ages"].items())[:12])
-    return Group(*lines, Text(f"ages in frames: {ages or '-'}"))
+    for chunk in now.chunks:
+        marks[place(now.frames[chunk][0])] = "▯"
+    going = "▯ going chunk, " if now.facts.get("chunk") else ""
+    legend = (f"  ▮ new decision, {going}· default action", "dim")
+    lines.append(Text.assemble(("frames    ", "dim"), ("".join(marks), "cyan"), legend))
+    return Group(*lines, _ages(recent["ages"]))
+
+
+def _recording(found: RecordingNow) -> RenderableType:
+    lines = [Text.assemble((f"{name:<10} ", "dim"), words) for name, words in found.lines.items()]
+    title = Text.assemble(found.name, " ", ("recording", "blue"))
+    return Box(Group(*lines, _ages(found.ages)), title=title, title_align="left")
+
+
+def _ages(counts: Mapping[Any, int]) -> Text:
+    whole = max(sum(counts.values()), 1)
+    ages = ", ".join(f"{age}: {count / whole:.0%}" for age, count in list(counts.items())[:12])
+    return Text(f"ages in frames: {ages or '-'}")
 
 
 def _sweep(sweep: SweepNow) -> RenderableType:

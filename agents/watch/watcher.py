@@ -1,4 +1,4 @@
-"""All that is watched: the runs and sweeps of some directories, and the load of this machine."""
+"""All that is watched: the runs, sweeps and recordings of some directories, and the load of this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from async_wrappers.agents.experiment.metrics import EPISODES
 from async_wrappers.agents.watch.machine import Load, Machine, Processes
 from async_wrappers.agents.watch.reading import Folder, is_below
+from async_wrappers.agents.watch.recording import RecordingNow, Recordings, begun_at, is_recording
 from async_wrappers.agents.watch.run import ITERATIONS, RUNNING, Run, is_run, read_run
 from async_wrappers.agents.watch.sweep import SweepNow, is_sweep, read_sweep
 from async_wrappers.agents.watch.values import clean
@@ -21,6 +22,7 @@ _DEPTH = 3  # levels of directories below a named one in which runs are looked f
 _SEARCH = 10.0  # seconds between two searches for new ones
 _LEAST = 0.5  # seconds between two readings
 _MOST = 60  # runs that are read; of more, the newest
+_MOST_RECORDINGS = 10  # that are read; of more, the newest
 _MOST_LOOKED_AT = 20_000  # directories, and entries of one
 _MOST_SENTENCES, _MOST_GONE = 50, 10  # on a page
 
@@ -37,6 +39,7 @@ class Overview:
         processes: Of the runs that go on, by directory.
         left_out: Runs that are there and not read, as there are more than 60.
         problems: Sentences on directories that could not be read.
+        recordings: Of live runs, in the order of their directories.
     """
 
     when: float
@@ -46,15 +49,18 @@ class Overview:
     processes: Mapping[Path, Processes]
     left_out: int = 0
     problems: Sequence[str] = ()
+    recordings: Sequence[RecordingNow] = ()
 
     @property
     def only(self) -> Run | None:
         """The run that is shown without a list of all: the only one."""
-        return self.runs[0] if len(self.runs) == 1 and not self.sweeps else None
+        return self.runs[0] if len(self.runs) == 1 and not (self.sweeps or self.recordings) else None
 
     def sentences(self, run: Run | None = None) -> list[str]:
         """Return what a page of a run, or of all, says that could not be read."""
-        shown: list[SweepNow | Run] = [*self.sweeps, *self.runs] if run is None else [run]
+        shown: list[SweepNow | RecordingNow | Run] = (
+            [*self.sweeps, *self.recordings, *self.runs] if run is None else [run]
+        )
         found = list(dict.fromkeys([*self.problems, *(each for one in shown for each in one.problems)]))
         more = len(found) - _MOST_SENTENCES
         return found[:_MOST_SENTENCES] + ([f"{more} more sentences such as these are left out"] if more > 0 else [])
@@ -64,11 +70,11 @@ class Watcher:
     """Reads what is known, when it is asked for and not more often than twice a second.
 
     Args:
-        places: Directories of runs or sweeps, or directories that hold some.
+        places: Directories of runs, sweeps or recordings, or directories that hold some.
         clock: The time, in seconds.
 
     Raises:
-        ValueError: A directory does not exist, or holds no run and no sweep.
+        ValueError: A directory does not exist, or holds no run, no sweep and no recording.
     """
 
     def __init__(self, places: Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
@@ -77,7 +83,7 @@ class Watcher:
         self._lock = threading.Lock()
         for place in places:
             if not _found(place)[0]:
-                what = "holds no run and no sweep" if place.is_dir() else "is no directory"
+                what = "holds no run, no sweep and no recording" if place.is_dir() else "is no directory"
                 raise ValueError(
                     f"{clean(place)} {what}: name a --base_dir of train.py, several, or a directory that holds them"
                 )
@@ -85,6 +91,7 @@ class Watcher:
         self._known: dict[str, Folder] = {}  # what was found, by the real path
         self._trials: dict[str, Folder] = {}
         self._refused: list[str] = []
+        self._recordings = Recordings()
         self._searched = self._read = float("-inf")
         self._overview: Overview | None = None
 
@@ -110,6 +117,7 @@ class Watcher:
 
     def _newest(self) -> Overview:
         problems, sweeps, directories = list(self._refused), list[SweepNow](), dict[str, Folder]()
+        recorded = list[Folder]()
         gone = [real for real in self._known if not os.path.isdir(real)]
         for real in gone[:-_MOST_GONE]:
             del self._known[real]
@@ -117,6 +125,8 @@ class Watcher:
             if real in gone:
                 folder.forget()
                 problems.append(clean(f"{folder.path} is gone"))
+            elif is_recording(folder):
+                recorded.append(folder)
             elif not is_sweep(folder):
                 directories.setdefault(real, folder)
             elif (sweep := read_sweep(folder)).points:
@@ -134,7 +144,12 @@ class Watcher:
         loads = {run.directory: self._load.processes(run.holder) for run in runs if run.state == RUNNING}
         processes = {directory: load for directory, load in loads.items() if load is not None}
         left_out = len(directories) - len(newest)
-        return Overview(time.time(), runs, sweeps, self._load.machine(), processes, left_out, tuple(problems))
+        if len(recorded) > _MOST_RECORDINGS:
+            problems.append(f"{len(recorded) - _MOST_RECORDINGS} older recordings are not read: name them alone")
+            recorded = sorted(recorded, key=begun_at)[-_MOST_RECORDINGS:]
+        recordings = [self._recordings.read(folder) for folder in recorded]
+        of = self._load.machine(), processes, left_out, tuple(problems), recordings
+        return Overview(time.time(), runs, sweeps, *of)
 
     def _begun(self, folder: Folder, sweep: SweepNow) -> dict[str, Folder]:
         """Return the directories of a sweep's trials that have begun."""
@@ -158,7 +173,7 @@ def _found(place: Path) -> tuple[dict[str, Folder], list[str]]:
     seen = {root}
 
     def look(folder: Folder, real: str, depth: int) -> None:
-        if is_sweep(folder) or is_run(folder):
+        if is_sweep(folder) or is_run(folder) or is_recording(folder):
             found[real] = folder
             return
         for path in _directories(folder, refused) if depth else ():
@@ -167,7 +182,7 @@ def _found(place: Path) -> tuple[dict[str, Folder], list[str]]:
                 continue
             seen.add(real)
             if not is_below(real, root):
-                if is_sweep(other := Folder(path, root)) or is_run(other):
+                if is_sweep(other := Folder(path, root)) or is_run(other) or is_recording(other):
                     refused.append(clean(f"{path} leads out of {place}, and is not read: name {real} too"))
             elif len(seen) <= _MOST_LOOKED_AT:
                 look(Folder(place / os.path.relpath(real, root), root), real, depth - 1)

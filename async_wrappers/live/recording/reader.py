@@ -68,6 +68,13 @@ class Episode:
         """Return the number of frames."""
         return len(self.rewards)
 
+    def frames(self) -> dict[str, int]:
+        """Return the counts of frames; see `Recording.frames`."""
+        flags = {name: self.columns[name] for name in ("fresh", "chunk", "paused", "limited")}
+        flags["default"] = self.columns["default"] & ~self.columns["paused"]
+        flags["missed_deadlines"] = self.columns["late"]
+        return {"total": len(self), **{name: int(flag.sum()) for name, flag in flags.items()}}
+
 
 @dataclass(frozen=True)
 class Recording(Sequence[Episode]):
@@ -114,6 +121,11 @@ class Recording(Sequence[Episode]):
                 self._unchecked.discard(path)
             return _episode(rows, layout)
 
+    @property
+    def paths(self) -> list[Path]:
+        """The episodes' files."""
+        return [_finished(path) for path in self._paths]
+
     def frames(self) -> dict[str, int]:
         """Return the counts of frames over all episodes, by the names of a report's: total, fresh, chunk and so on.
 
@@ -121,10 +133,7 @@ class Recording(Sequence[Episode]):
         """
         counts: Counter[str] = Counter()
         for episode in self:
-            flags = {name: episode.columns[name] for name in ("fresh", "chunk", "paused", "limited")}
-            flags["default"] = episode.columns["default"] & ~episode.columns["paused"]
-            flags["missed_deadlines"] = episode.columns["late"]
-            counts.update({"total": len(episode), **{name: int(flag.sum()) for name, flag in flags.items()}})
+            counts.update(episode.frames())
         names = ("total", "fresh", "chunk", "default", "paused", "limited", "missed_deadlines")
         return {name: counts[name] for name in names if name != "chunk" or counts[name]}
 

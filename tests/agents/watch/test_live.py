@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from async_wrappers.agents.watch.browser import Page
 from async_wrappers.agents.watch.live import picture_in, read_live, read_picture
 from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.run import read_run
-from tests.worlds.recorded_run import FACTS, hold, show_live, snapshot, write_run
+from async_wrappers.agents.watch.watcher import Watcher
+from tests.worlds.recorded_run import FACTS, hold, show_live, snapshot, words_in, write_run
 
 
 def test_a_live_run_shows_its_counts_its_last_seconds_and_its_time_line(tmp_path: Path) -> None:
@@ -21,6 +23,21 @@ def test_a_live_run_shows_its_counts_its_last_seconds_and_its_time_line(tmp_path
     assert live.inferences == [(0, -5.0, 30.0, True), (1, 10.0, 40.0, False)]
     assert live.frames[:2] == [(0.0, None), (16.0, 2)]
     assert live.age < 5
+
+
+def test_frames_of_a_going_chunk_are_a_share_of_their_own_in_both_faces(tmp_path: Path) -> None:
+    numbers = snapshot()
+    numbers["chunk"], numbers["recent"]["chunk_share"], numbers["line"]["chunks"] = 36, 0.2, [1, 3, 99]
+    directory = show_live(tmp_path, numbers, under=".")
+    live = read_live(Folder(directory))
+    assert live is not None and live.chunks == [1, 3]  # there are no hundred frames
+    assert live.shares == pytest.approx({"new decision": 0.75, "going chunk": 0.15, "default action": 0.1})
+    assert live.recent_shares == pytest.approx({"new decision": 0.75, "going chunk": 0.2, "default action": 0.05})
+    watcher = Watcher([directory])
+    html = Page(watcher).parts(watcher.read(), watcher.read().runs[0])["live"]
+    assert words_in(html, "going chunk", "default action", "20.0 %", "15.0 %", 'class="chunk"') == []
+    without = read_live(Folder(show_live(tmp_path / "older", snapshot(), under=".")))
+    assert without is not None and without.shares == {"new decision": 0.75, "default action": 0.25}
 
 
 def test_a_run_that_is_not_live_shows_nothing(tmp_path: Path) -> None:

@@ -40,13 +40,13 @@ def test_a_run_is_printed_once_where_the_output_is_no_terminal(tmp_path: Path) -
 
 def test_a_live_run_has_a_row_for_each_worker_and_one_for_its_frames(tmp_path: Path) -> None:
     lines = printed(show_live(tmp_path / "live", snapshot())).splitlines()
-    (told,) = [line for line in lines if "75.0% fresh (75.0% of the phase)" in line]
+    (told,) = [line for line in lines if "75.0% new decision, 25.0% default action in 5 s (75.0% " in line]
     assert "live: " in told
     rows = {line[2:11]: line[12:68] for line in lines if "worker " in line}
     assert rows["worker  0"].strip() == "██"
     assert rows["worker  1"].strip() == "░░░"
-    (frames,) = [line for line in lines if line[2:8] == "frames"]
-    assert {"▮", "·"} <= set(frames)
+    (frames,) = [line for line in lines if line[2:8] == "frames" and "▮ new decision, · default action" in line]
+    assert {"▮", "·"} <= set(frames[12:68])
     assert any("ages in frames: 2: 56%, 3: 44%" in line for line in lines)
 
 
@@ -73,7 +73,7 @@ def test_several_runs_are_a_table_with_a_curve_for_each_kind(tmp_path: Path) -> 
     shown = printed(tmp_path)
     assert "2/4" in shown
     assert "12.5 [12, 13]" in shown
-    assert "75.0% fresh" in shown
+    assert "75.0% new decision" in shown
 
 
 def test_damage_is_printed_as_a_sentence(tmp_path: Path) -> None:

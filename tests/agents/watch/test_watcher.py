@@ -34,7 +34,9 @@ def test_runs_and_sweeps_are_found_below_a_directory(tmp_path: Path) -> None:
     assert overview.machine.total > overview.machine.used > 0
 
 
-@pytest.mark.parametrize(("name", "what"), [("empty", "holds no run and no sweep"), ("missing", "is no directory")])
+@pytest.mark.parametrize(
+    ("name", "what"), [("empty", "holds no run, .* and no recording"), ("missing", "is no directory")]
+)
 def test_a_directory_without_runs_is_refused_in_one_sentence(tmp_path: Path, name: str, what: str) -> None:
     write_run(tmp_path / "run")
     (tmp_path / "empty").mkdir()
