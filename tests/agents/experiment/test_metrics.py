@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from async_wrappers.agents.experiment import metrics as metrics_module
 from async_wrappers.agents.experiment.metrics import EventWriter, Metrics, read_iterations
+from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.scalars import read_scalars
 from tests.worlds.event_files import scalars
 
@@ -93,7 +94,7 @@ def test_a_clock_that_is_set_hides_no_scalar_of_a_resumed_run(
         metrics.close()
         history, now = metrics.history, now + step
     shown = {"Train/AverageReturns": [*((100 * number + 100, float(number)) for number in range(12)), (1250, -1.0)]}
-    assert scalars(tmp_path) == read_scalars(tmp_path) == shown
+    assert scalars(tmp_path) == read_scalars(Folder(tmp_path)) == shown
 
 
 def test_a_run_that_begins_anew_drops_everything(tmp_path: Path) -> None:

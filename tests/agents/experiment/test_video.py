@@ -111,7 +111,7 @@ def test_of_two_evaluations_at_a_time_each_makes_whole_videos(tmp_path: Path) ->
 
     def play(frames: int, episodes: int, amid: Any = lambda: None) -> None:
         env = RecordingEnv(length=frames, render_mode="rgb_array")
-        with recorded(env, directory) as played:
+        with recorded(env, directory, slow=1) as played:
             evaluate(RandomAgent(env), played, 1, seed=0)
             amid()
             evaluate(RandomAgent(env), played, episodes - 1, seed=0)
