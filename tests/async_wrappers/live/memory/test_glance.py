@@ -32,7 +32,7 @@ def test_a_reader_gets_each_row_once_or_finds_that_it_is_gone(depth: int, counts
         glance, written, since = glance_of(depth), 0, 0
         for count in counts:
             for _ in range(count):
-                glance.frame(1, 2, written, 4, -5, DEFAULT, -1, written / 2)
+                glance.frame(1, 2, written, 4, -5, DEFAULT, -1, -1, written / 2)
                 glance.inference(3, 2, written, 10, 20)
                 written += 1
             rows, end = glance.frames(since)
