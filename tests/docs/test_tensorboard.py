@@ -102,6 +102,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
         (*EVALUATES, *ALL_OF_VTRACE),
     ),
     "live": (("Every run", "Time", "Agents that learn", "Live"), "live/cartpole", VIRTUAL),
+    "live chunks": (("Every run", "Time", "Agents that learn", "Live", "V-trace"), "live/cartpole_chunk", VIRTUAL),
     "live V-trace": (
         ("Every run", "Time", "Agents that learn", "Live", "V-trace"),
         "live/cartpole_vtrace_lstm",
