@@ -9,7 +9,7 @@ import argparse
 import inspect
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from async_wrappers.agents.cli.flags import Parser, at_least
 from async_wrappers.agents.cli.log import LOG
@@ -29,7 +29,8 @@ class Command(NamedTuple):
     """
 
     module: str
-    add_flags: Callable[[Parser], None]
+    # Any for Parser: the site has two classes of that name.
+    add_flags: Callable[[Any], None]
 
 
 def parser_of(name: str) -> Parser:

@@ -211,7 +211,7 @@ class Measurements:
         self.lateness.append(late)
 
     def note_missed(self, missed: int, frame: int, late: int) -> None:
-        """Note that a frame receives the default action, as the `missed`th in a row, and began so late."""
+        """Note that a frame receives the default action, the one of number `missed` in a row, and began so late."""
         self._late = max(late, 0 if missed == 1 else self._late)
         if self.gap is None or missed > self.gap.frames:
             self.gap = Gap(len(self.episodes), frame + 1, missed, self._late)
