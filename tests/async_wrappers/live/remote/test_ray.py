@@ -91,7 +91,7 @@ STATES = gym.spaces.Dict({"state": gym.spaces.Box(0, PRIME, (), np.int64)})
 def test_a_live_run_on_ray_is_the_virtual_clocks_on_its_recorded_times(
     kind: Any, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
-    common: dict[str, Any] = {**arguments, "playout": 3, "slot": 2, "seed": 3}
+    common: dict[str, Any] = {**arguments, "playout": 2, "slot": 2, "seed": 3}
     live = {"backend": RayWorkers(ADDRESS[-1]), "latency": 1.4 / FPS, **common}
     make_policy = partial(kind, 1.4 / FPS)
     with AsyncRunner(partial(Noted, tmp_path / "live"), make_policy, 2, FPS, **live) as runner:
