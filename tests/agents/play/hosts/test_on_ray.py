@@ -97,7 +97,7 @@ def test_a_run_is_the_same_on_ray(tmp_path: Path, agent: str) -> None:
     local.run_experiment()
     on_cluster = make(tmp_path / "ray", agent, *bindings, "Hosts.engine = 'ray'")
     on_cluster.run_experiment()
-    assert local.agent.updates > 3
+    assert local.agent.updates >= 3
     assert_identical(state(on_cluster), state(local))
 
 
@@ -123,7 +123,7 @@ class TestSeveralLearners:
         local.run_experiment()
         on_cluster = make(tmp_path / "ray", agent, *self.BINDINGS, *self.ON_RAY, "Runner.num_iterations = 1")
         on_cluster.run_experiment()
-        assert local.agent.updates > 3
+        assert local.agent.updates >= 3
         assert_identical(
             {**state(on_cluster), "shares": on_cluster.play.others.states},
             {**state(local), "shares": local.play.others.states},
@@ -225,7 +225,7 @@ def test_a_host_that_only_steps_is_replaced_and_its_episodes_are_cut(free: bool)
 @pytest.mark.usefixtures("address")
 class TestRefusals:
     def test_hosts_that_no_node_has_room_for(self) -> None:
-        with pytest.raises(HostsFailed, match=r"Hosts.num_hosts must be <= 2, as many as the cluster's 3 nodes"):
+        with pytest.raises(HostsFailed, match=r"Hosts.num_hosts must be <= 2, as many as the cluster's nodes have 1 CPUs"):
             on_ray.RayHosts(plan_of(), num_hosts=3)
 
     def test_another_version_of_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
