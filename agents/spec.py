@@ -28,9 +28,11 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from async_wrappers.agents.acting.decisions import OneRow, RowsPolicy
+from async_wrappers.agents.needs_and_offers import FAST, refuse
 from async_wrappers.agents.settings import with_gin_values
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import blank_observation, effect_space
+from async_wrappers.needs import Words
 from async_wrappers.policy import Policy
 
 
@@ -168,6 +170,17 @@ class Spec:
         self.seed = seed
 
     @property
+    def needs(self) -> Mapping[str, Any]:
+        """What a way of playing must offer, by the settings that need it (`async_wrappers.agents.needs_and_offers`)."""
+        at_effect = self.needs_effect and self.fast_age is None
+        return {
+            "stack_size": self.stack_size,
+            "num_updates_per_train_step": self.num_updates_per_train_step,
+            "critic_at": "effect" if at_effect else "start",
+            "fast": None if self.fast_age is None else FAST,
+        }
+
+    @property
     def update_every(self) -> int:
         """Decisions between two moments at which an update is looked for."""
         return self.update_period
@@ -202,10 +215,8 @@ class Spec:
         Raises:
             ValueError: This method is not overridden.
         """
-        raise ValueError(
-            f"stack_size must be 1 with agent {self.name!r} beside a real clock, got {self.stack_size}: give "
-            f"{type(self).__name__} the method of_stacks(), or stack in a wrapper such as FrameStackObservation"
-        )
+        needs = {"stack_size": Words(self.stack_size)}
+        refuse("a real clock", needs, agent=self.name, kind=type(self).__name__)
 
     @property
     def stored_space(self) -> gym.Space[Any]:
@@ -296,11 +307,7 @@ class Spec:
 
     def check_chunks(self) -> None:
         """Refuse to learn from chunks of which a mean is applied, with a ValueError."""
-        if self.chunk_mean is not None:
-            raise ValueError(
-                f"Chunk.mean must be None where agent {self.name!r} learns, as no entry is applied as the policy drew "
-                f"it, got {self.chunk_mean!r}: leave it out, and bind it for evaluation alone"
-            )
+        refuse("learning", {"Chunk.mean": self.chunk_mean}, agent=self.name)
 
     def check_alone(self) -> None:
         """Refuse to learn without a teacher, with a ValueError, as students do."""

@@ -32,7 +32,7 @@ from gymnasium.spaces import Dict
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import DelayObservation, NormalizeObservation
 
-from async_wrappers.agents.settings import must
+from async_wrappers.agents.needs_and_offers import FAST, refuse
 from async_wrappers.agents.spaces.schema import EFFECT, START, effect_space
 from async_wrappers.agents.spec import Spec
 
@@ -51,34 +51,28 @@ def report_effect(environment: gym.Env[Any, Any], agent: str) -> None:
         ValueError: Actions are chunks, a wrapper delays that does not report, or one outside the delay changes
             observations.
     """
-    needs = f"critic_at must be 'start' with agent {agent!r} (needs_effect False)"
+    needs: Mapping[str, Any] = {"critic_at": "effect"}
+    whose = f"with agent {agent!r} "
     layer: Any = environment
     while isinstance(layer, gym.Wrapper):
-        must(
-            not isinstance(layer, DelayObservation),
-            f"{needs} where DelayObservation delays, which does not report on which frame an action lands, got "
-            "'effect': delay with RealtimeDelay",
-        )
-        must(
-            not _changes_observations(layer) or not _delays_inside(layer),
-            f"{needs} where {type(layer).__name__} changes observations outside the delay, which reports those of "
-            "effects as they were before, got 'effect': put it inside RealtimeDelay",
-        )
+        _refuse_beside(layer, needs, whose)
         layer = layer.env
     if environment.has_wrapper_attr("report_effect"):
         chunked = environment.has_wrapper_attr("chunk") and environment.get_wrapper_attr("chunk") is not None
-        must(
-            not chunked,
-            f"{needs} where actions are chunks, which land on several frames, got 'effect': bind another "
-            "default_action, or the critic at the start",
-        )
+        refuse({"chunks, effects": chunked}, needs, whose=whose)
         environment.set_wrapper_attr("report_effect", True, force=False)
         return
-    must(
-        not environment.has_wrapper_attr("decision_interval"),
-        f"{needs} where a delay has no attribute report_effect, as {type(environment).__name__}'s has not, got "
-        "'effect': delay with RealtimeDelay",
-    )
+    delays = environment.has_wrapper_attr("decision_interval")
+    refuse({"a delay without effects": delays}, needs, whose=whose, layer=type(environment).__name__)
+
+
+def _refuse_beside(layer: gym.Wrapper[Any, Any, Any, Any], needs: Mapping[str, Any], whose: str = "") -> None:
+    """Refuse to read other observations than a decision's beside a wrapper that hides them."""
+    there = {
+        "another delay": isinstance(layer, DelayObservation),
+        "a change outside the delay": _changes_observations(layer) and _delays_inside(layer),
+    }
+    refuse(there, needs, whose=whose, layer=type(layer).__name__, delay="RealtimeDelay")
 
 
 def _changes_observations(layer: gym.Wrapper[Any, Any, Any, Any]) -> bool:
@@ -106,16 +100,11 @@ def reported_effects(realtime: Mapping[str, Any] | None, start: Any, following: 
     """
     if realtime is None:
         return start, following
-    must(
-        "executed" not in realtime,
-        "critic_at must be 'start' (needs_effect False) where actions are chunks, which land on several frames, got "
-        "'effect'",
-    )
-    if "next_effect_observation" not in realtime:
-        raise ValueError(
-            "critic_at must be 'start' (needs_effect False) where info['realtime'] has no 'effect_observation' and "
-            "'next_effect_observation', got 'effect': report them as RealtimeDelay(report_effect=True) does"
-        )
+    there = {
+        "chunks, effects": "executed" in realtime,
+        "no report of effects": "next_effect_observation" not in realtime,
+    }
+    refuse(there, {"critic_at": "effect"}, whose="")
     return realtime.get("effect_observation"), realtime["next_effect_observation"]
 
 
@@ -133,12 +122,8 @@ def show_effects(environment: gym.Env[Any, Any], spec: Spec, live: bool = False)
     if spec.fast_age is not None:
         _report_fresh(environment, spec.fast_age, live)
         return
-    longest = _attribute(environment, "max_features_age")
-    must(
-        longest is None or _attribute(environment, "fresh_age") is not None,
-        f"max_features_age must be None with agent {spec.name!r} without a fast path, which reads nothing new, got "
-        f"{longest}: bind fast of its network",
-    )
+    slow = _attribute(environment, "fresh_age") is None
+    refuse({"no fast path": slow}, {"max_features_age": _attribute(environment, "max_features_age")}, agent=spec.name)
     if spec.needs_effect:
         report_effect(environment, spec.name)
 
@@ -150,26 +135,13 @@ def _attribute(environment: gym.Env[Any, Any], name: str) -> Any:
 def _report_fresh(environment: gym.Env[Any, Any], age: int, live: bool = False) -> None:
     layer: Any = environment
     while isinstance(layer, gym.Wrapper) and not hasattr(layer, "decision_interval"):
-        must(
-            not isinstance(layer, DelayObservation),
-            "fast must be None where DelayObservation delays, which shows no fresh observations, got a fast path: "
-            "delay with RealtimeDelay",
-        )
-        must(
-            not _changes_observations(layer) or not _delays_inside(layer),
-            f"fast must be None where {type(layer).__name__} changes observations outside the delay, which shows "
-            "fresh ones as they were before, got a fast path: put it inside RealtimeDelay",
-        )
+        _refuse_beside(layer, {"fast": FAST})
         layer = layer.env
     if hasattr(layer, "report_fresh"):
         layer.report_fresh("fast_age", age)
         return
-    must(
-        not hasattr(layer, "decision_interval"),
-        f"fast must be None where {type(layer).__name__} delays, which shows no fresh observations, got a fast path: "
-        "delay with RealtimeDelay",
-    )
-    must(live or age == 0, f"fast_age must be 0 where nothing delays actions, got {age}: delay with RealtimeDelay")
+    there = {"another delay": hasattr(layer, "decision_interval"), "no delay": not live}
+    refuse(there, {"fast": FAST, "fast_age": age}, layer=type(layer).__name__, delay="RealtimeDelay")
 
 
 def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> Any:
@@ -184,11 +156,7 @@ def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> A
     """
     if realtime is None:
         return observation
-    if "fresh_observation" not in realtime:
-        raise ValueError(
-            "fast must be None where info['realtime'] has no 'fresh_observation', got a fast path: delay with "
-            "RealtimeDelay, which reports it where its fresh_age is set"
-        )
+    refuse({"no fresh observation": "fresh_observation" not in realtime}, {"fast": FAST})
     return realtime["fresh_observation"]
 
 
@@ -295,28 +263,20 @@ class ShowFreshRows(gym.vector.VectorWrapper):
         super().__init__(env)
         layer = env
         while isinstance(layer, gym.vector.VectorWrapper) and not hasattr(type(layer), "report_fresh"):
-            must(
-                (
-                    layer.observation_space == layer.env.observation_space
-                    and not isinstance(layer, gym.vector.VectorObservationWrapper)
-                )
-                or not _vector_delays(layer),
-                f"fast must be None where {type(layer).__name__} changes observations outside the delay, which shows "
-                "fresh ones as they were before, got a fast path: put it inside VectorRealtimeDelay",
+            changes = (
+                isinstance(layer, gym.vector.VectorObservationWrapper)
+                or layer.observation_space != layer.env.observation_space
             )
+            there = {"a change outside the delay": changes and _vector_delays(layer)}
+            refuse(there, {"fast": FAST}, layer=type(layer).__name__, delay="VectorRealtimeDelay")
             layer = layer.env
         if hasattr(type(layer), "report_fresh"):
             layer.report_fresh("fast_age", age)
         else:
             of_each = any(each.has_wrapper_attr("decision_interval") for each in getattr(layer, "envs", ()))
-            must(
-                not of_each and not isinstance(layer, gym.vector.AsyncVectorEnv),
-                "fast must be None where create_vector_fn delays each of its environments by itself, got a fast path: "
-                "bind Runner.create_environment_fn alone, or delay with VectorRealtimeDelay",
-            )
-            must(
-                age == 0, f"fast_age must be 0 where nothing delays actions, got {age}: delay with VectorRealtimeDelay"
-            )
+            apart = of_each or isinstance(layer, gym.vector.AsyncVectorEnv)
+            there = {"a delay of each environment": apart, "no delay": True}
+            refuse(there, {"fast": FAST, "fast_age": age}, delay="VectorRealtimeDelay")
         self.single_observation_space = effect_space(env.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 

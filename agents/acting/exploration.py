@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
-from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole
+from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
+from async_wrappers.agents.settings import SHARE, factory, number, settings, whole
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, each_array
 from async_wrappers.policy import Decision
@@ -237,12 +238,8 @@ class EpsilonSettings:
             ValueError: It is not set, and epsilon depends on it.
         """
         history = self.min_replay_history
-        must(
-            self.epsilon_warmup is not None or not history or not has_warmup(self.epsilon_fn),
-            "DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary (a latency, "
-            f"or live play), got None, which stands for min_replay_history = {history} decisions: bind "
-            f"DQNAgent.epsilon_warmup = {history} for an action on every frame, and more for fewer",
-        )
+        if self.epsilon_warmup is None and history and has_warmup(self.epsilon_fn):
+            refuse_unknown_frames("DQNAgent.epsilon_warmup", history)
 
     @property
     def epsilon(self) -> Epsilon:

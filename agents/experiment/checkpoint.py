@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from absl import logging
 
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.agents.timing import duration
 from async_wrappers.agents.trained.agent_file import is_agent_file, read_agent
@@ -244,15 +245,13 @@ def load_policy(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
 
 def load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
     """Load a checkpoint's optimiser moments into an agent that has its weights."""
-    if is_agent_file(path):
-        raise ValueError(f"Runner.initial_optimizer must be False where {path} begins a run, which holds weights alone")
+    needs = {"Runner.initial_optimizer": True}
+    refuse({"a file of weights": is_agent_file(path)}, needs, path=path)
     here, there = agent.identity().get("optimizer"), bundle["identity"].get("optimizer")
     load = getattr(getattr(agent, "learner", None), "load_optimizer", None)
-    if load is None or here != there:
-        raise ValueError(
-            f"Runner.initial_optimizer must be False where the optimiser of checkpoint {path} is another one "
-            f"({there} there, {here} here)"
-        )
+    other = {"the optimiser of a checkpoint": load is None or here != there}
+    refuse(other, needs, path=path, here=here, there=there)
+    assert load is not None
     load(bundle["agent"]["learner"])
 
 

@@ -52,6 +52,7 @@ from async_wrappers.agents.experiment.progress import (
     statistics_of,
 )
 from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
+from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.play import (
     Agent,
     DifferentExperiment,
@@ -269,10 +270,7 @@ class Experiment:
         evaluates: bool = True,
     ) -> None:
         """See the class."""
-        must(
-            settings.initial_checkpoint is not None or not settings.initial_optimizer,
-            "Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True",
-        )
+        refuse({"no first checkpoint": settings.initial_checkpoint is None}, bound(settings))
         torch.set_num_threads(settings.threads)
         self.base_dir, self.settings, self.lengths = path_of(base_dir), settings, settings.lengths(evaluates)
         self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.losses.loss import Batch, Discounting, Learning, LossOutput, Monitor, Networks, batch_tensors
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.settings import (
     again,
     flag,
-    must,
     setting,
     settings,
     shared,
@@ -29,6 +29,7 @@ from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import each_array, each_part, whole_stacks
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
+from async_wrappers.needs import Words
 
 
 def _check_device(name: str, value: Any) -> None:
@@ -113,11 +114,10 @@ class NetworkAgent(Spec):
     def settle(self) -> None:
         """Check conditions on several settings, and derive further attributes from them."""
         power, end = self.learning_rate_power, self.learning_rate_end
-        must(
-            self.learning_rate_decay is not None or (power == 1 and end == 0),
-            "learning_rate_decay must be bound, in updates, where learning_rate_power or learning_rate_end is, got "
-            f"None beside {power} and {end}",
-        )
+        falls = power != 1 or end != 0
+        if self.learning_rate_decay is None:
+            needs = {"learning_rate_decay": Words(f"None beside {power} and {end}")}
+            refuse({"a falling rate": falls}, needs)
 
     def with_settings(self, **changed: Any) -> Self:
         """Return the same agent with other values of some settings, which are not checked."""

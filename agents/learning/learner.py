@@ -44,9 +44,9 @@ from async_wrappers.agents.losses.loss import (
     mean_loss,
     sum_of_losses,
 )
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.prefetch import SampledBatch, Source, Store
 from async_wrappers.agents.replay.segments import check_snapshot
-from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import are_equal
@@ -133,10 +133,7 @@ class Learner:
         self.acting: nn.Module = getattr(network, "acting", network)
         self._with_target: nn.Module = getattr(network, "with_target", network)
         period, smoothing = self.settings.target_update_period, self.settings.target_smoothing
-        must(
-            period is None or smoothing is None,
-            f"target_update_period must be None where target_smoothing={smoothing}, got {period}",
-        )
+        refuse({"a moving target": smoothing is not None}, vars(self.settings))
         if period is not None or smoothing is not None:
             self.target = self.compute.place(copy.deepcopy(self._with_target)).requires_grad_(False)
             # The target's numbers and those that it follows; listing them takes as long as a small layer.

@@ -16,6 +16,7 @@ from torch import nn
 
 from async_wrappers.agents.families.network_agent import NetworkAgent
 from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.elite import NetworkEncoder
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.n_step import ActorPriorities
@@ -45,10 +46,7 @@ def make_learner(spec: Any, number: int = 0, learners: int = 1) -> Learner:
     """
     if not 0 <= number < learners:
         raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
-    must(
-        learners == 1 or not spec.several_steps,
-        f"learners must be 1 with agent {spec.name!r}, whose update has several gradient steps, got {learners}",
-    )
+    refuse({"several gradient steps": spec.several_steps}, {"learners": learners}, agent=spec.name)
     return _learner(spec, number, 1)
 
 
@@ -66,11 +64,9 @@ def make_vector_learner(spec: Any, num_envs: int, number: int = 0, learners: int
         return _learner(one, number, num_envs, learners)
     if learners == 1:
         return spec.make_vector_learner(num_envs)
-    must(
-        "learners" in inspect.signature(spec.make_vector_learner).parameters,
-        f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose {type(spec).__name__} has no "
-        f"make_vector_learner(num_envs, number, learners), got {learners}",
-    )
+    alone = "learners" not in inspect.signature(spec.make_vector_learner).parameters
+    needs = {"VectorRunner.learners": learners}
+    refuse({"an own learner of many": alone}, needs, agent=spec.name, kind=type(spec).__name__)
     return spec.make_vector_learner(num_envs, number, learners)
 
 

@@ -39,6 +39,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.networks.cores import CORES, NoCore
 from async_wrappers.agents.networks.q_network import HEADS, TORSOS, DictTorso, HeadFactory, checked_shapes, resolved
 from async_wrappers.agents.networks.torsos import (
@@ -83,11 +84,7 @@ class ActorCriticHead(nn.Module):
 
 def checked_window(action_window: int | None, actions: Actions) -> int | None:
     """Return a number of last actions; a ValueError or TypeError names one that is none, and a window of chunks."""
-    if action_window is not None and actions.chunk is not None:
-        raise ValueError(
-            "action_window must be None where a decision gives a chunk of actions, as no policy is told which of them "
-            f"were applied, got {action_window}: show the committed ones with CommittedPrefix"
-        )
+    refuse({"chunks, a window": actions.chunk is not None}, {"action_window": action_window})
     return (
         None if action_window is None else whole("action_window", action_window, least=1, unit="actions", or_none=True)
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.play import Report
 from async_wrappers.agents.spec import Spec
@@ -86,11 +87,8 @@ class LearningAgent:
         Raises:
             ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
         """
-        if not isinstance(self.learner, Learner):
-            raise ValueError(
-                f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
-                "async_wrappers.agents.learning.learner.Learner"
-            )
+        own = not isinstance(self.learner, Learner)
+        refuse({"an own learner": own}, {"Runner.overlap": True}, agent=self.spec.name)
         self._overlap = Overlap(self.learner)
         self._act_on(self._overlap)
 

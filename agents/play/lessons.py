@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.needs import Words
 from async_wrappers.policy import Decision
 
 TEACHER = "teacher"  # the part of a shown observation that a teacher reads
@@ -46,6 +47,12 @@ class Lesson(NamedTuple):
     keeps_replay: bool = False
     collects: bool = False
     label_at: str = "start"
+
+    @property
+    def needs(self) -> Mapping[str, Any]:
+        """What a way of playing must offer, by the settings that need it (`async_wrappers.agents.needs_and_offers`)."""
+        replay = "RunnerWithTeacher.teacher_steps, num_pretraining_iterations and teacher_data_ratio"
+        return {replay: Words("a replay of the teacher's")} if self.keeps_replay else {}
 
 
 class Guide(Protocol):

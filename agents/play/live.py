@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,8 @@ from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners
-from async_wrappers.agents.play.lessons import Lesson, Lessons
+from async_wrappers.agents.needs_and_offers import bound, refuse
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
     DifferentExperiment,
     Episode,
@@ -106,13 +106,30 @@ class Live:
         self.agent.keep_diverged_in(run.base_dir)
         if run.settings.overlap:
             self.agent.overlap_learning()
-        for refused, sentence in _of_turns(self.agent, run):
-            must(not refused, sentence)
+        must(bool(self.agent.learns), f"{_SCHEDULE} needs an agent that learns, got {self.agent!r}")
+        must(
+            delay_layer(run.environment) is None,
+            "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave it "
+            f"out of the wrappers where {_SCHEDULE}",
+        )
         if not isinstance(spec, Spec):
             raise ValueError(f"{_SCHEDULE} needs an agent that is made of a Spec, got {self.agent!r}")
-        for refusals in (_of_agents(spec, self.create_async_runner), _of_students(spec, self.agent.lessons)):
-            for refused, sentence in refusals:
-                must(not refused, sentence)
+        needs = spec.needs
+        refuse("live", {**bound(run.settings), **needs})
+        there = {
+            "chunks, live": needs["fast"] and getattr(getattr(spec, "actions", None), "chunk", None) is not None,
+            "a fast path, live": needs["fast"],
+            "effects, live": spec.needs_effect and not needs["fast"],
+            "a runner without effects": "report_effect" not in _offers(self._factory),
+        }
+        refuse(there, needs, agent=spec.name)
+        lessons = self.agent.lessons
+        must(
+            lessons is None or lessons.labels_alone,
+            f"agent {spec.name!r} must learn from its teacher's labels alone where {_SCHEDULE}, whose workers have no "
+            "teacher that acts, and whose learners begin with no other agent's state: bind another "
+            "create_runner.schedule",
+        )
         spec.draws_labels = True  # of a student: the workers that act have no teacher
         self._spec: Spec = spec if spec.stack_size == 1 else spec.of_stacks()
         self._spec.check_warmup()
@@ -120,11 +137,18 @@ class Live:
         with closing(self._make_async_runner()) as live:  # wrong arguments are refused here, not in the run
             self._learner_count = live.learners
             self._delay = f"real, {live.workers} workers" + (f" at {live.pace:g} frames/s" if live.pace else "")
-            if hasattr(live, "refuse"):  # a runner of the user's may have none
+            if "refuse" in _offers(live):
                 live.refuse(run.environment)
             self.live: Any = live
-        for refused, sentence in _of_several_learners(spec, self.agent.learner):
-            must(self._learner_count == 1 or not refused, f"{sentence}, got {self._learner_count}")
+        learner = self.agent.learner
+        missing = [name for name in ("load_weights", "gradients", "apply") if getattr(learner, name, None) is None]
+        there = {
+            "no gradients": missing,
+            "several gradient steps": getattr(spec, "several_steps", False),
+            "weights in part": isinstance(learner, Learner) and learner.acting is not learner.network,
+        }
+        several = {"AsyncRunner.learners": self._learner_count}
+        refuse(there, several, agent=spec.name, missing=", ".join(missing))
         self._learners: list[dict[str, Any]] = []  # their state in a checkpoint, this run's or the initial one
         self._replays: int | None = None  # the number of the replays that belong to it; None where a run begins
         self._summed_up: dict[str, float] = {}  # values that the first learner reported beside the scalars of updates
@@ -133,19 +157,24 @@ class Live:
     def new_agent(self) -> Any:
         """Return a new agent for the spaces of a live policy, which chunks and a committed prefix change."""
         environment, settings = self._run.environment, self._run.settings
-        made: Any = with_gin_values(self.create_async_runner)
-        spaces = getattr(getattr(made, "function", made), "policy_spaces", None)
+        spaces = getattr(self._factory, "policy_spaces", None)
         if spaces is None:
             return settings.create_agent_fn(environment, seed=settings.seed)
         seen: gym.Env[Any, Any] = gym.Wrapper(environment)
-        bound = getattr(made, "bindings", {})
+        given = getattr(with_gin_values(self.create_async_runner), "bindings", {})
         for name, instead in _SAID_ELSEWHERE.items():
             must(
-                name not in bound or (name, bound[name]) == ("stack_size", 1),  # which a saved config has
-                f"AsyncRunner.{name} must not be bound where {_SCHEDULE}, got {bound.get(name)!r}: {instead}",
+                name not in given or (name, given[name]) == ("stack_size", 1),  # which a saved config has
+                f"AsyncRunner.{name} must not be bound where {_SCHEDULE}, got {given.get(name)!r}: {instead}",
             )
-        seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **bound)
+        seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **given)
         return settings.create_agent_fn(seen, seed=settings.seed)
+
+    @property
+    def _factory(self) -> Any:
+        """What makes the runner, without the values that gin binds."""
+        made: Any = with_gin_values(self.create_async_runner)
+        return getattr(made, "function", made)
 
     def _make_async_runner(self, **terms: Any) -> Any:
         make_env = portable(self._run.settings.create_environment_fn)
@@ -166,16 +195,16 @@ class Live:
 
     def teach(self, lesson: Lesson) -> None:
         """See `Play`; labels are made when a batch is drawn, since the workers that act have no teacher."""
+        refuse("a teacher, live", self._spec.needs, agent=self._spec.name)
         must(
-            self._spec.fast_age is None,
-            f"fast must be None with agent {self._spec.name!r} and a teacher where {_SCHEDULE}, got a fast path: teach "
-            "it in turn",
+            lesson.reads_alike and lesson.label_at == "start" and self._spec.stack_size == 1,
+            f"the teacher must read what its student reads where {_SCHEDULE}, as labels are made of stored "
+            "observations: give both the same wrappers, stack_size = 1 and RunnerWithTeacher.label_at = 'start'",
         )
-        for refused, sentence in _of_lessons(lesson, self._spec.stack_size):
-            must(not refused, sentence)
+        refuse("live", lesson.needs)
         lessons = self.agent.lessons
         must(
-            hasattr(self.live, "tell") or not lessons.changes,
+            "tell" in _offers(self.live) or not lessons.changes,
             "LiveRunner.create_async_runner_fn must make a runner with tell(facts) where the weight of the teacher's "
             f"term changes, got {self.live!r}: give it this method, or bind @AsyncRunner",
         )
@@ -191,7 +220,7 @@ class Live:
 
     def check_here(self) -> None:
         """Refuse realtime scheduling that this process may not do."""
-        if hasattr(self.live, "refuse_realtime"):
+        if "refuse_realtime" in _offers(self.live):
             try:
                 self.live.refuse_realtime()
             except PermissionError as error:
@@ -295,8 +324,7 @@ class Live:
 
     def _shown_in(self) -> dict[str, Path]:
         """Return where the runner shows what it plays, if it can: a runner of the user's may not."""
-        shows = "shown_in" in inspect.signature(self.live.run).parameters
-        return {"shown_in": self._run.base_dir / SHOWN} if shows else {}
+        return {"shown_in": self._run.base_dir / SHOWN} if "shown_in" in _offers(self.live) else {}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         """See `Play`; the scalars of a phase are those of its timing report, which are written already."""
@@ -386,95 +414,9 @@ class Live:
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
 
-def _of_turns(agent: Any, run: Run) -> Iterable[tuple[Any, str]]:
-    """Yield settings, agents and environments that only turn-based play can use."""
-    each = run.settings
-    yield not agent.learns, f"{_SCHEDULE} needs an agent that learns, got {agent!r}"
-    yield (
-        each.report_episodes,
-        f"Runner.report_episodes must be 0 where {_SCHEDULE}, got {each.report_episodes}: its table is of "
-        "turn-based play; bind Runner.evaluation_episodes instead",
-    )
-    yield (
-        each.pretrain_dataset is not None,
-        f"Runner.pretrain_dataset must be None where {_SCHEDULE}, got {each.pretrain_dataset!r}: demonstrations "
-        "are learnt from in simulation alone",
-    )
-    yield (
-        delay_layer(run.environment) is not None,
-        "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave it "
-        f"out of the wrappers where {_SCHEDULE}",
-    )
-    name, off = ("exact_resume", False) if each.exact_resume else ("checkpoint_minutes", None)
-    yield (
-        each.exact_resume or each.checkpoint_minutes is not None,
-        f"Runner.{name} must be {off} where {_SCHEDULE}, got {getattr(each, name)}: no live iteration is played "
-        "again alike, and one that is interrupted leaves a checkpoint of what was learnt",
-    )
-
-
-def _of_lessons(lesson: Lesson, stack_size: int) -> Iterable[tuple[Any, str]]:
-    """Yield teachers that only simulated play can ask."""
-    yield (
-        not lesson.reads_alike or lesson.label_at != "start" or stack_size > 1,
-        f"the teacher must read what its student reads where {_SCHEDULE}, as labels are made of stored observations: "
-        "give both the same wrappers, stack_size = 1 and RunnerWithTeacher.label_at = 'start'",
-    )
-    yield (
-        lesson.keeps_replay,
-        "RunnerWithTeacher.teacher_steps, num_pretraining_iterations and teacher_data_ratio must be 0 where "
-        f"{_SCHEDULE}, whose workers and learners are not the teacher's: pretrain in turn, and bind "
-        "Runner.initial_checkpoint",
-    )
-
-
-def _of_students(spec: Spec, lessons: Lessons | None) -> Iterable[tuple[Any, str]]:
-    """Yield students to whom a teacher gives more than labels."""
-    yield (
-        lessons is not None and not lessons.labels_alone,
-        f"agent {spec.name!r} must learn from its teacher's labels alone where {_SCHEDULE}, whose workers have no "
-        "teacher that acts, and whose learners begin with no other agent's state: bind another create_runner.schedule",
-    )
-
-
-def _of_agents(spec: Spec, create_async_runner: Callable[..., Any]) -> Iterable[tuple[Any, str]]:
-    """Yield what agents may not have, and effects that the runner cannot report."""
-    yield (
-        spec.num_updates_per_train_step != 1,
-        f"num_updates_per_train_step must be 1 where {_SCHEDULE}, whose learners update whenever they can, got "
-        f"{spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition",
-    )
-    if not spec.needs_effect:
-        return
-    name, off, got, reads = "critic_at", "'start'", "'effect'", "critic_at='effect'"
-    if spec.fast_age is not None:
-        name, off, got, reads = "fast", "None", "a fast path", "a fast path"
-    yield (
-        spec.fast_age is not None and getattr(getattr(spec, "actions", None), "chunk", None) is not None,
-        f"fast must be None with agent {spec.name!r} where actions are chunks, whose later actions land on frames that "
-        "are not shown yet, got a fast path: bind another AsyncRunner.default_action",
-    )
-    yield (
-        spec.stack_size != 1,
-        f"stack_size must be 1 with agent {spec.name!r} and {reads} where {_SCHEDULE}, got "
-        f"{spec.stack_size}: stack in a wrapper such as FrameStackObservation, or bind {name} = {off}",
-    )
-    taken = inspect.signature(create_async_runner).parameters.values()
-    yield (
-        not any(each.name == "report_effect" or each.kind is each.VAR_KEYWORD for each in taken),
-        f"{name} must be {off} with agent {spec.name!r} where LiveRunner.create_async_runner_fn takes no "
-        f"report_effect, got {got} and {create_async_runner!r}: take @AsyncRunner",
-    )
-
-
-def _of_several_learners(spec: Spec, learner: Any) -> Iterable[tuple[Any, str]]:
-    """Yield agents of which one learns alone, with sentences that lack the number of learners."""
-    sentence = f"AsyncRunner.learners must be 1 with agent {spec.name!r}"
-    missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(learner, name)]
-    yield missing, f"{sentence}, whose learner has no {', '.join(missing)}"
-    yield getattr(spec, "several_steps", False), f"{sentence}, whose update has several gradient steps"
-    partly = isinstance(learner, Learner) and learner.acting is not learner.network
-    yield partly, f"{sentence}, which publishes a part of its weights"
+def _offers(runner: Any) -> frozenset[str]:
+    """Return what a runner, or what makes one, offers beyond playing; see `async_wrappers.AsyncRunner`."""
+    return getattr(runner, "offers", frozenset())
 
 
 def shown_by_the_clock(

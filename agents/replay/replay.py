@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.log import Log, Saved
 from async_wrappers.agents.replay.n_step import NStep
 from async_wrappers.agents.replay.reservoir import Reservoir
@@ -374,13 +375,8 @@ def create_replay(
     schema = TransitionSchema(observation_space, extras, action)
     made = make_selector(selector, of_selector) if eviction == "oldest" else Uniform()
     if replay_bytes is not None:
-        if capacity is not None:
-            raise ValueError(f"capacity must be None where replay_bytes={replay_bytes}, got {capacity}")
-        if compression is not None:
-            raise ValueError(
-                "replay_bytes must be None where observations are packed, which have no fixed size, got "
-                f"{replay_bytes}: give capacity"
-            )
+        there = {"a size in bytes": True, "compression": compression is not None}
+        refuse(there, {"replay_bytes": replay_bytes, "capacity": capacity})
         kind, least = (Ring, n_step.reach + n_step.update_horizon) if eviction == "oldest" else (Reservoir, 1)
         capacity = _capacity_of(replay_bytes, kind.slot_bytes(schema), made, num_envs, least)
     elif capacity is None:
@@ -388,12 +384,9 @@ def create_replay(
     if eviction == "oldest":
         ring = Ring(schema, n_step, capacity, num_envs=num_envs, compression=compression)
         return Replay(ring, made, batch_size=batch_size, seed=seed)
-    if num_envs != 1:
-        raise ValueError(f"num_envs must be 1 where eviction='reservoir', got {num_envs}")
-    if compression is not None:
-        raise ValueError(f"compression must be None where eviction='reservoir', got {compression!r}")
-    if selector != "uniform":
-        raise ValueError(f"eviction must be 'oldest' where selector={selector!r}, got 'reservoir'")
+    there = {"a reservoir": True, "an uneven selector": selector != "uniform"}
+    of_ring = {"num_envs": num_envs, "compression": compression, "eviction": eviction}
+    refuse(there, of_ring, selector=selector)
     draws, evictions = np.random.SeedSequence(seed).spawn(2)
     reservoir = Reservoir(schema, n_step, capacity, batch_size=batch_size, seed=evictions)
     return Replay(reservoir, made, batch_size=batch_size, seed=draws)

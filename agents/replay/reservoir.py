@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.log import PlacedLog, blank_columns, row_bytes
 from async_wrappers.agents.replay.ring import Assembler, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
@@ -66,12 +67,8 @@ class Reservoir(PlacedLog):
     ) -> None:
         """See the class."""
         stack, horizon = assembler.stack_size, assembler.update_horizon
-        if stack != 1:
-            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack}")
-        if assembler.reach > 1:
-            raise ValueError(
-                f"action_window must be None in a reservoir, where neighbours go missing, got {assembler.reach - 1}"
-            )
+        window = None if assembler.reach <= 1 else assembler.reach - 1
+        refuse("missing neighbours", {"stack_size": stack, "action_window": window})
         if capacity < 1:
             raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
         self.schema, self.capacity, self._batch_size = schema, capacity, batch_size

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.spaces.schema import Arrays
 
 Positions = npt.NDArray[np.int64]
@@ -158,8 +159,7 @@ class Uniform(Selector):
         Raises:
             ValueError: an importance exponent is given, for uniform draws have no weights.
         """
-        if importance_exponent is not None:
-            raise ValueError(f"importance_exponent must be None where draws are uniform, got {importance_exponent}")
+        refuse("equal draws", {"importance_exponent": importance_exponent})
         storage = self._storage
         written = storage.written
         positions = storage.written_positions(rng.integers(written, size=batch_size))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.losses.loss import Learning
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.settings import (
     again,
     choice,
@@ -111,42 +112,16 @@ class ReplaySettings(Spec):
 
     def check_replay(self) -> None:
         """Check conditions on several settings of a replay."""
-        scheme, eviction, packed, size = (
-            self.replay_scheme,
-            self.replay_eviction,
-            self.replay_compression,
-            self.replay_bytes,
-        )
-        must(
-            eviction == "oldest" or scheme == "uniform",
-            f"replay_eviction must be 'oldest' where replay_scheme={scheme!r}, got {eviction!r}",
-        )
-        must(
-            eviction == "oldest" or not self.one_step_loss,
-            f"replay_eviction must be 'oldest' where one_step_loss=True, got {eviction!r}",
-        )
-        must(
-            eviction == "oldest" or packed is None,
-            f"replay_compression must be None where replay_eviction={eviction!r}, got {packed!r}",
-        )
-        must(
-            size is None or self.replay_capacity is None,
-            f"replay_capacity must be None where replay_bytes={size}, got {self.replay_capacity}: bind one of the two",
-        )
-        must(
-            size is None or packed is None,
-            f"replay_bytes must be None where replay_compression={packed!r}, as packed observations have no fixed "
-            f"size, got {size}: bind replay_capacity",
-        )
-        window = getattr(self, "action_window", None)
-        must(
-            eviction == "oldest" or window is None,
-            f"replay_eviction must be 'oldest' where action_window={window}, got {eviction!r}",
-        )
-        must(
-            not self.actor_priorities or scheme != "uniform",
-            "actor_priorities must be False where replay_scheme='uniform', which has no priorities",
-        )
+        there = {
+            "uniform draws": self.replay_scheme == "uniform",
+            "uneven draws": self.replay_scheme != "uniform",
+            "a loss of one step": self.one_step_loss,
+            "random eviction": self.replay_eviction == "reservoir",
+            "a size in bytes": self.replay_bytes is not None,
+            "packed observations": self.replay_compression is not None,
+            "a window of actions": getattr(self, "action_window", None) is not None,
+        }
+        refuse(there, vars(self))
 
     @property
     def exponents(self) -> dict[str, float]:
@@ -304,10 +279,7 @@ class UnrollSettings(Spec):
             self.queue_capacity is None or self.queue_capacity >= kept,
             f"queue_capacity must be >= {kept} unrolls, those of {whose}, got {self.queue_capacity}",
         )
-        must(
-            not self.learns_once or self.when_full != "wait" or self.update_period == 1,
-            f"update_period must be 1 where when_full='wait', got {self.update_period}",
-        )
+        refuse({"acting waits": self.learns_once and self.when_full == "wait"}, vars(self))
         must(
             self.unroll_length * self.batch_size >= 2,
             "unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls",

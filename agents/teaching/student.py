@@ -25,9 +25,10 @@ from torch import Tensor
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.losses.loss import Batch, Loss, LossOutput, Networks
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.settings import choice, must, settings
+from async_wrappers.agents.settings import choice, settings
 from async_wrappers.agents.spec import Spec, own_seed
 from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.progress import LABEL, Teaches, Teaching, without_teacher
@@ -127,10 +128,9 @@ class Student(Spec):
         """See `NetworkAgent`."""
         super().settle()  # type: ignore[misc]
         self.check_replays()
-        must(
-            self.decides_learning_rate is None or self.learning_rate_decay is None,  # type: ignore[attr-defined]
-            f"learning_rate_decay must be None with agent {self.name!r}, {self.decides_learning_rate}",
-        )
+        decided = self.decides_learning_rate
+        there = {"a learning rate of its own": decided is not None}
+        refuse(there, vars(self), agent=self.name, decided=decided)
         self.teaching = Teaching()
 
     @property
@@ -153,10 +153,7 @@ class Student(Spec):
 
     def check_replays(self) -> None:
         """Refuse a replay that the agent can have alone, but not as a student."""
-        if self.replay_eviction != "oldest":  # type: ignore[attr-defined]
-            raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
-        if self.one_step_loss:  # type: ignore[attr-defined]
-            raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
+        refuse("two replays", vars(self), agent=self.name)
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse phases that the agent cannot use; this class accepts all.

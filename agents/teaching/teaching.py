@@ -17,6 +17,7 @@ from async_wrappers.agents.experiment.experiment import TaughtRun
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.progress import lengths_in_words
+from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
 from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
@@ -115,16 +116,8 @@ class Reincarnation:
             "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
             f"create_agent.agent_name = 'qdagger_dqn', got {agent.identity()['agent']}",
         )
-        must(
-            bool(evaluation.frames or evaluation.episodes),
-            "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where a student "
-            "is taught, as the weight of the teacher follows the score, got 0",
-        )
-        must(
-            run.settings.pretrain_dataset is None,
-            "Runner.pretrain_dataset must be None where a student is taught, which has its teacher's data, got "
-            f"{run.settings.pretrain_dataset!r}",
-        )
+        evaluated = 1 if evaluation.frames or evaluation.episodes else 0
+        refuse("a student", {**bound(run.settings), "Runner.evaluation_steps": evaluated})
         self._check_teacher()
         offline = settings.num_pretraining_iterations if settings.num_pretraining_steps else 0
         self._check_phases(offline)
@@ -137,22 +130,14 @@ class Reincarnation:
 
     def _check_teacher(self) -> None:
         """Refuse a score of the teacher's, or a teacher, that is not the one of the other settings."""
-        settings, score = self._settings, self._settings.teacher_score
-        must(
-            score is None or not settings.evaluate_teacher,
-            f"RunnerWithTeacher.teacher_score must be None where the teacher is evaluated, got {score}: bind "
-            "RunnerWithTeacher.evaluate_teacher = False",
-        )
-        must(
-            settings.evaluate_teacher or score is not None or not self.student.follows_score,
-            "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is False "
-            f"with agent {self.student.name!r}, whose lambda follows the normalised score, got None",
-        )
-        must(
-            not settings.random_teacher or settings.teacher_checkpoint_dir is settings.teacher_gin_file is None,
-            "RunnerWithTeacher.random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name a "
-            f"teacher, got {settings.teacher_checkpoint_dir!r} and {settings.teacher_gin_file!r}",
-        )
+        settings = self._settings
+        named = settings.teacher_checkpoint_dir, settings.teacher_gin_file
+        there = {
+            "an evaluated teacher": settings.evaluate_teacher,
+            "a weight that follows the score": not settings.evaluate_teacher and self.student.follows_score,
+            "a named teacher": named != (None, None),
+        }
+        refuse(there, bound(settings), agent=self.student.name)
 
     def _check_phases(self, offline: int) -> None:
         """Refuse phases that collect or keep transitions without use.
@@ -163,16 +148,9 @@ class Reincarnation:
         spec, steps = self.student, self._settings.teacher_steps
         spec.check_phases(teacher_steps=steps, offline=offline)
         learns = bool(offline or self._rehearses)
-        must(
-            not steps or learns,
-            "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline updates, "
-            f"and no teacher_data_ratio), got {steps}",
-        )
-        must(
-            spec.teacher_replay_scheme == "uniform" or learns,
-            "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay (no offline "
-            f"updates, and no teacher_data_ratio), got {spec.teacher_replay_scheme!r}",
-        )
+        needs = {"RunnerWithTeacher.teacher_steps": steps, "teacher_replay_scheme": spec.teacher_replay_scheme}
+        of_teacher = ("nothing learnt from the teacher", "nothing drawn from the teacher")
+        refuse(dict.fromkeys(of_teacher, not learns), needs)
 
     @property
     def lessons(self) -> StudentsLessons:

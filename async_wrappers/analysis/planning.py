@@ -20,6 +20,7 @@ from async_wrappers.analysis.forecast import FRESH, PLAYOUTS, Forecast, Forecast
 from async_wrappers.checks import flag, positive, whole
 from async_wrappers.files import path_of, write_text_atomically
 from async_wrappers.latency import Latency, as_latency, measure, summary
+from async_wrappers.needs import refuse
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import worker_count
 
@@ -317,10 +318,7 @@ def plan(
         fast_age = getattr(latency_or_policy, "fast_age", None)
     if fast_age is not None:
         fast_age = whole("fast_age", fast_age, 0, unit="frames")
-        if release_ms is None:
-            raise ValueError(
-                f"release must be given with fast_age={fast_age}, the fast path's time in the loop, got None"
-            )
+        refuse("a planned fast path", {"release": release_ms, "fast_age": fast_age})
     step_ms = _summary_ms("step", step)
     world = Forecaster(latency, fps, seconds, seed)
     rules = tuple(world.rules())

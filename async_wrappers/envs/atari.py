@@ -17,6 +17,7 @@ from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 from async_wrappers.checks import flag, whole, whole_frames
 from async_wrappers.envs.factories import ClipReward, VectorEnv, Wrapper, wrap, wrapped
 from async_wrappers.extras import extra
+from async_wrappers.needs import refuse
 from async_wrappers.posix import cores
 from async_wrappers.wrappers.copies import VectorWrapper
 
@@ -125,11 +126,7 @@ def _check_lives(terminal_on_life_loss: bool, episodic_life: bool, fire_on_reset
     """Refuse arguments that do not go together."""
     flag("terminal_on_life_loss", terminal_on_life_loss)
     flag("fire_on_reset", fire_on_reset)
-    if flag("episodic_life", episodic_life) and terminal_on_life_loss:
-        raise ValueError(
-            "episodic_life must be False where terminal_on_life_loss=True, which begins a new game after each life, "
-            "got True"
-        )
+    refuse({"games of one life": terminal_on_life_loss}, {"episodic_life": flag("episodic_life", episodic_life)})
 
 
 def _fire(meanings: Sequence[str]) -> int | None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
@@ -54,6 +54,9 @@ class AsyncRunner:
     next episode; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
     parts are there from the start, until `close`, or until a run with learners is interrupted.)
 
+    Attributes:
+        offers: What ``train.py`` may ask beyond playing; a runner of your own names those of these that it has.
+
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
 
@@ -66,6 +69,8 @@ class AsyncRunner:
         >>> report.frames["total"] > 20
         True
     """
+
+    offers: ClassVar[frozenset[str]] = frozenset({"report_effect", "shown_in", "tell", "refuse", "refuse_realtime"})
 
     @takes(RunnerSettings)
     def __init__(self, settings: RunnerSettings) -> None:

@@ -24,6 +24,7 @@ from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.world.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.world.realtime import Realtime
+from async_wrappers.needs import Words, refuse
 from async_wrappers.processes.block import Codec
 from async_wrappers.schedule.dispatch import refuse_early_stop, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
@@ -438,30 +439,15 @@ class RunnerSettings(Settings):
                 f"make_policy={address!r} is a policy on another machine, to which no learner sends weights yet: leave "
                 f"make_learner out, or give a make_policy of this machine, got learners={learners}"
             )
-        if isinstance(self.backend, str) and self.backend == "virtual":
-            raise ValueError(
-                f"backend must be 'process' or 'thread' with make_policy={address!r}, as the virtual clock infers in "
-                "this process, got 'virtual'"
-            )
-        if self.pin:
-            raise ValueError(f"pin must be False with make_policy={address!r}, whose workers are not here, got True")
+        refuse("a policy elsewhere", vars(self))
         if (self.features is None) != (self.make_release is None):
-            raise ValueError(
-                "features and make_release must be given together with an address, as the environment loop releases "
-                "the features that the server encodes: give both, or neither for a policy without memory, got "
-                f"features={self.features!r} and make_release={self.make_release!r}"
-            )
+            given = Words(f"features={self.features!r} and make_release={self.make_release!r}")
+            refuse("an address", {"features and make_release": given})
         return RemotePolicy(Address.of("make_policy", address), self.token)  # type: ignore[arg-type]
 
     def _refuse_on_ray(self) -> None:
         """Refuse what has no meaning where Ray places the workers."""
-        for name, is_right, wanted in (
-            ("make_policy", not isinstance(self.make_policy, str), "a function, called on the workers' nodes,"),
-            ("workers", self.workers > 0, ">= 1"),
-            ("pin", not self.pin, "False"),
-        ):
-            if not is_right:
-                raise ValueError(f"{name} must be {wanted} with backend={self.backend!r}, got {getattr(self, name)!r}")
+        refuse("Ray", vars(self))
 
     def _frames_per_second(self) -> Any:
         if self.fps is not None:
@@ -476,8 +462,7 @@ class RunnerSettings(Settings):
     def _refuse_contradictions(self, learners: int, chunk: Chunk | None, stagger: Stagger) -> None:
         if not self.workers:
             self._refuse_beside_in_loop()
-        if self.max_age == 0 and self.backend != "virtual" and self.workers:
-            raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
+        refuse({"a real clock": self.backend != "virtual" and self.workers}, vars(self))
         refuse_old_playout(self.max_age, stagger.playout)
         refuse_early_stop(self.stop_after_missed, stagger.playout)
         refuse_old_features(self.max_features_age, stagger.playout, chunk)
@@ -488,11 +473,7 @@ class RunnerSettings(Settings):
             )
         if self.backend == "thread" and learners:
             raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
-        if self.backend == "thread" and self.realtime is not None:
-            raise ValueError(
-                "realtime must be None with backend='thread', whose environment loop runs in the caller's thread: use "
-                f"backend='process', got {self.realtime!r}"
-            )
+        refuse({"threads": self.backend == "thread"}, vars(self))
         if stagger.granted is not None and not learners:
             raise ValueError(f"stagger={self.stagger!r} gives learning a place in the cycle: give make_learner")
         if chunk is not None and chunk.mean is not None and learners:
@@ -502,10 +483,7 @@ class RunnerSettings(Settings):
             )
         if self.report_effect and (chunk is not None or self.stack_size > 1):
             given = f"default_action={self.default_action!r}" if chunk is not None else f"stack_size={self.stack_size}"
-            raise ValueError(
-                "report_effect must be False with chunks and stacks, whose observations are not those of one frame, "
-                f"got True beside {given}"
-            )
+            refuse("chunks and stacks", {"report_effect": Words(f"True beside {given}")})
         if self.dry_run and learners:
             raise ValueError(
                 f"dry_run=True must stand without learners, who would learn that actions do nothing, got {learners}"
@@ -520,17 +498,11 @@ class RunnerSettings(Settings):
 
     def _refuse_beside_in_loop(self) -> None:
         """Refuse what has no meaning where the policy runs in the loop."""
-        if isinstance(self.make_policy, str):
-            raise ValueError(f"workers must be >= 1 with a policy on another machine ({self.make_policy!r}), got 0")
+        refuse({"a policy elsewhere, in the loop": isinstance(self.make_policy, str)}, vars(self))
         if self.stagger != "tickets" and not isinstance(self.stagger, Tickets):
-            raise ValueError(
-                f"stagger must be 'tickets' with workers=0, where there is nobody to spread, got {self.stagger!r}"
-            )
+            refuse("no workers", {"stagger": self.stagger})
         if self.latency is not None and nanoseconds(as_latency(self.latency).mean) > 0:
-            raise ValueError(
-                "latency must be None with workers=0, where the policy answers within its frame, got "
-                f"{self.latency!r}: give workers=1 to model one that takes longer"
-            )
+            refuse("no workers", {"latency": self.latency})
 
     def _learner_count(self) -> int:
         learners = int(self.make_learner is not None) if self.learners is None else self.learners
@@ -555,10 +527,7 @@ class RunnerSettings(Settings):
             )
         latency = as_latency(value, "learner_latency")
         if self.updates_per_transition in (None, math.inf) and nanoseconds(latency.mean) < 1:
-            raise ValueError(
-                "learner_latency must be > 0 where updates_per_transition is None or infinite, as many updates as "
-                f"there is time for, got {value!r}"
-            )
+            refuse("updates without end", {"learner_latency": value})
         return latency
 
 

@@ -14,6 +14,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag, reward_of, whole
 from async_wrappers.gymnasium_api import OLDER, begun, older_interface, refuse_ends
+from async_wrappers.needs import refuse
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
@@ -257,11 +258,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._kept.note_limits(self._frame)
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
-        if self._sights.fresh is None and self._sights.longest is not None:
-            raise ValueError(
-                "max_features_age must be None where nothing shows a fast path the fresh observation, got "
-                f"{self._sights.longest}: wrap in FreshObservation, or bind a network with a fast path"
-            )
+        refuse({"nothing fresh": self._sights.fresh is None}, {"max_features_age": self._sights.longest})
         until = self._start if self._sights.fresh is None else effect
         while self._frame < until and not self._over:
             self._step_default()

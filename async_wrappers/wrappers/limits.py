@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import number
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import stepped
+from async_wrappers.needs import Words, refuse
 from async_wrappers.schedule.frames import FrameClock, fastest
 from async_wrappers.wrappers.default_action import find_noop, holding_machine, is_machine, nothing_safe
 from async_wrappers.wrappers.recorded import given, recorded
@@ -296,9 +297,7 @@ class Limiter:
         finite = np.isfinite(largest)
         limited = np.isfinite(self._rate) | np.isfinite(self._jerk)
         if (limited & ~finite).any():
-            raise ValueError(
-                f"low and high must be finite where rate or jerk is limited, got {limits} for {self._space}"
-            )
+            refuse("limits of a rate", {"low and high": Words(f"{limits} for {self._space}")})
         dtype = self._space.dtype
         self._step = np.spacing(np.where(finite, largest, 1).astype(dtype)).astype(np.float64)
         for name, each in (("rate", self._rate), ("jerk", self._jerk)):

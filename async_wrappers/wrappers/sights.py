@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole
+from async_wrappers.needs import refuse
 from async_wrappers.wrappers.copies import VectorEnv, own_copy, own_info, rows, with_rows
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
@@ -57,11 +58,7 @@ def refuse_old_features(max_features_age: int | None, playout: int | None, chunk
             f"max_features_age must be > {playout}, the age in frames of features when their action lands, got "
             f"{max_features_age}"
         )
-    if chunk is not None:
-        raise ValueError(
-            "max_features_age must be None where actions are chunks, which go on by themselves, got "
-            f"{max_features_age}: bind another default_action"
-        )
+    refuse({"chunks": chunk is not None}, {"max_features_age": max_features_age})
 
 
 class Sights:

@@ -128,6 +128,7 @@ def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_eac
         "files",
         "frame_rate",
         "gymnasium_api",
+        "needs",
         "observations",
         "own_code",
         "own_returns",

@@ -20,7 +20,8 @@ from async_wrappers.agents.losses.actor_critic import (
     vtrace,
 )
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, Range, agent, must, number, shared, whole
+from async_wrappers.agents.needs_and_offers import refuse
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, Range, agent, number, shared, whole
 
 _AT_LEAST_1 = Range("be >= 1", lambda value: value >= 1)
 
@@ -117,13 +118,7 @@ class Impact(CategoricalActorCritic):
 
     def check_unrolls(self) -> None:
         """See `UnrollSettings`; there is the circular buffer alone."""
-        for name, wanted in {"sources": None, "prefetch": False}.items():
-            given = getattr(self, name)
-            must(
-                given == wanted,
-                f"{name} must be {wanted} with agent {self.name!r}, whose batches a circular buffer gives, got "
-                f"{given!r}",
-            )
+        refuse("a circular buffer", vars(self), agent=self.name)
         super().check_unrolls()
 
     @property

@@ -24,6 +24,7 @@ from async_wrappers.agents.losses.actor_critic import (
 )
 from async_wrappers.agents.losses.chain_rule import Minibatch, clipped_loss
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks, create_adam
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.networks.normalizer import NormalizedNetwork
 from async_wrappers.agents.networks.policy_value import (
     LOG_STD_RANGE,
@@ -316,12 +317,7 @@ class PPO(ActorCritic):
 
     def check_unrolls(self) -> None:
         """See `UnrollSettings`; there is the queue alone."""
-        for name, wanted in {"sources": None, "prefetch": False}.items():
-            given = getattr(self, name)
-            must(
-                given == wanted,
-                f"{name} must be {wanted} with agent {self.name!r}, which learns from a round once, got {given!r}",
-            )
+        refuse("rounds", vars(self), agent=self.name)
         self.sources, self.learns_once = [("queue", 1.0)], True
         must(
             self.batch_size <= self.update_period,

@@ -19,6 +19,7 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, create_adam
+from async_wrappers.agents.needs_and_offers import refuse, refuse_unknown_frames
 from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
 from async_wrappers.agents.networks.cores import NoCore
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
@@ -291,14 +292,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         self.actions = _bounded_actions(self.action_space, self.name)
         self.distribution = SquashedGaussian(self.actions.size)
         self.needs_effect = self.critic_at == "effect"
-        must(
-            not self.actor_priorities,
-            f"actor_priorities must be False with agent {self.name!r}, whose policy computes no values as it acts",
-        )
-        must(
-            not self.compile,
-            f"compile must be False with agent {self.name!r}, got True: its losses compute no faster compiled",
-        )
+        refuse("a learnt policy", vars(self), agent=self.name)
         self.weights_seed, self.replay_seed, self.exploration_seed, self.learning_seed = self.seeds(4)
         if self.decision_interval is None:
             self.check_warmup()
@@ -310,12 +304,8 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
             ValueError: They are not set, and there are some.
         """
         history = self.min_replay_history
-        must(
-            self.random_frames is not None or not history,
-            "SACAgent.random_frames must be bound, in frames, where the frames between two decisions vary (a latency, "
-            f"or live play), got None, which stands for min_replay_history = {history} decisions: bind "
-            f"SACAgent.random_frames = {history} for an action on every frame, and more for fewer",
-        )
+        if self.random_frames is None and history:
+            refuse_unknown_frames("SACAgent.random_frames", history)
 
     @property
     def frames_of_random_actions(self) -> int:

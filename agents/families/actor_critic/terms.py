@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.losses.actor_critic import implied_policy, kl_divergence, masked_mean, over_executed
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, choice, must, number, part
 
 _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
@@ -144,10 +145,7 @@ class KLMask(Term):
 
     def check(self, actions: int, chunk: int | None, entropy_cost: float) -> None:
         """See `Term`."""
-        must(
-            chunk is None or self.to != "implied",
-            "KLMask.to must be 'behaviour' where decisions give chunks of actions, got 'implied'",
-        )
+        refuse({"chunks": chunk is not None}, {"KLMask.to": self.to})
 
     @torch.no_grad()
     def accepts(self, rows: Rows) -> Tensor:
@@ -178,7 +176,7 @@ class TargetEntropy(Term):
             f"TargetEntropy.target must lie between 0 and {most:.3g} nats, those of {of_chunks}{actions} actions that "
             f"are equally likely, got {self.target}",
         )
-        must(entropy_cost > 0, f"entropy_cost must be > 0 where TargetEntropy adjusts it, got {entropy_cost}")
+        refuse("a learnt weight of entropy", {"entropy_cost": entropy_cost})
 
     def extend(self, network: nn.Module, entropy_cost: float) -> None:
         """Add the parameter to the network, so that checkpoints hold it and the optimiser steps it."""

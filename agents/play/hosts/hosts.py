@@ -9,7 +9,7 @@ RL's), hosts only step environments, which the loop of many environments plays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from absl import logging
 
 from async_wrappers.agents.config.config import own_modules
 from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostPlan
 from async_wrappers.agents.play.hosts.host import Plan
 from async_wrappers.agents.play.hosts.local import LocalHosts
@@ -36,10 +37,6 @@ from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, part, text, whole
 from async_wrappers.agents.timing import PARTS
 from async_wrappers.extras import extra
-
-Refusal = tuple[Any, str]
-"""Whether something is refused, and the sentence that does."""
-
 
 _BLOCK = 16  # decisions of each environment, for agents that learn from no unrolls
 
@@ -152,8 +149,29 @@ class OnHosts:
         """See `Worlds`."""
         spec: Any = agent.spec
         self._block_length = self.settings.block_length or _block_of(spec, self._many.num_envs)
-        for refused, sentence in _refusals(self.settings, self._many, self._run, agent, self._block_length):
-            must(not refused, sentence)
+        each, many, steps = self.settings, self._many, self.settings.inference == "learner"
+        must(
+            steps or isinstance(agent.learner, Learner),
+            f"create_runner.schedule must not be 'hosts' with agent {spec.name!r}, whose learner is no "
+            "async_wrappers.agents.learning.learner.Learner",
+        )
+        of_round = getattr(spec, "round_decisions", None)
+        there = {
+            "hosts that step": steps,
+            "hosts that act": not steps,
+            "free hosts": each.mode == "free",
+            "hosts in rounds": each.mode == "rounds",
+            "no Ray": each.engine != "ray",
+            "no learners on Ray": each.engine != "ray" or many.learners == 1,
+            "hosts, an agent of rounds": of_round is not None,
+        }
+        words = {"agent": spec.name, "engine": each.engine, "learners": many.learners}
+        refuse(there, bound(self._run.settings, many, each), **words)
+        must(
+            steps or of_round is None or of_round % (self._block_length * many.num_envs) == 0,
+            f"Hosts.block_length must divide the {(of_round or 0) // many.num_envs} decisions of each environment in a "
+            f"round of agent {spec.name!r}, got {self._block_length}",
+        )
 
     @property
     def _patience(self) -> float | None:
@@ -302,89 +320,6 @@ class OnHosts:
             for name in PARTS
             if name in timings
         ]
-
-
-def _refusals(each: Hosts, many: VectorRunner, run: Run, agent: VectorAgent, block_length: int) -> Iterable[Refusal]:
-    """Yield what hosts cannot play."""
-    yield from _of_hosts_that_act(many, run, agent) if each.inference == "hosts" else _of_hosts_that_step(each, many)
-    yield from _of_all(each, many, run)
-    yield from _of_rounds(each, many, agent.spec, block_length)
-
-
-def _of_hosts_that_act(many: VectorRunner, run: Run, agent: VectorAgent) -> Iterable[Refusal]:
-    """Yield what is of the vector's own loop."""
-    yield (
-        run.settings.overlap,
-        "Runner.overlap must be False where create_runner.schedule = 'hosts', whose hosts play meanwhile, got True",
-    )
-    yield (
-        many.act_devices is not None,
-        "VectorRunner.act_devices must be None where create_runner.schedule = 'hosts', whose hosts act, got "
-        f"{many.act_devices!r}",
-    )
-    yield (
-        not isinstance(agent.learner, Learner),
-        f"create_runner.schedule must not be 'hosts' with agent {agent.spec.name!r}, whose learner is no "
-        "async_wrappers.agents.learning.learner.Learner",
-    )
-
-
-def _of_hosts_that_step(each: Hosts, many: VectorRunner) -> Iterable[Refusal]:
-    """Yield what is of hosts that act."""
-    yield (
-        many.learners > 1,
-        f"VectorRunner.learners must be 1 where Hosts.inference = 'learner', got {many.learners}: with "
-        "several learners bind Hosts.inference = 'hosts'",
-    )
-    for name, wanted, why in (
-        ("block_length", None, "whose hosts play step by step and send no blocks"),
-        ("max_version_lag", None, "which acts on the newest weights"),
-        ("gpus_per_host", 0, "whose hosts compute no network"),
-    ):
-        value = getattr(each, name)
-        yield (
-            value != wanted,
-            f"Hosts.{name} must be {wanted} where Hosts.inference = 'learner', {why}, got {value}",
-        )
-
-
-def _of_all(each: Hosts, many: VectorRunner, run: Run) -> Iterable[Refusal]:
-    """Yield settings that do not fit one another."""
-    learners, free = many.learners, each.mode == "free"
-    yield (
-        free and run.settings.exact_resume,
-        "Runner.exact_resume must be False where Hosts.mode = 'free', whose runs are never alike, got True",
-    )
-    yield (
-        not free and each.max_version_lag is not None,
-        f"Hosts.max_version_lag must be None where Hosts.mode = 'rounds', got {each.max_version_lag}",
-    )
-    yield (
-        each.address is not None and each.engine != "ray",
-        f"Hosts.address must be None where Hosts.engine = {each.engine!r}, got {each.address!r}",
-    )
-    yield (
-        each.gpus_per_learner and not (each.engine == "ray" and learners > 1),
-        f"Hosts.gpus_per_learner must be 0 where Hosts.engine = {each.engine!r} and VectorRunner.learners = "
-        f"{learners}, got {each.gpus_per_learner}",
-    )
-
-
-def _of_rounds(each: Hosts, many: VectorRunner, spec: Any, block_length: int) -> Iterable[Refusal]:
-    """Yield blocks that do not fit an agent which learns from whole rounds."""
-    if (of_agent := getattr(spec, "round_decisions", None)) is None:
-        return
-    num_envs, length = many.num_envs, block_length
-    yield (
-        each.mode == "free",
-        f"Hosts.mode must be 'rounds' with agent {spec.name!r}, which learns from whole rounds of all "
-        "environments, got 'free'",
-    )
-    yield (
-        each.inference != "learner" and of_agent % (length * num_envs),
-        f"Hosts.block_length must divide the {of_agent // num_envs} decisions of each environment in a round of "
-        f"agent {spec.name!r}, got {length}",
-    )
 
 
 def on_hosts(hosts: Hosts, settings: VectorRunner, run: Run) -> Many:

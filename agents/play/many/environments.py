@@ -15,6 +15,7 @@ from absl import logging
 from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh, ShowFreshRows
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.play import (
     Phase,
     encounter_of,
@@ -137,50 +138,24 @@ def check(settings: VectorRunner, run: Run, shares: tuple[int, str]) -> None:
         run: Whose settings and environment they go with.
         shares: Into how many equal shares the environments are divided, and the word for them.
     """
-    each, (count, word), of_run = settings, shares, run.settings
-    refusals = [
-        (
-            each.processes and each.create_vector_fn is not None,
-            f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {each.processes}",
-        ),
-        *(
-            (
-                getattr(each, name) % count,
-                f"VectorRunner.{name} must be a multiple of the {count} {word}, got {getattr(each, name)}",
-            )
-            for name in ("num_envs", "processes")
-        ),
-        (
-            each.double_buffered and each.num_envs // count < 2,
-            f"VectorRunner.num_envs must be >= {2 * count} where double_buffered=True, 2 for each "
-            f"{word.removesuffix('s')}, got {each.num_envs}",
-        ),
-        (
-            each.act_devices is not None and each.learners > 1,
-            f"VectorRunner.act_devices must be None where learners={each.learners}, got {each.act_devices!r}",
-        ),
-        (
-            of_run.pretrain_dataset is not None,
-            f"Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
-            f"{of_run.pretrain_dataset!r}",
-        ),
-        (
-            encounter_of(run.environment) is not None,
-            "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: many "
-            "environments have no common order of them; bind 'continuous_train_and_eval'",
-        ),
-        (
-            of_run.exact_resume and of_run.checkpoint_minutes is not None,
-            "Runner.checkpoint_minutes must be None where Runner.exact_resume=True and create_runner.schedule = "
-            f"'vector', got {of_run.checkpoint_minutes}: games that the clock cuts are cut alike in no other run",
-        ),
-        (
-            of_run.overlap and each.learners > 1,
-            f"Runner.overlap must be False where VectorRunner.learners={each.learners}, got True",
-        ),
-    ]
-    for refused, sentence in refusals:
-        must(not refused, sentence)
+    (count, word), of_run = shares, run.settings
+    for name in ("num_envs", "processes"):
+        given = getattr(settings, name)
+        must(given % count == 0, f"VectorRunner.{name} must be a multiple of the {count} {word}, got {given}")
+    must(
+        encounter_of(run.environment) is None,
+        "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: many "
+        "environments have no common order of them; bind 'continuous_train_and_eval'",
+    )
+    there = {
+        "many": True,
+        "many, resumed exactly": of_run.exact_resume,
+        "a whole vector": settings.create_vector_fn is not None,
+        "two halves": settings.double_buffered and settings.num_envs // count < 2,
+        "several learners": settings.learners > 1,
+    }
+    words: dict[str, Any] = {"learners": settings.learners, "least": 2 * count, "share": word.removesuffix("s")}
+    refuse(there, bound(of_run, settings), **words)
 
 
 class Environments:
@@ -206,12 +181,7 @@ class Environments:
         self._settings, self._run, self._spec, self._shares = settings, run, spec, shares
         self.view: Any = None
         create_vector = settings.create_vector_fn
-        must(
-            not spec.needs_effect or create_vector is None or spec.fast_age is not None,
-            f"VectorRunner.create_vector_fn must be None with agent {spec.name!r} and critic_at='effect', as a vector "
-            f"does not report the frames on which actions land, got {create_vector!r}: bind "
-            "Runner.create_environment_fn alone, or critic_at = 'start'",
-        )
+        refuse({"many, effects": spec.needs["critic_at"] == "effect"}, bound(settings), agent=spec.name)
         if create_vector is not None:
             self._check_vector(create_vector)
         # Agents do not import environments: their factory is found by its name in gin.

@@ -19,6 +19,7 @@ import numpy as np
 
 from async_wrappers.agents.config.config import own_modules
 from async_wrappers.agents.learning.learner import Learner
+from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.actor import Ended, Rows
 from async_wrappers.agents.play.many.environments import Environments, Seeds, VectorRunner, check
@@ -37,7 +38,6 @@ from async_wrappers.agents.play.play import (
     environment_in_words,
 )
 from async_wrappers.agents.play.run import Run
-from async_wrappers.agents.settings import must
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
@@ -245,11 +245,7 @@ class Many:
         )
         self.agent = agent = self.make_agent(act_devices=settings.act_devices, act_sync_period=settings.act_sync_period)
         agent.keep_diverged_in(run.base_dir)
-        must(
-            learners == 1 or isinstance(agent.learner, Learner),
-            f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose learner is no "
-            f"async_wrappers.agents.learning.learner.Learner, got {learners}",
-        )
+        refuse({"an own learner": not isinstance(agent.learner, Learner)}, bound(settings), agent=spec.name)
         if run.settings.overlap:
             agent.overlap_learning()
         self.others = Others(agent, learners, run)
@@ -276,28 +272,20 @@ class Many:
         """See `Play`; where the teacher reads what the student reads, environments need show it nothing."""
         if lesson.reads_alike:
             lesson = lesson._replace(view=None, label_at="start")
-        create_vector, settings = self._settings.create_vector_fn, self._settings
-        must(
-            settings.learners == 1 or lesson.collects or not lesson.keeps_replay,
-            f"RunnerWithTeacher.teacher_steps must be >= 1 frame where VectorRunner.learners = {settings.learners}, "
-            "each of which learns from what its own teacher has collected, got 0",
-        )
-        must(
-            settings.num_envs == 1 or not getattr(self.agent.spec, "reloads_replay", False),
-            f"load_replay must be False with agent {self.agent.spec.name!r} and VectorRunner.num_envs = "
-            f"{settings.num_envs}, whose replay has a part for each environment, got True",
-        )
-        must(
-            self.agent.spec.fast_age is None,
-            f"fast must be None with agent {self.agent.spec.name!r} and a teacher on many environments, got a fast "
-            "path: teach it in turn",
-        )
-        must(
-            lesson.view is None or create_vector is None,
-            "VectorRunner.create_vector_fn must be None where the teacher reads something else than its student does, "
-            f"or label_at = 'effect' under delay, as a vector shows no teacher what it reads, got {create_vector!r}: "
-            "bind Runner.create_environment_fn alone",
-        )
+        settings, spec = self._settings, self.agent.spec
+        there = {
+            "several learners": settings.learners > 1 and lesson.keeps_replay,
+            "many lanes": settings.num_envs > 1,
+            "many, a teacher": True,
+            "many, a teacher that reads otherwise": lesson.view is not None,
+        }
+        of_teacher = {
+            "RunnerWithTeacher.teacher_steps": int(lesson.collects),
+            "load_replay": getattr(spec, "reloads_replay", False),
+        }
+        # `check` has refused those of the settings beside several learners.
+        needs = {**bound(settings), **spec.needs, **of_teacher}
+        refuse(there, needs, agent=spec.name, learners=settings.learners, num_envs=settings.num_envs)
         self.environments.view = lesson.view
         self.make_agent = partial(_taught, self.make_agent, lesson)
         _give(self.agent, lesson)

@@ -28,6 +28,7 @@ from async_wrappers import checks
 from async_wrappers.agents.acting.copies import PolicyCopies
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_vector_learner
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.many.actor import Actor, Ended, ShownRows
@@ -80,17 +81,9 @@ class VectorAgent(LearningAgent):
         """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
             raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition played, got {replay_ratio}")
-        if replay_ratio is not None and spec.learns_once:
-            often = "once" if spec.replay_coefficient == 1 else f"{spec.replay_coefficient} times"
-            raise ValueError(
-                f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step "
-                f"{often}, got {replay_ratio}"
-            )
-        if replay_ratio is not None and spec.num_updates_per_train_step != 1:
-            raise ValueError(
-                f"VectorRunner.replay_ratio must be None where num_updates_per_train_step is bound to "
-                f"{spec.num_updates_per_train_step}, since either says how many updates are made, got {replay_ratio}"
-            )
+        often = "once" if spec.replay_coefficient == 1 else f"{spec.replay_coefficient} times"
+        there = {"learning once": spec.learns_once, "several updates": spec.num_updates_per_train_step != 1}
+        refuse(there, {**spec.needs, "VectorRunner.replay_ratio": replay_ratio}, agent=spec.name, often=often)
         super().__init__(spec, make_vector_learner(spec, num_envs, number, learners), number, learners)
         self.num_envs, self._ratio = num_envs, replay_ratio
         self._number, self._learners = number, learners
@@ -334,8 +327,7 @@ def _copies(
     """Make the copies of the policy that act on devices; None where none are wanted."""
     checks.whole("act_sync_period", sync_period, 1, unit="updates")
     if devices is None:
-        if sync_period != 1:
-            raise ValueError(f"act_sync_period must be 1 where act_devices=None, got {sync_period}")
+        refuse("no devices that act", {"act_sync_period": sync_period})
         return None
     if isinstance(devices, str) or not devices or not all(isinstance(device, str) for device in devices):
         raise ValueError(f"act_devices must be devices such as ('cuda:1', 'cuda:2'), or None, got {devices!r}")
@@ -343,6 +335,6 @@ def _copies(
         copies = [spec.make_device_policy(learner, num_envs, device) for device in devices]
     except ValueError as error:
         raise ValueError(f"act_devices={tuple(devices)!r}: {error}") from None
-    if any(getattr(policy, "remembers", False) for policy in copies):
-        raise ValueError(f"act_devices must be None with agent {spec.name!r}, which acts with memory, got {devices!r}")
+    remembers = any(getattr(policy, "remembers", False) for policy in copies)
+    refuse({"memory": remembers}, {"act_devices": devices}, agent=spec.name)
     return PolicyCopies(copies)

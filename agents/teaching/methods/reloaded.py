@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.settings import agent, flag
 from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
@@ -40,11 +41,7 @@ class ReloadedDQN(Augmented, Student, DQN):
             ValueError: The teacher is of another network or optimiser, or has no replay.
         """
         here, there = lessons.optimizer_name, teacher.optimizer_name
-        if self.reload_optimizer and here != there:
-            raise ValueError(
-                f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, "
-                "got True"
-            )
+        refuse({"another optimiser": here != there}, vars(self), here=here, there=there)
         state = teacher.state()
         try:
             lessons.begin_as(state, optimizer=self.reload_optimizer)

@@ -18,13 +18,15 @@ from async_wrappers.agents.losses.actor_critic import masked_mean
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import policy_distillation
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, number, settings, whole
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, number, settings, whole
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 from async_wrappers.agents.teaching.progress import LABEL
 from async_wrappers.agents.teaching.student import Student
+from async_wrappers.needs import Words
 
 
 @settings
@@ -56,11 +58,7 @@ class Kickstarting(Student):
 
     def check_replays(self) -> None:
         """Refuse priorities of the teacher's replay: there is none."""
-        must(
-            self.teacher_replay_scheme == "uniform",
-            f"teacher_replay_scheme must be 'uniform' with agent {self.name!r}, which has no replay, got "
-            f"{self.teacher_replay_scheme!r}",
-        )
+        refuse("a student without a replay", vars(self), agent=self.name)
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse all phases but the online one.
@@ -69,10 +67,12 @@ class Kickstarting(Student):
             ValueError: The teacher is to collect, or there are offline updates.
         """
         if teacher_steps or offline:
-            raise ValueError(
-                f"RunnerWithTeacher.teacher_steps and num_pretraining_iterations must be 0 with agent {self.name!r}, "
-                f"which learns once from what its own policy has done, got {teacher_steps} and {offline}"
-            )
+            phases = {
+                "RunnerWithTeacher.teacher_steps and num_pretraining_iterations": Words(
+                    f"{teacher_steps} and {offline}"
+                )
+            }
+            refuse("a student without a replay", phases, agent=self.name)
 
     def make_teacher_replay(self, lanes: int = 1, number: int = 0, learners: int = 1) -> Replay:
         """Refuse: there is no offline phase.
@@ -162,8 +162,5 @@ class QDaggerR2D2(QDagger, R2D2):
         Raises:
             ValueError: There are offline updates, and the teacher does not collect.
         """
-        if offline and not teacher_steps:
-            raise ValueError(
-                f"RunnerWithTeacher.teacher_steps must be >= 1 frame with agent {self.name!r} and offline updates: it "
-                "learns from sequences, which the teacher's own replay does not hold, got 0"
-            )
+        needs = {"RunnerWithTeacher.teacher_steps": teacher_steps}
+        refuse({"sequences offline": offline}, needs, agent=self.name)

@@ -21,6 +21,7 @@ from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
+from async_wrappers.needs import refuse
 
 
 class VirtualBackend:
@@ -41,11 +42,7 @@ class VirtualBackend:
         config = spec.config
         if config.latency is None:
             raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")
-        if spec.learners and spec.learner_latency is None:
-            raise ValueError(
-                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
-                "None"
-            )
+        refuse({"learners on the virtual clock": spec.learners}, {"learner_latency": spec.learner_latency})
         self.is_cut = False
         """Whether an error has ended a phase in its middle, and so perhaps an update."""
         self._learners: list[LearnerLoop] = []

@@ -17,6 +17,7 @@ from async_wrappers.live.inference.worker import WeightsLoader, inference_mode, 
 from async_wrappers.live.loop.workers import Action, Features, Refusal
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
+from async_wrappers.needs import refuse
 from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
@@ -31,11 +32,8 @@ def refuse_to_hold(max_features_age: int | None, release: Release | None) -> Non
     Raises:
         ValueError: It has none.
     """
-    if max_features_age is not None and (release is None or not release.has_fast_path):
-        raise ValueError(
-            "max_features_age must be None with a policy without a fast path (fast_age), which reads nothing new, got "
-            f"{max_features_age}"
-        )
+    slow = release is None or not release.has_fast_path
+    refuse({"no fast path": slow}, {"max_features_age": max_features_age})
 
 
 class Release:

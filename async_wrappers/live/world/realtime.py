@@ -17,6 +17,7 @@ from typing import Any
 
 from async_wrappers import checks
 from async_wrappers.live.report.histogram import Histogram
+from async_wrappers.needs import refuse
 from async_wrappers.settings import Settings, documented, flag, setting, whole
 
 _SHORTEST, _FIRST, _LONGEST = 50_000, 150_000, 300_000  # nanoseconds awake before a deadline, where it is measured
@@ -85,8 +86,7 @@ class Realtime(_Arguments):
             cores = sorted(os.sched_getaffinity(0))
             if self.core not in cores:
                 raise ValueError(f"core must be one that this process may use, of {cores}, got {self.core}")
-            if len(cores) == 1:
-                raise ValueError(f"core must be None where this process may use one core alone, got {self.core}")
+            refuse({"one core": len(cores) == 1}, {"core": self.core})
         if self.priority is not None and not may_schedule(self.priority):
             raise PermissionError(no_priority(self.priority))
         if self.lock and not may_lock():

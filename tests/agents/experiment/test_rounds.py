@@ -306,10 +306,10 @@ def test_gradients_are_averaged_by_what_their_losses_are_means_over(tmp_path: Pa
             "batch_size must be a multiple of the 2 learn",
         ),
         (("VTraceAgent.batch_size = 3",), r"batch_size must be a multiple of the 2 learners, got 3"),
-        (("Runner.overlap = True",), r"Runner.overlap must be False where VectorRunner.learners=2, got True"),
+        (("Runner.overlap = True",), r"Runner.overlap must be False where VectorRunner.learners = 2, got True"),
         (
             ("VectorRunner.act_devices = ('cpu',)",),
-            r"VectorRunner.act_devices must be None where learners=2, got \('cpu',\)",
+            r"VectorRunner.act_devices must be None where VectorRunner.learners = 2, got \('cpu',\)",
         ),
         (
             ("VectorRunner.double_buffered = True", "VectorRunner.num_envs = 2"),

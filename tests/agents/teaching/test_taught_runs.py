@@ -177,7 +177,7 @@ def test_what_cannot_be_taught_live_is_refused(bindings: list[str], message: str
 def test_a_live_runner_that_tells_its_learners_nothing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(AsyncRunner, "tell")
+    monkeypatch.setattr(AsyncRunner, "offers", AsyncRunner.offers - {"tell"})
     with pytest.raises(ValueError, match=r"^LiveRunner.create_async_runner_fn must make a runner with tell\(facts\)"):
         build_live(tmp_path, *LEAVES, "create_agent.agent_name = 'qdagger_dqn'").resume()
 
