@@ -239,22 +239,6 @@ _OF_AGENTS = {
         "where the optimiser of checkpoint {path} is another one ({there} there, {here} here)",
         Need("Runner.initial_optimizer", False),
     ),
-    # Agents, by what their learning is.
-    "a learnt policy": Beside(
-        "with agent {agent!r}",
-        Need("actor_priorities", False, "whose policy computes no values as it acts"),
-        Need("compile", False, remedy="its losses compute no faster compiled"),
-    ),
-    "a circular buffer": Beside(
-        "with agent {agent!r}",
-        Need("sources", None, "whose batches a circular buffer gives"),
-        Need("prefetch", False, "whose batches a circular buffer gives"),
-    ),
-    "rounds": Beside(
-        "with agent {agent!r}",
-        Need("sources", None, "which learns from a round once"),
-        Need("prefetch", False, "which learns from a round once"),
-    ),
     "a learnt weight of entropy": Beside(
         "where TargetEntropy adjusts it", Need("entropy_cost", Words("> 0"), holds=lambda value: value > 0)
     ),
@@ -335,15 +319,8 @@ _OF_TEACHING = {
         "where nothing is drawn from the teacher's replay (no offline updates, and no teacher_data_ratio)",
         Need("teacher_replay_scheme", "uniform"),
     ),
-    "two replays": Beside(
-        "with agent {agent!r}",
-        Need("replay_eviction", "oldest"),
-        Need("one_step_loss", False, "which has two replays"),
-    ),
-    "a learning rate of its own": Beside("with agent {agent!r}, {decided}", Need("learning_rate_decay", None)),
     "a student without a replay": Beside(
         "with agent {agent!r}",
-        Need("teacher_replay_scheme", "uniform", "which has no replay"),
         Need("RunnerWithTeacher.teacher_steps and num_pretraining_iterations", 0, _ONCE, holds=_never),
     ),
     "sequences offline": Beside(

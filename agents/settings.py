@@ -31,7 +31,7 @@ import inspect
 import math
 import numbers
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -42,6 +42,7 @@ import gin
 import numpy as np
 
 from async_wrappers import checks
+from async_wrappers.needs import Need
 
 Check = Callable[[str, Any], object]
 """From a setting's name and its value to what is ignored, or a ValueError that names both and the remedy."""
@@ -207,15 +208,42 @@ Record = TypeVar("Record")
 
 
 def settings(kind: Kind) -> Kind:
-    """Collect the settings that a class declares, for the agents that inherit from it."""
+    """Collect the settings that a class declares, for the agents that inherit from it.
+
+    A class that cannot use settings of its bases names them in `lacks`, each with the reason: neither it nor a class
+    below it has them then. Their defaults hold, and its constructor takes these alone.
+    """
     if "declared" in vars(kind):
         return kind
     kind.declared = tuple(  # type: ignore[attr-defined]
         name for name, value in vars(kind).items() if type(value).__name__ == "_CountingAttr"
     )
+    reasons, lacking = _left_out(kind), dict[str, Need]()
+
+    def without(_: type, fields: list[Any]) -> list[Any]:
+        left_out = [Need(each.name, each.default, reasons[each.name]) for each in fields if each.name in reasons]
+        lacking.update((need.setting, need) for need in left_out)
+        return [each for each in fields if each.name not in reasons]
+
     # attrs collects the fields of a class and its bases, and runs their checks, also when a setting changes later. The
     # constructor is NetworkAgent's: one that attrs makes takes all fields at once, and breaks the chain that gin binds.
-    return attrs.define(kind, init=False, slots=False, eq=False, repr=False, auto_attribs=False)
+    made = attrs.define(
+        kind, init=False, slots=False, eq=False, repr=False, auto_attribs=False, field_transformer=without
+    )
+    made.lacking = lacking  # type: ignore[attr-defined]
+    for need in lacking.values():
+        setattr(made, need.setting, need.right)
+    return made
+
+
+def _left_out(kind: type) -> dict[str, str]:
+    """Return the settings that a class or a base of it leaves out, with the reasons, but for those declared again."""
+    reasons: dict[str, str] = {}
+    again = set[str]()
+    for base in kind.__mro__:
+        again |= set(vars(base).get("declared", ()))
+        reasons = {**{name: why for name, why in vars(base).get("lacks", {}).items() if name not in again}, **reasons}
+    return reasons
 
 
 def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = None) -> Callable[[Kind], Kind]:
@@ -262,7 +290,8 @@ def made_for(name: str, meaning: str) -> Callable[[Kind], Kind]:
         def __init__(self: Any, made_for: Any, **given: Any) -> None:
             super(kind, self).__init__(made_for, **given)  # type: ignore[arg-type]
 
-        kind.__init__ = _signed(__init__, kind, ("self", name), fields)  # type: ignore[misc]
+        defaults = {field.name: field.default for field in fields}
+        kind.__init__ = _signed(__init__, kind, ("self", name), defaults)  # type: ignore[misc]
         kind.__doc__ = _with_arguments(kind, [f"{name}: {meaning}", *map(_entry, fields)])
         configurable: Kind = gin.configurable(kind.__name__, module="agents")(kind)
         return configurable
@@ -294,14 +323,18 @@ def shared(kind: type[Record], other: Any, **further: Any) -> Record:
 
 def _own(kind: type) -> list[Any]:
     """Return the settings that no base with a name in gin has, and those that are declared anew."""
+    names = _own_names(kind)
+    return [field for field in attrs.fields(kind) if field.name in names]
+
+
+def _own_names(kind: type) -> set[str]:
     named = _named_bases(kind)
-    names = {
+    return {
         name
         for base in kind.__mro__
         if "declared" in vars(base) and not any(issubclass(each, base) for each in named)
         for name in vars(base)["declared"]
     }
-    return [field for field in attrs.fields(kind) if field.name in names]
 
 
 def _named_bases(kind: type) -> list[type]:
@@ -321,20 +354,24 @@ def _constructor(
         )
 
     positional = ("self", "observation_space", "action_space")
-    return _signed(__init__, kind, positional, own, "shared" if _named_bases(kind) else None)
+    # Settings that the agent lacks are taken too, since configurations that were written down bind their defaults.
+    names = _own_names(kind)
+    lacking = [need for need in kind.lacking.values() if need.setting in names]  # type: ignore[attr-defined]
+    taken = {**defaults, **{need.setting: need.right for need in lacking}}
+    return _signed(__init__, kind, positional, taken, "shared" if _named_bases(kind) else None)
 
 
 def _signed(
     constructor: Callable[..., None],
     kind: type,
     positional: tuple[str, ...],
-    fields: Iterable[Any],
+    defaults: Mapping[str, Any],
     rest: str | None = None,
 ) -> Callable[..., None]:
     """Give a constructor the name of a class's and a signature: positional arguments, settings by name, the rest."""
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
     named = inspect.Parameter.KEYWORD_ONLY
-    parameters += [inspect.Parameter(field.name, named, default=field.default) for field in fields]
+    parameters += [inspect.Parameter(name, named, default=default) for name, default in defaults.items()]
     if rest is not None:
         parameters.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
     constructor.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -347,7 +384,9 @@ def _documented(kind: type, own: list[Any]) -> str:
     entries = ["observation_space: The environment's.", "action_space: The environment's.", *map(_entry, own)]
     if bases := _named_bases(kind):
         names = ", ".join(f"``{base.gin_name}``" for base in bases)  # type: ignore[attr-defined]
-        entries.append(f"shared: Parameters of {names}; gin binds them under this agent's name or theirs.")
+        but = ", ".join(f"`{name}`" for name in kind.lacking)  # type: ignore[attr-defined]
+        but = f" but {but}" if but else ""
+        entries.append(f"shared: Parameters of {names}{but}; gin binds them under this agent's name or theirs.")
     return _with_arguments(kind, entries)
 
 

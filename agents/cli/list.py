@@ -69,6 +69,7 @@ def _described(name: str) -> Iterator[str]:
 def _rows(of: str, thing: Any, shown: set[str]) -> Iterator[str]:
     """Yield a line for each parameter, as gin binds it, then those of an agent's bases; the first of a name holds."""
     is_agent = isinstance(thing, type) and issubclass(thing, Spec)
+    shown |= set(getattr(thing, "lacking", {}))
     for name, default, meaning in parameters(thing):
         # The program gives an agent its spaces and the interval.
         if name not in shown and not name.startswith("*") and not (is_agent and name in _GIVEN):

@@ -41,6 +41,8 @@ def parameters(thing: object) -> list[Parameter]:
         documented = _arguments(inspect.getdoc(thing.__init__) or "")  # type: ignore[misc]
     found = []
     for name, parameter in inspect.signature(inspect.unwrap(thing)).parameters.items():  # type: ignore[arg-type]
+        if name in getattr(thing, "lacking", {}):  # taken of older configurations alone
+            continue
         is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         given = not is_rest and not any(parameter.default is none for none in (parameter.empty, gin.REQUIRED))
         default = _value(parameter.default) if given else ""

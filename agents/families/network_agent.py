@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import attrs
 import gymnasium as gym
@@ -29,7 +29,7 @@ from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import each_array, each_part, whole_stacks
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
-from async_wrappers.needs import Words
+from async_wrappers.needs import Need, Words
 
 
 def _check_device(name: str, value: Any) -> None:
@@ -88,6 +88,9 @@ class NetworkAgent(Spec):
     )
     seed: int = whole(0, "Seed of all that the agent draws.", 0, "", most=2**4096)
 
+    lacks: ClassVar[Mapping[str, str]]  # settings of bases that a class has not, with the reason of each
+    lacking: ClassVar[Mapping[str, Need]]  # of the class and its bases
+
     # Set by a subclass, or derived by `settle`.
     network: Callable[..., nn.Module]
     actions: Actions
@@ -103,6 +106,9 @@ class NetworkAgent(Spec):
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
         """See the class."""
+        for name, need in type(self).lacking.items():
+            if name in given and not need.is_met(value := given.pop(name)):
+                raise ValueError(need.sentence(f"with agent {self.name!r}", value, {}))
         if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:  # type: ignore[arg-type]
             raise TypeError(f"{type(self).__name__} has no hyperparameter {min(unknown)!r}")
         self.observation_space, self.action_space = observation_space, action_space

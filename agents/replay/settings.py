@@ -150,13 +150,17 @@ class ReplaySettings(Spec):
         }
 
 
-# Settings of transitions' replays that replays of sequences lack.
-_WITHOUT = {"one_step_loss": False, "replay_eviction": "oldest", "replay_compression": None, "replay_bytes": None}
-
-
 @settings
 class SequenceSettings(ReplaySettings):
     """The settings of an agent with a replay of sequences; a base class that stands before `DQN`."""
+
+    lacks: ClassVar[Mapping[str, str]] = {
+        "priority": "whose sequences have one made by R2D2Agent.eta of all their errors",
+        "one_step_loss": "whose returns end with the sequence",
+        "replay_eviction": "whose oldest sequences go",
+        "replay_compression": "whose sequences are kept as they are",
+        "replay_bytes": "whose replay_capacity counts rows",
+    }
 
     burn_in: int = whole(
         40, "Rows before those that are learnt from, which only bring the memory up to date.", 0, "rows"
@@ -191,11 +195,6 @@ class SequenceSettings(ReplaySettings):
             f"state_period must be <= burn_in + unroll_length = {rows} rows, or some would be in no sequence, got "
             f"{self.state_period}",
         )
-        for name, wanted in _WITHOUT.items():
-            given = getattr(self, name)
-            remedy = ": bind replay_capacity" if name == "replay_bytes" else ""
-            must(given == wanted, f"{name} must be {wanted!r} with agent {self.name!r}, got {given!r}{remedy}")
-        must(self.priority == "loss", _no_priority(self.name, self.priority))  # bound to DQN
 
     @property
     def transitions_per_update(self) -> int:
@@ -205,18 +204,6 @@ class SequenceSettings(ReplaySettings):
     def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         """Return the first priorities of sequences, columns `[M, ...]`, from acting's values; NaN where unknown."""
         raise NotImplementedError
-
-
-def refuse_priority(agent: str, given: Mapping[str, Any]) -> None:
-    """Refuse a `priority` that is bound to an agent of sequences: it would have no effect."""
-    must("priority" not in given, _no_priority(agent, given.get("priority")))
-
-
-def _no_priority(agent: str, value: Any) -> str:
-    return (
-        f"priority must not be bound with agent {agent!r}, whose sequences have one made by R2D2Agent.eta of all their "
-        f"errors, got {value!r}"
-    )
 
 
 @settings

@@ -25,7 +25,6 @@ from torch import Tensor
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.losses.loss import Batch, Loss, LossOutput, Networks
-from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.settings import choice, settings
@@ -33,6 +32,8 @@ from async_wrappers.agents.spec import Spec, own_seed
 from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.progress import LABEL, Teaches, Teaching, without_teacher
 from async_wrappers.policy import Decision
+
+OF_LAMBDA = "bind create_linear_schedule.initial_lr and final_lr"  # where the learning rate follows lambda
 
 
 def with_teacher(
@@ -101,8 +102,6 @@ class Student(Spec):
         labelled: Whether it learns from the teacher's values.
         teaching: The student's progress, which its lessons update.
         follows_score: Whether the weight of the teacher's term follows the student's score.
-        decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where its decay is
-            bound; None where it is.
         decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
         teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
         reloads_replay: Whether the student's replay begins as that of its teacher.
@@ -111,7 +110,7 @@ class Student(Spec):
     run_records: ClassVar[tuple[str, ...]] = ("RunnerWithTeacher",)
     labelled: ClassVar[bool] = True
     follows_score: bool = True
-    decides_learning_rate: ClassVar[str | None] = None
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("replay_eviction", "one_step_loss"), "which has two replays")
     decay_period: int = -1
     teacher_data_ratio: float = 0.0
     reloads_replay: bool = False
@@ -127,10 +126,6 @@ class Student(Spec):
     def settle(self) -> None:
         """See `NetworkAgent`."""
         super().settle()  # type: ignore[misc]
-        self.check_replays()
-        decided = self.decides_learning_rate
-        there = {"a learning rate of its own": decided is not None}
-        refuse(there, vars(self), agent=self.name, decided=decided)
         self.teaching = Teaching()
 
     @property
@@ -150,10 +145,6 @@ class Student(Spec):
     def lessons(self, agent: LearningAgent, number: int = 0, learners: int = 1) -> Any:
         """Make the lessons of an agent of this spec; see `Spec.lessons`."""
         return StudentsLessons(self, agent, number, learners, guides=type(self).guided is not Student.guided)
-
-    def check_replays(self) -> None:
-        """Refuse a replay that the agent can have alone, but not as a student."""
-        refuse("two replays", vars(self), agent=self.name)
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse phases that the agent cannot use; this class accepts all.

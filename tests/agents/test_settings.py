@@ -85,7 +85,8 @@ def test_every_setting_of_a_part_has_a_meaning_and_stays(made: Any) -> None:
 def test_every_hyperparameter_has_a_meaning(member: str) -> None:
     made: Any = AGENTS[member]
     documentation = inspect.getdoc(made) or ""
-    names = [name for name, each in inspect.signature(made).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    parameters = inspect.signature(made).parameters.items()
+    names = [name for name, each in parameters if each.kind is each.KEYWORD_ONLY and name not in made.lacking]
     assert [name for name in names if f"\n    {name}: " not in documentation] == []
 
 
@@ -112,6 +113,38 @@ def test_a_binding_holds_for_those_below_unless_they_declare_it_anew() -> None:
     gin.parse_config("DeclaringAgent.double_dqn = False\nDeclaringAgent.gamma = 0.25")
     made = Declaring(*SPACES)
     assert (made.gamma, made.vmax, made.double_dqn) == (0.25, 3.0, False)
+
+
+class Lacking(Declaring):
+    """An agent that has neither a setting of its base nor one of that one's base."""
+
+    name = "lacking"
+    lacks = {"alpha": "whose alpha is known", "double_dqn": "whose target is another one"}
+
+
+class Again(Lacking):
+    """An agent that has one of them again."""
+
+    alpha: float = number(0.25, "How much.", SHARE)
+
+
+def test_a_setting_that_an_agent_lacks_keeps_its_default_and_is_no_parameter() -> None:
+    gin.parse_config("DQNAgent.stack_size = 1\nDQNAgent.double_dqn = False\nDeclaringAgent.alpha = 0.5")
+    made: Any = Lacking(*SPACES)  # what is bound is the default, as in a configuration that was written down
+    assert (made.alpha, made.double_dqn) == (0.5, True) and "alpha" not in [each.name for each in attrs.fields(Lacking)]
+    gin.parse_config("DeclaringAgent.alpha = 0.75")
+    with pytest.raises(ValueError, match=r"^alpha must be 0.5 with agent 'lacking', whose alpha is known, got 0.75"):
+        Lacking(*SPACES)
+    again: Any = Again(*SPACES)
+    assert (again.alpha, again.double_dqn) == (0.75, True)
+    with pytest.raises(ValueError, match=r"^alpha must lie in"):
+        Again(*SPACES, alpha=2.0)
+
+
+def test_the_parameters_of_an_agent_leave_out_those_that_it_lacks() -> None:
+    shared = {name: [row for row in parameter_rows(AGENTS[name]) if "Parameters of" in row] for name in ("r2d2", "c51")}
+    assert "Parameters of `DQNAgent` but `priority`" in shared["r2d2"][0] and " but " not in shared["c51"][0]
+    assert not [row for row in parameter_rows(AGENTS["ppo"]) if row.startswith("| `sources`")]
 
 
 def test_a_name_that_no_declaration_has_is_refused() -> None:

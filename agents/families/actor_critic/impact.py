@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +21,6 @@ from async_wrappers.agents.losses.actor_critic import (
     vtrace,
 )
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
-from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, Range, agent, number, shared, whole
 
 _AT_LEAST_1 = Range("be >= 1", lambda value: value >= 1)
@@ -44,6 +44,7 @@ class Impact(CategoricalActorCritic):
     """
 
     name: ClassVar[str] = "impact"
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("sources", "prefetch"), "whose batches a circular buffer gives")
     learner_kind: str = "ImpactLearner"
 
     # The algorithm.
@@ -115,11 +116,6 @@ class Impact(CategoricalActorCritic):
         "update",
         none="N K, once all batches were replaced",
     )
-
-    def check_unrolls(self) -> None:
-        """See `UnrollSettings`; there is the circular buffer alone."""
-        refuse("a circular buffer", vars(self), agent=self.name)
-        super().check_unrolls()
 
     @property
     def learning(self) -> Learning:

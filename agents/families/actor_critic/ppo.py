@@ -24,7 +24,6 @@ from async_wrappers.agents.losses.actor_critic import (
 )
 from async_wrappers.agents.losses.chain_rule import Minibatch, clipped_loss
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks, create_adam
-from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.networks.normalizer import NormalizedNetwork
 from async_wrappers.agents.networks.policy_value import (
     LOG_STD_RANGE,
@@ -70,6 +69,7 @@ class PPO(ActorCritic):
     """
 
     name: ClassVar[str] = "ppo"
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("sources", "prefetch"), "which learns from a round once")
     learner_kind: str = "PPOLearner"
     read_of_extras: ClassVar[tuple[str, ...]] = (VERSION, TORSO_VERSION)  # by the loss, beside what it always reads
 
@@ -317,7 +317,6 @@ class PPO(ActorCritic):
 
     def check_unrolls(self) -> None:
         """See `UnrollSettings`; there is the queue alone."""
-        refuse("rounds", vars(self), agent=self.name)
         self.sources, self.learns_once = [("queue", 1.0)], True
         must(
             self.batch_size <= self.update_period,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -19,7 +19,7 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
 from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, create_adam
-from async_wrappers.agents.needs_and_offers import refuse, refuse_unknown_frames
+from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
 from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
 from async_wrappers.agents.networks.cores import NoCore
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
@@ -60,6 +60,10 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     """
 
     name: ClassVar[str] = "sac"
+    lacks: ClassVar[Mapping[str, str]] = {
+        "actor_priorities": "whose policy computes no values as it acts",
+        "compile": "whose losses compute no faster compiled",
+    }
     learner_kind: str = "SACLearner"
     one_step_loss: bool = False
     actions: BoxActions
@@ -292,7 +296,6 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         self.actions = _bounded_actions(self.action_space, self.name)
         self.distribution = SquashedGaussian(self.actions.size)
         self.needs_effect = self.critic_at == "effect"
-        refuse("a learnt policy", vars(self), agent=self.name)
         self.weights_seed, self.replay_seed, self.exploration_seed, self.learning_seed = self.seeds(4)
         if self.decision_interval is None:
             self.check_warmup()

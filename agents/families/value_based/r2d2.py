@@ -24,13 +24,13 @@ from async_wrappers.agents.networks.sequence_network import (
     create_recurrent_q_network,
     sequence_tensors,
 )
-from async_wrappers.agents.replay.settings import SequenceSettings, refuse_priority
+from async_wrappers.agents.replay.settings import SequenceSettings
 from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
 from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.schema import MAX_VALUE, STATE, VALUE, each_array, each_part
 
 
-@agent("R2D2Agent", refuse=refuse_priority)
+@agent("R2D2Agent")
 class R2D2(Remembering, SequenceSettings, DQN):
     """R2D2 (Kapturowski et al. 2019), ``R2D2Agent`` in gin: DQN with memory, on sequences with stored states.
 
@@ -38,8 +38,7 @@ class R2D2(Remembering, SequenceSettings, DQN):
     the stored state before it, without learning, and then over the unroll. An environment's first `burn_in` rows are
     never learnt from.
 
-    `replay_capacity` counts the rows of all environments; rows that two sequences share count once. `priority` is
-    refused: `eta` determines a sequence's priority.
+    `replay_capacity` counts the rows of all environments; rows that two sequences share count once.
     """
 
     name: ClassVar[str] = "r2d2"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from async_wrappers.agents.losses.teaching import create_linear_schedule, large_
 from async_wrappers.agents.settings import NOT_NEGATIVE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.progress import LABEL
-from async_wrappers.agents.teaching.student import Student
+from async_wrappers.agents.teaching.student import OF_LAMBDA, Student
 
 
 @agent("DQfDAgent")
@@ -26,9 +26,9 @@ class DQfD(Augmented, Student, DQN):
 
     name: ClassVar[str] = "dqfd_dqn"
     learner_kind: str = "DQfDLearner"
-    decides_learning_rate: ClassVar[str | None] = (
-        "whose learning rate may follow lambda: bind create_linear_schedule.initial_lr and final_lr"
-    )
+    lacks: ClassVar[Mapping[str, str]] = {
+        "learning_rate_decay": f"whose learning rate may follow lambda: {OF_LAMBDA}",
+    }
 
     margin_coefficient: float = number(1.0, "m, the weight of the margin.", NOT_NEGATIVE)
     margin: float = number(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -28,10 +29,12 @@ class PretrainedDQN(Augmented, Student, DQN):
     learner_kind: str = "PretrainedDQNLearner"
     labelled: ClassVar[bool] = False
     follows_score: bool = False
-    decides_learning_rate: ClassVar[str | None] = (
-        "whose phases have each their own: bind PretrainedDQNAgent.pretraining_learning_rate and "
-        "create_optimizer.learning_rate"
-    )
+    lacks: ClassVar[Mapping[str, str]] = {
+        "learning_rate_decay": (
+            "whose phases have each their own: bind PretrainedDQNAgent.pretraining_learning_rate and "
+            "create_optimizer.learning_rate"
+        ),
+    }
 
     cql_coefficient: float = number(1.0, "c, the weight of the conservative term.", NOT_NEGATIVE)
     cql_decay_period: int = whole(

@@ -34,7 +34,7 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.progress import LABEL
-from async_wrappers.agents.teaching.student import Student
+from async_wrappers.agents.teaching.student import OF_LAMBDA, Student
 
 METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
 
@@ -52,9 +52,9 @@ class QDagger(Student):
     L = TD(o, a) + lambda c KL(softmax(Q_T(o) / tau) || softmax(Q(o) / tau)), with the agent's own loss as TD.
     """
 
-    decides_learning_rate: ClassVar[str | None] = (
-        "whose learning rate follows lambda: bind create_linear_schedule.initial_lr and final_lr"
-    )
+    lacks: ClassVar[Mapping[str, str]] = {
+        "learning_rate_decay": f"whose learning rate follows lambda: {OF_LAMBDA}",
+    }
 
     distill_loss_coefficient: float = number(1.0, "c, the weight of the distillation.", NOT_NEGATIVE)
     distill_temperature: float = number(

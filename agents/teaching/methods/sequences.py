@@ -6,6 +6,7 @@ The two networks need have nothing in common: a student with memory may have a t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +38,8 @@ class Kickstarting(Student):
     to stand before the agent's; a subclass writes `teacher_term`.
     """
 
+    lacks: ClassVar[Mapping[str, str]] = {"teacher_replay_scheme": "which has no replay"}
+
     distill_loss_coefficient: float = number(1.0, "c, the weight of the distillation.", NOT_NEGATIVE)
     distill_temperature: float = number(1.0, "tau, the temperature of the teacher's policy alone.", POSITIVE)
     distill_decay_period: int = whole(
@@ -55,10 +58,6 @@ class Kickstarting(Student):
 
     def values_of(self, networks: Networks, batch: Batch) -> None:
         """Return None: the agent has no values of actions."""
-
-    def check_replays(self) -> None:
-        """Refuse priorities of the teacher's replay: there is none."""
-        refuse("a student without a replay", vars(self), agent=self.name)
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse all phases but the online one.
@@ -152,9 +151,6 @@ class QDaggerR2D2(QDagger, R2D2):
         q, labels, mask = self._taught(networks, batch)
         loss = (self.distil(labels.flatten(0, 1), q.flatten(0, 1)).view_as(mask) * mask).sum(dim=0)
         return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss.mean()})
-
-    def check_replays(self) -> None:
-        """Accept the agent as it is: `R2D2` refuses the same settings."""
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse to learn offline from the teacher's own replay.

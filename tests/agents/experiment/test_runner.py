@@ -808,9 +808,7 @@ class TestInitialCheckpoint:
         make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
         arguments = {"create_agent_fn": make_agent, "initial_optimizer": True}
         runner = make_runner(tmp_path / "a", initial_checkpoint=str(uninterrupted[1]), **arguments)
-        with pytest.raises(
-            ValueError, match=r"initial_optimizer must be False where .* \(Adam there, SGD here\), got"
-        ):
+        with pytest.raises(ValueError, match=r"initial_optimizer must be False where .* \(Adam there, SGD here\), got"):
             runner.resume()
         with pytest.raises(ValueError, match=r"initial_optimizer must be False where Runner.initial_checkpoint=None"):
             make_runner(tmp_path / "b", **arguments)

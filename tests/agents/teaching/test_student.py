@@ -400,7 +400,7 @@ def test_an_environment_that_shows_the_teacher_nothing_is_refused() -> None:
         ),
         (
             {"replay_eviction": "reservoir"},
-            "replay_eviction must be 'oldest' with agent 'qdagger_dqn', got 'reservoir'",
+            "replay_eviction must be 'oldest' with agent 'qdagger_dqn', which has two replays, got 'reservoir'",
         ),
     ],
 )

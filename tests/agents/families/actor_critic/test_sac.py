@@ -496,7 +496,10 @@ def test_other_actions_are_refused_with_the_agent_to_take(space: gym.Space[Any],
     ("arguments", "message"),
     [
         ({"actor_priorities": True, "replay_scheme": "prioritized"}, "actor_priorities must be False with agent 'sac'"),
-        ({"compile": True}, "compile must be False with agent 'sac', got True"),
+        (
+            {"compile": True},
+            "compile must be False with agent 'sac', whose losses compute no faster",
+        ),
         ({"target_smoothing_coefficient": 0}, r"target_smoothing_coefficient must lie in \(0, 1\], got 0"),
         ({"decision_interval": None}, r"SACAgent\.random_frames must be bound, in frames, where .* min_replay_history"),
         ({"num_critics": 0}, "num_critics must be >= 1 critic, got 0"),

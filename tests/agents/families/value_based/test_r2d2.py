@@ -212,7 +212,7 @@ def test_each_environment_has_its_own_epsilon() -> None:
 
 def test_a_priority_bound_to_dqn_is_refused_too() -> None:
     gin.parse_config("DQNAgent.priority = 'error'")
-    with pytest.raises(ValueError, match=r"^priority must not be bound with agent 'r2d2', .* got 'error'"):
+    with pytest.raises(ValueError, match=r"^priority must be 'loss' with agent 'r2d2', .* got 'error'"):
         TurnBasedAgent.playing(R2D2, DriftingEnv(), **hyperparameters())
 
 
@@ -224,9 +224,9 @@ def test_a_priority_bound_to_dqn_is_refused_too() -> None:
         ({"state_period": 10}, "state_period must be <= burn_in + unroll_length = 9 rows, or some would be in no seq"),
         ({"eta": 1.5}, "eta must lie in [0, 1], got 1.5"),
         ({"value_rescaling": -1.0}, "value_rescaling must lie in [0, 1], or None for no rescaling, got -1.0"),
-        ({"one_step_loss": True}, "one_step_loss must be False with agent 'r2d2', got True"),
-        ({"replay_eviction": "reservoir"}, "replay_eviction must be 'oldest' with agent 'r2d2', got 'reservoir'"),
-        ({"priority": "error"}, "priority must not be bound with agent 'r2d2', whose sequences have one made by R2D2A"),
+        ({"one_step_loss": True}, "one_step_loss must be False with agent 'r2d2', whose returns end with the sequence"),
+        ({"replay_eviction": "reservoir"}, "replay_eviction must be 'oldest' with agent 'r2d2', whose oldest"),
+        ({"priority": "error"}, "priority must be 'loss' with agent 'r2d2', whose sequences have one made by R2D2A"),
         ({"loss_type": "l1"}, "loss_type must be 'huber' or 'mse', got 'l1'"),
         ({"replay_capacity": 3}, "replay_capacity must be >= 4 rows, state_period for each of 1 environments, got 3"),
         ({"network": create_network}, "network must be one over sequences with agent 'r2d2', such as "),
