@@ -9,7 +9,7 @@ from importlib.util import find_spec
 __all__ = ["LIBRARIES"]
 
 # What is imported, here or there, beyond what async_wrappers itself needs.
-LIBRARIES = ("absl", "attrs", "gin", "jinja2", "matplotlib", "safetensors", "scipy", "tensorboard", "torch", "tqdm")
+LIBRARIES = ("absl", "gin", "jinja2", "matplotlib", "safetensors", "scipy", "tensorboard", "torch", "tqdm")
 # Before a long import ends in the middle.
 if missing := [name for name in LIBRARIES if find_spec(name) is None]:
     raise ModuleNotFoundError(

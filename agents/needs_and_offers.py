@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import attrs
-
 from async_wrappers import needs
 from async_wrappers.needs import Beside, Need, Words
 
@@ -406,8 +404,4 @@ def refuse_unknown_frames(setting: str, min_replay_history: int) -> None:
 
 def bound(*records: Any) -> Mapping[str, Any]:
     """Return the settings of records by the names that gin binds, such as ``Runner.overlap``."""
-    return {
-        f"{record.gin_name}.{field.name}": getattr(record, field.name)
-        for record in records
-        for field in attrs.fields(type(record))
-    }
+    return {f"{record.gin_name}.{name}": getattr(record, name) for record in records for name in record.declarations}

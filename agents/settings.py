@@ -30,19 +30,18 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-import attrs
 import gin
 import numpy as np
 
 from async_wrappers import checks
 from async_wrappers.needs import Need
+from async_wrappers.settings import declared, entry, with_arguments
 
 Check = Callable[[str, Any], object]
 """From a setting's name and its value to what is ignored, or a ValueError that names both and the remedy."""
@@ -84,12 +83,12 @@ def setting(default: Any, meaning: str, check: Check, allowed: str = "", qualifi
         allowed: Which values are right, in words, where the meaning does not say it.
         qualified: Whether a refusal names the setting as gin does, ``DQNAgent.network``.
     """
+    return field(default=default, kw_only=True, metadata={**declared(meaning, check, allowed), "qualified": qualified})
 
-    def validate(instance: Any, attribute: Any, value: Any) -> None:
-        named = qualified or getattr(instance, "is_part", False)  # names that need the agent's before them
-        check(f"{instance.gin_name}.{attribute.name}" if named else attribute.name, value)
 
-    return attrs.field(default=default, kw_only=True, validator=validate, metadata={"meaning": meaning, "is": allowed})
+def _check(instance: Any, each: Field[Any], value: Any) -> None:
+    named = each.metadata["qualified"] or getattr(instance, "is_part", False)  # names that need the agent's before them
+    each.metadata["check"](f"{instance.gin_name}.{each.name}" if named else each.name, value)
 
 
 def number(default: float | None, meaning: str, range: Range | None = None, none: str | None = None) -> Any:
@@ -188,11 +187,10 @@ def factory(default: Callable[..., Any] | None, meaning: str, example: str) -> A
     return setting(default, meaning, check, qualified=True)
 
 
-def again(kind: type, name: str, default: Any = attrs.NOTHING) -> Any:
+def again(kind: Any, name: str, default: Any = MISSING) -> Any:
     """Declare a setting of another class again, such as a base's with another default."""
-    field = getattr(attrs.fields(kind), name)
-    default = field.default if default is attrs.NOTHING else default
-    return attrs.field(default=default, kw_only=True, validator=field.validator, metadata=field.metadata)
+    each = kind.declarations[name]
+    return field(default=each.default if default is MISSING else default, kw_only=True, metadata=each.metadata)
 
 
 def must(holds: bool, sentence: str) -> None:
@@ -215,25 +213,42 @@ def settings(kind: Kind) -> Kind:
     """
     if "declared" in vars(kind):
         return kind
-    kind.declared = tuple(  # type: ignore[attr-defined]
-        name for name, value in vars(kind).items() if type(value).__name__ == "_CountingAttr"
-    )
-    reasons, lacking = _left_out(kind), dict[str, Need]()
+    made: Any = kind
+    made.declared = {name: each for name, each in vars(kind).items() if isinstance(each, Field)}
+    for name, each in made.declared.items():
+        each.name = name
+        delattr(kind, name)  # the attribute is the object's
+    found: dict[str, Field[Any]] = {}
+    for base in reversed(kind.__mro__):
+        for name, each in vars(base).get("declared", {}).items():
+            found.pop(name, None)  # the last declaration has the place, too
+            found[name] = each
+    reasons = _left_out(kind)
+    made.lacking = {name: Need(name, found.pop(name).default, why) for name, why in reasons.items() if name in found}
+    for name, need in made.lacking.items():
+        setattr(kind, name, need.right)
+    made.declarations = found
+    made.__setattr__ = _set_checked  # also when a setting changes later
+    return kind
 
-    def without(_: type, fields: list[Any]) -> list[Any]:
-        left_out = [Need(each.name, each.default, reasons[each.name]) for each in fields if each.name in reasons]
-        lacking.update((need.setting, need) for need in left_out)
-        return [each for each in fields if each.name not in reasons]
 
-    # attrs collects the fields of a class and its bases, and runs their checks, also when a setting changes later. The
-    # constructor is NetworkAgent's: one that attrs makes takes all fields at once, and breaks the chain that gin binds.
-    made = attrs.define(
-        kind, init=False, slots=False, eq=False, repr=False, auto_attribs=False, field_transformer=without
-    )
-    made.lacking = lacking  # type: ignore[attr-defined]
-    for need in lacking.values():
-        setattr(made, need.setting, need.right)
-    return made
+def _set_checked(self: Any, name: str, value: Any) -> None:
+    if (each := self.declarations.get(name)) is not None:
+        _check(self, each, value)
+    object.__setattr__(self, name, value)
+
+
+def set_all(made: Any, given: Mapping[str, Any]) -> None:
+    """Set the settings of an object, those that are not given to their defaults, and check them.
+
+    Raises:
+        TypeError: The class does not declare a given one.
+        ValueError: One is out of its range.
+    """
+    if unknown := given.keys() - made.declarations.keys():
+        raise TypeError(f"{type(made).__name__} has no hyperparameter {min(unknown)!r}")
+    for name, each in made.declarations.items():
+        setattr(made, name, given.get(name, each.default))
 
 
 def _left_out(kind: type) -> dict[str, str]:
@@ -285,14 +300,14 @@ def made_for(name: str, meaning: str) -> Callable[[Kind], Kind]:
     """
 
     def decorate(kind: Kind) -> Kind:
-        fields = attrs.fields(settings(kind))
+        made: Any = settings(kind)
 
         def __init__(self: Any, made_for: Any, **given: Any) -> None:
             super(kind, self).__init__(made_for, **given)  # type: ignore[arg-type]
 
-        defaults = {field.name: field.default for field in fields}
+        defaults = {name: each.default for name, each in made.declarations.items()}
         kind.__init__ = _signed(__init__, kind, ("self", name), defaults)  # type: ignore[misc]
-        kind.__doc__ = _with_arguments(kind, [f"{name}: {meaning}", *map(_entry, fields)])
+        kind.__doc__ = with_arguments(kind, [f"{name}: {meaning}", *map(entry, made.declarations.values())])
         configurable: Kind = gin.configurable(kind.__name__, module="agents")(kind)
         return configurable
 
@@ -302,11 +317,17 @@ def made_for(name: str, meaning: str) -> Callable[[Kind], Kind]:
 @dataclass_transform(kw_only_default=True)
 def record(kind: Kind) -> Kind:
     """Make a class of immutable objects of settings that travel together: constructor and documentation."""
-    made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)
-    entries = [_entry(field) for field in attrs.fields(made)]
-    made.__doc__ = _with_arguments(kind, entries)
-    made.gin_name = kind.__name__  # type: ignore[attr-defined]
-    return made
+
+    def check(self: Any) -> None:
+        for each in fields(self):
+            _check(self, each, getattr(self, each.name))
+
+    kind.__post_init__ = check  # type: ignore[attr-defined]
+    made: Any = dataclass(frozen=True)(kind)
+    made.declarations = {each.name: each for each in fields(made)}
+    made.__doc__ = with_arguments(kind, map(entry, fields(made)))
+    made.gin_name = kind.__name__
+    return made  # type: ignore[no-any-return]
 
 
 def shared(kind: type[Record], other: Any, **further: Any) -> Record:
@@ -317,14 +338,14 @@ def shared(kind: type[Record], other: Any, **further: Any) -> Record:
         other: Has some of its settings as attributes.
         further: Take the place of these.
     """
-    names = [field.name for field in attrs.fields(kind) if hasattr(other, field.name)]  # type: ignore[arg-type]
+    names = [name for name in kind.declarations if hasattr(other, name)]  # type: ignore[attr-defined]
     return kind(**{**{name: getattr(other, name) for name in names}, **further})
 
 
-def _own(kind: type) -> list[Any]:
+def _own(kind: type) -> list[Field[Any]]:
     """Return the settings that no base with a name in gin has, and those that are declared anew."""
     names = _own_names(kind)
-    return [field for field in attrs.fields(kind) if field.name in names]
+    return [each for each in kind.declarations.values() if each.name in names]  # type: ignore[attr-defined]
 
 
 def _own_names(kind: type) -> set[str]:
@@ -342,9 +363,9 @@ def _named_bases(kind: type) -> list[type]:
 
 
 def _constructor(
-    kind: type, own: list[Any], refuse: Callable[[str, Mapping[str, Any]], None] | None
+    kind: type, own: list[Field[Any]], refuse: Callable[[str, Mapping[str, Any]], None] | None
 ) -> Callable[..., None]:
-    defaults = {field.name: field.default for field in own}
+    defaults = {each.name: each.default for each in own}
 
     def __init__(self: Any, observation_space: Any, action_space: Any, **given: Any) -> None:
         if refuse is not None:
@@ -381,23 +402,13 @@ def _signed(
 
 def _documented(kind: type, own: list[Any]) -> str:
     """Return a class's documentation with its settings, as a section of arguments."""
-    entries = ["observation_space: The environment's.", "action_space: The environment's.", *map(_entry, own)]
+    entries = ["observation_space: The environment's.", "action_space: The environment's.", *map(entry, own)]
     if bases := _named_bases(kind):
         names = ", ".join(f"``{base.gin_name}``" for base in bases)  # type: ignore[attr-defined]
         but = ", ".join(f"`{name}`" for name in kind.lacking)  # type: ignore[attr-defined]
         but = f" but {but}" if but else ""
         entries.append(f"shared: Parameters of {names}{but}; gin binds them under this agent's name or theirs.")
-    return _with_arguments(kind, entries)
-
-
-def _entry(field: Any) -> str:
-    return f"{field.name}: {' '.join(filter(None, field.metadata.values()))}"
-
-
-def _with_arguments(kind: type, entries: list[str]) -> str:
-    lines = [textwrap.fill(entry, 112, subsequent_indent="    ", break_on_hyphens=False) for entry in entries]
-    described = inspect.cleandoc(kind.__doc__ or "")
-    return described + ("\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ") if lines else "")
+    return with_arguments(kind, entries)
 
 
 # Functions with the values that gin binds to them now, for another process, whose gin is empty.

@@ -14,8 +14,9 @@ in the class's documentation, and the row on the reference page of gin parameter
 * `declared`: the same for an argument without a default, whose field type checkers have to see.
 * `Settings`: the base of such dataclasses, which checks their fields.
 * `takes`, `documented`: give a class the arguments of its settings, and their documentation.
+* `with_arguments`: adds declarations to a documentation.
 
-`async_wrappers.agents.settings` does the same for agents, with attrs.
+`async_wrappers.agents.settings` declares hyperparameters of agents by the same fields.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import functools
 import inspect
 import textwrap
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from async_wrappers import checks
@@ -135,15 +136,19 @@ def documented(settings: type[Settings]) -> Callable[[_Kind], _Kind]:
     """Return a decorator that adds the settings to a class's documentation, as its section of arguments."""
 
     def decorate(kind: _Kind) -> _Kind:
-        entries = []
-        for each in fields(settings):
-            sentences = filter(None, (each.metadata["meaning"], each.metadata["allowed"]))
-            entry = textwrap.fill(
-                f"{each.name}: {' '.join(sentences)}", 112, subsequent_indent="    ", break_on_hyphens=False
-            )
-            entries.append(textwrap.indent(entry, "    "))
-        purpose, raises, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\nRaises:")
-        kind.__doc__ = purpose + "\n\nArgs:\n" + "\n".join(entries) + raises + rest
+        kind.__doc__ = with_arguments(kind, map(entry, fields(settings)))
         return kind
 
     return decorate
+
+
+def entry(each: Field[Any]) -> str:
+    """Return the entry of a declared argument in a documentation."""
+    return f"{each.name}: {' '.join(filter(None, (each.metadata['meaning'], each.metadata['allowed'])))}"
+
+
+def with_arguments(kind: type, entries: Iterable[str]) -> str:
+    """Return a class's documentation with a section of arguments, before that of errors."""
+    lines = [textwrap.fill(each, 112, subsequent_indent="    ", break_on_hyphens=False) for each in entries]
+    purpose, raises, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\nRaises:")
+    return purpose + ("\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ") if lines else "") + raises + rest

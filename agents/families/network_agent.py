@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-import attrs
 import gymnasium as gym
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.settings import (
     again,
     flag,
+    set_all,
     setting,
     settings,
     shared,
@@ -109,10 +109,8 @@ class NetworkAgent(Spec):
         for name, need in type(self).lacking.items():
             if name in given and not need.is_met(value := given.pop(name)):
                 raise ValueError(need.sentence(f"with agent {self.name!r}", value, {}))
-        if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:  # type: ignore[arg-type]
-            raise TypeError(f"{type(self).__name__} has no hyperparameter {min(unknown)!r}")
         self.observation_space, self.action_space = observation_space, action_space
-        self.__attrs_init__(**given)  # type: ignore[attr-defined]
+        set_all(self, given)
         self.compute = Compute(self.device, self.channels_last, self.bf16, self.compile)
         self.settle()
         self.reader = reader_of(observation_space, self.stack_size, self.compute, self.name)

@@ -9,10 +9,10 @@ learner would mostly learn from each transition once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Literal
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -61,7 +61,7 @@ class NStep(Discounting):
 
     def facts(self) -> dict[str, Any]:
         """Return the settings as plain data, without a window where there is none."""
-        facts: dict[str, Any] = attrs.asdict(self)  # type: ignore[arg-type]
+        facts: dict[str, Any] = asdict(self)
         return {name: value for name, value in facts.items() if name != "action_window" or value is not None}
 
     def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:

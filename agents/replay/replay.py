@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-import attrs
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
@@ -365,7 +365,7 @@ def create_replay(
         ValueError: a space that cannot be stored, an unknown selector or eviction, another selector than "uniform" in a
             reservoir, or an argument out of its range.
     """
-    of_steps = {field.name for field in attrs.fields(NStep)}  # type: ignore[arg-type]
+    of_steps = {each.name for each in fields(NStep)}
     n_step = NStep(**{name: value for name, value in further.items() if name in of_steps})
     of_selector = {name: value for name, value in further.items() if name not in of_steps}
     if eviction not in ("oldest", "reservoir"):

@@ -29,7 +29,7 @@ from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
-from async_wrappers.agents.settings import SHARE, choice, flag, made_for, must, number, settings, whole
+from async_wrappers.agents.settings import SHARE, choice, flag, made_for, must, number, set_all, settings, whole
 from async_wrappers.agents.spaces.schema import Arrays, Column
 
 Rows = npt.NDArray[Any]
@@ -305,7 +305,7 @@ class UnrollReplay(Replay):
 
     def __init__(self, spec: SourceSpec, selector: Selector | None = None, **given: Any) -> None:
         """See the class."""
-        self.__attrs_init__(**given)  # type: ignore[attr-defined]
+        set_all(self, given)
         must(
             self.capacity >= spec.rows * spec.learners,
             f"{self.gin_name}.capacity must be >= {spec.rows * spec.learners} unrolls, those that a batch takes of it, "

@@ -137,6 +137,7 @@ def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_eac
         "printing",
         "processes",
         "ray_cluster",
+        "settings",
         "version",
         "wrapper_statistics",
     }

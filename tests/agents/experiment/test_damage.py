@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import attrs
 import pytest
 
 from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
@@ -48,7 +48,7 @@ def test_the_replay_of_another_run_is_refused_in_one_sentence(
     run, other = tmp_path / "run", tmp_path / "other"
     for base_dir, seed in ((run, 0), (other, 1)):
         runner = make(base_dir, 1)
-        runner.settings = attrs.evolve(runner.settings, seed=seed)
+        runner.settings = dataclasses.replace(runner.settings, seed=seed)
         runner.run_experiment()
     replay = run / "checkpoints" / "replay"
     shutil.rmtree(replay)
