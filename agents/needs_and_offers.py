@@ -89,18 +89,12 @@ _OF_PLAY = {
         f"with agent {{agent!r}} and a teacher {_LIVE}", Need("fast", None, remedy="teach it in turn")
     ),
     # Many environments.
-    "many": Beside(
-        "where create_runner.schedule = 'vector'",
-        Need("Runner.pretrain_dataset", None),
-    ),
+    "many": Beside("where create_runner.schedule = 'vector'", Need("Runner.pretrain_dataset", None)),
     "many, resumed exactly": Beside(
         "where Runner.exact_resume=True and create_runner.schedule = 'vector'",
         Need("Runner.checkpoint_minutes", None, remedy="games that the clock cuts are cut alike in no other run"),
     ),
-    "a whole vector": Beside(
-        "where create_vector_fn makes a whole vector",
-        Need("VectorRunner.processes", 0),
-    ),
+    "a whole vector": Beside("where create_vector_fn makes a whole vector", Need("VectorRunner.processes", 0)),
     "two halves": Beside(
         "where double_buffered=True",
         Need("VectorRunner.num_envs", Words(">= {least}"), "2 for each {share}", holds=_never),
@@ -162,8 +156,7 @@ _OF_PLAY = {
         "where Hosts.engine = {engine!r} and VectorRunner.learners = {learners}", Need("Hosts.gpus_per_learner", 0)
     ),
     "hosts, an agent of rounds": Beside(
-        "with agent {agent!r}",
-        Need("Hosts.mode", "rounds", "which learns from whole rounds of all environments"),
+        "with agent {agent!r}", Need("Hosts.mode", "rounds", "which learns from whole rounds of all environments")
     ),
 }
 

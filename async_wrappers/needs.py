@@ -38,12 +38,7 @@ class Need:
     """
 
     def __init__(
-        self,
-        setting: str,
-        right: Any,
-        why: str = "",
-        remedy: str = "",
-        holds: Callable[[Any], bool] | None = None,
+        self, setting: str, right: Any, why: str = "", remedy: str = "", holds: Callable[[Any], bool] | None = None
     ) -> None:
         """See the class."""
         self.setting, self.right = setting, right
@@ -101,8 +96,7 @@ TABLE: Table = {
         Need("pin", False, "whose workers are not here"),
     ),
     "a policy elsewhere, in the loop": Beside(
-        "with a policy on another machine ({make_policy!r})",
-        Need("workers", Words(">= 1"), holds=bool),
+        "with a policy on another machine ({make_policy!r})", Need("workers", Words(">= 1"), holds=bool)
     ),
     "an address": Beside(
         "with an address",
