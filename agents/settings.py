@@ -219,12 +219,15 @@ def settings(kind: Kind) -> Kind:
         each.name = name
         delattr(kind, name)  # the attribute is the object's
     found: dict[str, Field[Any]] = {}
+    made.lacking = {}
     for base in reversed(kind.__mro__):
+        for name, why in vars(base).get("lacks", {}).items():
+            if name in found:
+                made.lacking[name] = Need(name, found.pop(name).default, why)
         for name, each in vars(base).get("declared", {}).items():
+            made.lacking.pop(name, None)
             found.pop(name, None)  # the last declaration has the place, too
             found[name] = each
-    reasons = _left_out(kind)
-    made.lacking = {name: Need(name, found.pop(name).default, why) for name, why in reasons.items() if name in found}
     for name, need in made.lacking.items():
         setattr(kind, name, need.right)
     made.declarations = found
@@ -249,16 +252,6 @@ def set_all(made: Any, given: Mapping[str, Any]) -> None:
         raise TypeError(f"{type(made).__name__} has no hyperparameter {min(unknown)!r}")
     for name, each in made.declarations.items():
         setattr(made, name, given.get(name, each.default))
-
-
-def _left_out(kind: type) -> dict[str, str]:
-    """Return the settings that a class or a base of it leaves out, with the reasons, but for those declared again."""
-    reasons: dict[str, str] = {}
-    again = set[str]()
-    for base in kind.__mro__:
-        again |= set(vars(base).get("declared", ()))
-        reasons = {**{name: why for name, why in vars(base).get("lacks", {}).items() if name not in again}, **reasons}
-    return reasons
 
 
 def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = None) -> Callable[[Kind], Kind]:
