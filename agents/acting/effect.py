@@ -100,11 +100,10 @@ def reported_effects(realtime: Mapping[str, Any] | None, start: Any, following: 
     """
     if realtime is None:
         return start, following
-    there = {
-        "chunks, effects": "executed" in realtime,
-        "no report of effects": "next_effect_observation" not in realtime,
-    }
-    refuse(there, {"critic_at": "effect"}, whose="")
+    if "executed" in realtime:
+        refuse("chunks, effects", {"critic_at": "effect"}, whose="")
+    if "next_effect_observation" not in realtime:
+        refuse("no report of effects", {"critic_at": "effect"}, whose="")
     return realtime.get("effect_observation"), realtime["next_effect_observation"]
 
 
@@ -156,7 +155,8 @@ def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> A
     """
     if realtime is None:
         return observation
-    refuse({"no fresh observation": "fresh_observation" not in realtime}, {"fast": FAST})
+    if "fresh_observation" not in realtime:
+        refuse("no fresh observation", {"fast": FAST})
     return realtime["fresh_observation"]
 
 

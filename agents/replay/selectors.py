@@ -159,7 +159,8 @@ class Uniform(Selector):
         Raises:
             ValueError: an importance exponent is given, for uniform draws have no weights.
         """
-        refuse("equal draws", {"importance_exponent": importance_exponent})
+        if importance_exponent is not None:
+            refuse("equal draws", {"importance_exponent": importance_exponent})
         storage = self._storage
         written = storage.written
         positions = storage.written_positions(rng.integers(written, size=batch_size))
