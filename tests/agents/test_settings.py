@@ -140,6 +140,14 @@ def test_a_setting_that_an_agent_lacks_keeps_its_default_and_is_no_parameter() -
         Again(*SPACES, alpha=2.0)
 
 
+@pytest.mark.parametrize("member", [name for name, kind in AGENTS.items() if kind.lacking])  # type: ignore[attr-defined]
+def test_a_configuration_of_before_that_binds_what_an_agent_lacks_to_its_default_still_loads(member: str) -> None:
+    kind: Any = AGENTS[member]
+    gin.parse_config([f"{kind.gin_name}.{name} = {need.right!r}" for name, need in kind.lacking.items()])
+    made = kind(SPACES[0], Box(-1, 1, (2,), np.float32) if member == "sac" else SPACES[1])
+    assert all(getattr(made, name) == need.right for name, need in kind.lacking.items() if name != "sources")
+
+
 def test_the_parameters_of_an_agent_leave_out_those_that_it_lacks() -> None:
     shared = {name: [row for row in parameter_rows(AGENTS[name]) if "Parameters of" in row] for name in ("r2d2", "c51")}
     assert "Parameters of `DQNAgent` but `priority`" in shared["r2d2"][0] and " but " not in shared["c51"][0]
