@@ -330,7 +330,7 @@ def _outcome(case: Case, state: State, told: list[str]) -> str:
 def _goes_on(case: Case, runner: Experiment, base_dir: Path) -> bool:
     """Return whether the runner's next checkpoint is one that another goes on from."""
     state = state_of(runner)
-    runner.write(runner.start_iteration, runner.start_iteration)
+    runner.write(runner.start_iteration)
     with _told() as told:
         again = case.resumed(base_dir)[1]
     again["number"] -= 1

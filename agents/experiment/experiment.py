@@ -17,7 +17,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -53,14 +53,15 @@ from async_wrappers.agents.experiment.progress import (
 )
 from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
 from async_wrappers.agents.play.play import (
+    NOTHING_PLAYED,
     Agent,
     DifferentExperiment,
+    Due,
     Episode,
     Length,
     Phase,
     PhaseCounts,
     Played,
-    RunStopped,
     encounter_of,
     frames_of,
 )
@@ -117,7 +118,7 @@ class Teaching(Protocol):
     def begin(self, iteration: int) -> Mapping[Phase, Length]:
         """Begin an iteration, and return the lengths of its phases."""
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """Run the iteration's training phase; see `async_wrappers.agents.play.run.Play.train`."""
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
@@ -158,9 +159,9 @@ class NoTeaching:
         """See `Teaching`."""
         return self._run.lengths
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """See `Teaching`."""
-        return self._run.play.train(length, carried)
+        return self._run.play.train(length)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """See `Teaching`."""
@@ -184,45 +185,25 @@ class NoTeaching:
 
 @dataclass
 class Progressed:
-    """How far an iteration is.
-
-    A checkpoint during it holds all but its number and times, so that a resumed run plays, learns and counts nothing
-    twice.
+    """How far an iteration is, of which a checkpoint may hold a part, so that the resumed run plays the rest.
 
     Attributes:
-        number: Of the iteration.
         line: Its statistics so far.
         scalars: Likewise.
         done: The names of the phases that are over.
-        carried: The results of the phase in which the checkpoint was written, and its name and seconds; None where it
-            was written between two phases.
-        phase: The name of the running phase.
-        began: When it began, by ``time.perf_counter()``.
+        trained: What was played of the training phase.
+        seconds: How long that took.
     """
 
-    number: int
     line: dict[str, Any]
     scalars: dict[str, float] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
-    carried: Mapping[str, Any] | None = None
-    phase: str = ""
-    began: float = 0.0
+    trained: Played = NOTHING_PLAYED
+    seconds: float = 0.0
 
-    def begin(self, phase: str) -> Mapping[str, Any]:
-        """Begin a phase, and return what is carried into it; empty where it begins anew."""
-        carried = self.carried if self.carried is not None and self.carried.get("phase") == phase else {}
-        self.phase, self.began = phase, time.perf_counter() - carried.get("seconds", 0.0)
-        return carried
-
-    def over(self) -> None:
-        """End the running phase."""
-        self.done, self.carried = [*self.done, self.phase], None
-
-    def plain(self, carried: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return what a checkpoint holds, with the running phase's results."""
-        if carried is not None:
-            carried = {"phase": self.phase, **carried, "seconds": time.perf_counter() - self.began}
-        return {"line": self.line, "scalars": self.scalars, "done": self.done, "carried": carried}
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**vars(self), "trained": self.trained.plain()}
 
 
 class Experiment:
@@ -292,8 +273,7 @@ class Experiment:
         self.teaching: Teaching = teaching(self)
         self.num_iterations = self.teaching.iterations
         self._lost = 0  # transitions lost with damaged replay files, not yet in an iteration's line
-        self._progressed: Progressed | None = None  # of the running iteration
-        self._amid: Progressed | None = None  # of the iteration at which a resumed run begins
+        self._begun: Progressed | None = None  # the iteration of which a part was played
         self._loading: Iterator[int] | None = None  # earlier checkpoints that are left, once the run was resumed
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
 
@@ -358,9 +338,9 @@ class Experiment:
                     "choose another base_dir, or run with the configuration in its config.gin"
                 )
             before, self.counts = self.counts, _counts_of(bundle, self.counts)
-            replay = self.saved.replay_number = bundle.get("replay", bundle.get("replays", number))
+            self.saved.number = number
             try:
-                lost = self.play.load_state(self.saved.directory, replay, bundle, partial)
+                lost = self.play.load_state(self.saved.directory, number, bundle, partial)
             except DifferentExperiment:
                 raise
             except (OSError, ValueError) as error:
@@ -389,9 +369,8 @@ class Experiment:
         self._lost, self.history = bundle["lost_transitions"], bundle["logs"]
         self.clock.before = bundle.get("seconds", 0.0)
         self.start_iteration = bundle["current_iteration"] + 1
-        amid = bundle.get("amid")
-        self._amid = None if amid is None else Progressed(self.start_iteration, **amid)
-        self.saved.load(bundle)
+        begun = bundle.get("begun")
+        self._begun = begun and Progressed(**{**begun, "trained": Played.of_plain(begun["trained"])})
         self.teaching.load_state(bundle)
 
     def go_back(self, number: int, error: Exception) -> None:
@@ -421,7 +400,7 @@ class Experiment:
             self._warn_of_kept_state()
             if self._pretraining is not None and self._pretraining.pending:
                 self._pretraining.run(self.agent, self.base_dir)
-                self.write(-1, -1)  # before iteration 0
+                self.write(-1)  # before iteration 0
             self.clock.begin()
             with self.play.begin():  # which may go back to an earlier checkpoint
                 kept = {phase.name.lower(): count for phase, count in self.counts.episodes.items()}
@@ -472,45 +451,20 @@ class Experiment:
         return self.agent.updates > 0 or not getattr(self.agent, "learns", True)
 
     def _run_iteration(self, iteration: int) -> None:
-        play = self.play
-        self.writes = (iteration + 1) % play.checkpoint_every == 0 or iteration == self.num_iterations - 1
+        self.writes = (iteration + 1) % self.play.checkpoint_every == 0 or iteration == self.num_iterations - 1
         lengths = self.teaching.begin(iteration)
-        try:
-            with self.ending.deferred(play.cut) if play.saves_amid else nullcontext():
-                self._run_phases(iteration, lengths)
-        except (KeyboardInterrupt, RunStopped):
-            if play.keeps_interrupted and self.saved.whole < iteration:
-                self.write(iteration, iteration - 1)  # the iteration will be repeated
-            raise
+        with self.ending.deferred(self.play.stop):
+            self._run_phases(iteration, lengths)
 
     def _run_phases(self, iteration: int, lengths: Mapping[Phase, Length]) -> None:
-        now, self._amid = self._amid or Progressed(iteration, {"iteration": iteration}), None
-        self._progressed = now
+        self._begun = now = self._begun or Progressed({"iteration": iteration})
         with self.shown.iteration(iteration, lengths):
             for phase, length in lengths.items():
                 if phase.name in now.done:
                     self.shown.note(phase, length.episodes or 0, length.frames)
-                    continue
-                if not (length.frames or length.episodes):
-                    continue
-                run = self.teaching.train if phase == Phase.TRAIN else self.play.evaluate
-                played = run(length, now.begin(phase.name))
-                self.counts.encounters[phase] = played.encounter
-                seconds = time.perf_counter() - now.began
-                for line, scalars in (
-                    statistics_of(phase, played, seconds),
-                    self.play.statistics(phase, played, seconds),
-                ):
-                    now.line.update(line)
-                    now.scalars.update(scalars)
-                line, scalars = self.teaching.statistics(phase, now.line)
-                now.line.update(line)
-                now.scalars.update(scalars)
-                if phase == Phase.TRAIN:
-                    self.times.add(seconds, played.times, frames_of(played))
-                now.over()
-                if self.due():
-                    self.save(None)
+                elif length.frames or length.episodes:
+                    self._run_phase(phase, length, now)
+        self._begun = None
         now.line["frames"] = self.counts.frames
         if self.counts.cut_frames:
             now.line["cut_frames"] = self.counts.cut_frames
@@ -519,36 +473,60 @@ class Experiment:
         self.metrics.iteration(now.line, now.scalars)
         self._lost = 0
         self.history = self.metrics.history
-        if self.writes:
-            self.write(iteration, iteration)
+        if self.writes or self.ending.asked:
+            self.write(iteration)
         print(f"{iteration_line(now.line)}; {self.shown.done()}", flush=True)
         if warning := nothing_landed(self.history, self.facts()["delay"]):
             print(warning, flush=True)
 
+    def _run_phase(self, phase: Phase, length: Length, now: Progressed) -> None:
+        """Play a phase, or the rest of one: training in parts, an evaluation whole or not at all."""
+        trains = phase == Phase.TRAIN
+        before, seconds = (now.trained, now.seconds) if trains else (NOTHING_PLAYED, 0.0)
+        if before is not NOTHING_PLAYED:
+            self.shown.note(phase, len(before.episodes), frames_of(before))
+        while True:
+            began = time.perf_counter()
+            part = (self.teaching.train if trains else self.play.evaluate)(length.after(before))
+            took = time.perf_counter() - began
+            if trains or part.whole:
+                before, seconds = before.and_then(part), seconds + took
+                self.counts.encounters[phase] = part.encounter
+            if trains:
+                now.trained, now.seconds = before, seconds
+                self.times.add(took, part.times, frames_of(part))
+            if part.whole:
+                break
+            self.write(now.line["iteration"] - 1, now)
+            if self.ending.asked:
+                raise self.ending.reason
+            self.shown.go_on(phase)
+        for line, scalars in (
+            statistics_of(phase, before, seconds),
+            self.play.statistics(phase, before, took),
+        ):
+            now.line.update(line)
+            now.scalars.update(scalars)
+        line, scalars = self.teaching.statistics(phase, now.line)
+        now.line.update(line)
+        now.scalars.update(scalars)
+        now.done.append(phase.name)
+
     # Checkpoints.
 
-    def due(self, harmless: bool = True) -> int:
-        """Return the number of the replays of a checkpoint that is due now; 0 for none. See `Run`."""
-        return self.saved.next_replay if self.ending.asked or (harmless and self.saved.is_late()) else 0
+    def due(self) -> Due:
+        """Return why the running phase of training is to end now; see `Run`."""
+        return Due.END if self.ending.asked else Due.CHECKPOINT if self.saved.is_late() else Due.NOTHING
 
-    def save(self, carried: Mapping[str, Any] | None) -> None:
-        """Write a checkpoint during an iteration; see `Run`."""
-        assert self._progressed is not None
-        self.ending.wait_no_more()
-        self.write(self._progressed.number, self._progressed.number - 1, self._progressed.plain(carried))
-        if self.ending.asked:
-            raise KeyboardInterrupt
-
-    def write(self, iteration: int, done: int, amid: Mapping[str, Any] | None = None) -> None:
+    def write(self, done: int, begun: Progressed | None = None) -> None:
         """Write a checkpoint, and forget the oldest ones.
 
         Args:
-            iteration: Its number.
             done: The last iteration that is done.
-            amid: The progress in iteration `done` + 1, if that is to be continued.
+            begun: The progress in the next one, if a part of it was played.
         """
-        counts, is_amid = self.counts, done < iteration
-        number = self.saved.begin(iteration, is_amid)
+        self.ending.wait_no_more()
+        counts, number = self.counts, self.saved.next_number(done if begun is None else done + 1)
         state = self.play.state(self.saved.directory, number)
         bundle = {
             "identity": self.identity(),
@@ -562,10 +540,10 @@ class Experiment:
             "lost_transitions": self._lost,
             "logs": [line for line in self.history if line["iteration"] <= done],
             **self.teaching.state(),
-            **({} if amid is None else {"amid": amid, "replay": number}),
+            **({} if begun is None else {"begun": begun.plain()}),
         }
-        self.play.forget(self.saved.directory, self.saved.write(iteration, bundle, is_amid))
-        self.saved.whole = self.saved.whole if is_amid else iteration
+        self.play.forget(self.saved.directory, self.saved.write(number, bundle))
+        self.start_iteration = done + 1
 
     def identity(self) -> dict[str, Any]:
         """Return plain facts that two runs must share to continue one another."""

@@ -108,11 +108,28 @@ def is_game_over(info: Mapping[str, Any]) -> bool:
     return bool(info.get("game_over", True))
 
 
+class Due(IntEnum):
+    """Why a phase of training ends before its length is reached."""
+
+    NOTHING = 0
+    CHECKPOINT = 1  # by the clock: what runs goes on after it
+    END = 2  # the run was asked to end: all episodes are cut
+
+
 class Length(NamedTuple):
     """The length of a phase: a number of episodes, or if that is None, at least a number of frames."""
 
     frames: int
     episodes: int | None
+
+    def is_reached(self, frames: float, episodes: float) -> bool:
+        """Return whether a phase with so many frames and episodes is over."""
+        return frames >= self.frames if self.episodes is None else episodes >= self.episodes
+
+    def after(self, played: Played) -> Length:
+        """Return what is left of it."""
+        frames = self.frames - frames_of(played)
+        return Length(frames, None if self.episodes is None else self.episodes - len(played.episodes))
 
 
 def checksum(value: Any, before: int) -> int:
@@ -122,10 +139,11 @@ def checksum(value: Any, before: int) -> int:
 
 
 class Played(NamedTuple):
-    """A phase: its episodes, the agent's actions that took effect, updates, and the next encounter.
+    """A phase, or a part of one: its episodes, the agent's actions that took effect, updates, and the next encounter.
 
     `frames` are the frames stepped, where they differ from those of the finished episodes. `timing` are figures of a
     live phase, by name. `times` are the seconds of the parts of training (`async_wrappers.agents.timing.PARTS`).
+    `whole` says whether the phase is over.
     """
 
     episodes: list[Episode]
@@ -135,6 +153,32 @@ class Played(NamedTuple):
     frames: int | None = None
     timing: Mapping[str, float] | None = None
     times: Mapping[str, float] = {}  # never changed
+    whole: bool = True
+
+    def and_then(self, later: Played) -> Played:
+        """Return this part and the next one as one."""
+        own = self.frames is later.frames is None
+        return later._replace(
+            episodes=[*self.episodes, *later.episodes],
+            actions=self.actions + later.actions,
+            updates=self.updates + later.updates,
+            frames=None if own else frames_of(self) + frames_of(later),
+            times={
+                name: self.times.get(name, 0.0) + later.times.get(name, 0.0) for name in {**self.times, **later.times}
+            },
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data, for `of_plain`."""
+        return {**self._asdict(), "episodes": [[*episode] for episode in self.episodes]}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Played:
+        """Return what `plain` returned it of."""
+        return cls(**{**plain, "episodes": [Episode(*each) for each in plain["episodes"]]})
+
+
+NOTHING_PLAYED = Played([], 0, 0)
 
 
 def frames_of(played: Played) -> int:

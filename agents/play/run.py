@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.play import Agent, Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
+from async_wrappers.agents.play.play import Agent, Due, Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.wrapper_statistics import Statistics
 
@@ -22,11 +22,8 @@ class Play(Protocol):
 
     Attributes:
         agent: It is trained; of many environments the one that plays them all.
-        saves_amid: Whether a run that is asked to end writes a checkpoint during a phase; otherwise the phase is
-            interrupted, and the iteration is played again.
         checkpoint_every: Iterations between two checkpoints.
-        keeps_interrupted: Whether what was learnt in an iteration that is interrupted can be kept now, nonetheless.
-        cut: Ends the running episode soon, to make a moment for a checkpoint; None where there is no such way.
+        stop: Ends the running phase, when a signal asks the run to end; None where phases look at `Run.ending`.
         unrecordable: Why no video can be made of its evaluation; empty where one can.
     """
 
@@ -35,19 +32,11 @@ class Play(Protocol):
         """See the class."""
 
     @property
-    def saves_amid(self) -> bool:
-        """See the class."""
-
-    @property
     def checkpoint_every(self) -> int:
         """See the class."""
 
     @property
-    def keeps_interrupted(self) -> bool:
-        """See the class."""
-
-    @property
-    def cut(self) -> Callable[[], None] | None:
+    def stop(self) -> Callable[[], None] | None:
         """See the class."""
 
     @property
@@ -70,16 +59,14 @@ class Play(Protocol):
     def tell_lessons(self, what: str, *arguments: Any) -> None:
         """Call a method of the lessons of each learner, by its name; where there are several, after `begin`."""
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
-        """Play a training phase.
+    def train(self, length: Length) -> Played:
+        """Play a training phase, or less of it where `Run.due` says so; then the rest is asked for.
 
-        Args:
-            length: How long.
-            carried: What was given to `Run.save` where a resumed run was stopped during this phase; empty elsewhere.
+        Where the run was asked to end all running episodes are cut.
         """
 
-    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
-        """Play an evaluation phase; see `train`."""
+    def evaluate(self, length: Length) -> Played:
+        """Play an evaluation phase; one that is not whole, because the run was asked to end, leaves no trace."""
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
         """Return the entries of a checkpoint that are this way's, `agent` among them.
@@ -216,23 +203,8 @@ class Run(Protocol):
     def history(self) -> Sequence[Mapping[str, Any]]:
         """See the class."""
 
-    def due(self, harmless: bool = True) -> int:
-        """Return the number of the replays of a checkpoint that is due now; 0 for none.
-
-        Args:
-            harmless: Whether a checkpoint leaves the run's results unchanged; otherwise one is due only where the run
-                was asked to end.
-        """
-
-    def save(self, carried: Mapping[str, Any] | None) -> None:
-        """Write a checkpoint during an iteration.
-
-        Args:
-            carried: The running phase's results so far, as plain data; None to begin the phase again.
-
-        Raises:
-            KeyboardInterrupt: The run was asked to end.
-        """
+    def due(self) -> Due:
+        """Return why the running phase of training is to end now."""
 
     def warn_of_lost(self, number: int, lost: int) -> None:
         """Report how many transitions a checkpoint's replay has lost."""
@@ -261,24 +233,24 @@ class Ending(Protocol):
     """Ctrl+C and SIGTERM.
 
     Attributes:
-        asked: Whether a signal came.
+        asked: Whether a signal came, or what plays has ended the run.
     """
 
     asked: bool
 
-    def at_once(self) -> AbstractContextManager[None]:
-        """Let a signal interrupt the block at once: it takes long, and nothing that it does is kept."""
+    def ask(self, reason: BaseException) -> None:
+        """Ask the run to end, and to raise this."""
 
 
 class Saved(Protocol):
     """The checkpoints of a run.
 
     Attributes:
-        replay_number: Of the replays of the checkpoint that was loaded or written last.
+        number: Of the checkpoint that was loaded or written last.
         directory: Where they lie.
     """
 
-    replay_number: int
+    number: int
 
     @property
     def directory(self) -> Path:
@@ -315,9 +287,6 @@ class Shown(Protocol):
             last: The newest result in words; empty keeps the previous one.
             seconds: How long the iteration's frames took; None for as long as it has taken.
         """
-
-    def note(self, phase: Phase, episodes: int, frames: int) -> None:
-        """Take in what an earlier process has played of a phase that goes on."""
 
     def share(self, share: float, words: str) -> None:
         """Show that a share of an iteration without frames is done."""

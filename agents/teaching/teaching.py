@@ -133,6 +133,7 @@ class Reincarnation:
         self._kind = TeachingPhase.ONLINE
         self.iterations, self.one_more = len(self._kinds), f"Runner.num_iterations = {run.settings.num_iterations + 1}"
         self.scores: dict[str, Any] | None = None
+        self._offline = 0  # updates of the running offline phase
         self.teacher: Teacher | None = None
 
     def _check_teacher(self) -> None:
@@ -284,19 +285,22 @@ class Reincarnation:
         random, teacher = self.scores["random"], self.scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """Play a training phase, or make the updates of an offline one."""
         if self._kind is not TeachingPhase.OFFLINE:
-            return self._run.play.train(length, carried)
+            return self._run.play.train(length)
         run, agent, steps = self._run, self._run.play.agent, self._settings.num_pretraining_steps
-        updates, first = carried.get("updates", agent.updates), carried.get("offline", 0)
+        updates, first = agent.updates, self._offline
         for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
-            if run.due():
-                run.save({"updates": updates, "offline": done})
             run.play.tell_lessons("learn_offline")
+            self._offline = done + 1
             run.shown.share((done + 1) / steps, f"{done + 1:,} of {steps:,} offline updates")
+            if run.due():
+                break
+        if whole := self._offline >= steps:
+            self._offline = 0
         made, encounter = agent.updates - updates, encounter_of(run.environment)
-        return Played([], 0, made, encounter, frames=0, times=agent.times.take())
+        return Played([], 0, made, encounter, frames=0, times=agent.times.take(), whole=whole)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Return the kind of iteration and the teacher's weight, which follows an evaluation's normalised score."""
@@ -315,11 +319,11 @@ class Reincarnation:
 
     def state(self) -> dict[str, Any]:
         """See `Teaching`."""
-        return {"scores": self.scores}
+        return {"scores": self.scores, "offline": self._offline}
 
     def load_state(self, bundle: Mapping[str, Any]) -> None:
         """See `Teaching`."""
-        self.scores = bundle["scores"]
+        self.scores, self._offline = bundle["scores"], bundle.get("offline", 0)
 
     def identity(self) -> dict[str, Any]:
         """See `Teaching`."""

@@ -193,11 +193,6 @@ class VectorAgent(LearningAgent):
         self.meters.lag += behind * decisions
         self.meters.acted += decisions
 
-    @property
-    def has_updated(self) -> bool:
-        """Whether an update was begun in this process."""
-        return self._begun > 0
-
     def cut_running(self) -> int:
         """Cut the running episodes, whose environments are gone, as a resumed run does; return their frames."""
         running, state = self.rows.running(), self.rows.state_dict()

@@ -28,6 +28,11 @@ class _Baseline:
         self.eval_mode = False
         self._clock = EpisodeClock()
 
+    @property
+    def evaluated(self) -> int:
+        """The number of the next evaluation episode."""
+        return self._clock.eval_episodes
+
     def go_on_from(self, episode: int) -> None:
         """Let the next evaluation episode be that of a number."""
         self._clock.eval_episodes = episode

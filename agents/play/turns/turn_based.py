@@ -95,6 +95,11 @@ class TurnBasedAgent(LearningAgent):
             spec.learns_from = "drawn"  # what was sent is reported in other units
         return cls(spec)
 
+    @property
+    def evaluated(self) -> int:
+        """The number of the next evaluation episode."""
+        return self._clock.eval_episodes
+
     def go_on_from(self, episode: int) -> None:
         """Let the next evaluation episode be that of a number; see `Agent`."""
         self._clock.eval_episodes = episode
