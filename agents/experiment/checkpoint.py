@@ -55,6 +55,7 @@ class Checkpointer:
             raise ValueError(f"checkpoint_duration must be >= 1 checkpoint, got {checkpoint_duration}")
         self.directory = Path(base_dir) / CHECKPOINTS
         self._duration = checkpoint_duration
+        self._newest_read: Path | None = None  # of those that `load_each` has looked at
 
     def numbers(self) -> list[int]:
         """Return the numbers of the checkpoints that were completed, newest first."""
@@ -102,7 +103,7 @@ class Checkpointer:
         Raises:
             OtherFormat: A good one has an unusable format.
         """
-        refused = {} if refused is None else refused
+        refused, self._newest_read = {} if refused is None else refused, None
         complete = set(self.numbers())
         for number in sorted(complete | self._numbered("ckpt"), reverse=True):
             try:
@@ -111,6 +112,7 @@ class Checkpointer:
                 held, bundle = _read(self._path(number))
                 if held.get("number", number) != number:
                     raise ValueError(f"{self._path(number)} is checkpoint {held['number']} under another name")
+                self._newest_read = self._newest_read or self._path(number)
                 if continues:
                     self._refuse_part_of_0_1_0(number, held)
                     self.check_indexes(held.get("indexes", {}), number)
@@ -141,9 +143,12 @@ class Checkpointer:
         newest = max(refused, default=0)
         if not refused or (len(refused) == 1 and newest <= 0 and not self.numbers()):
             return
+        read, weights = self._newest_read, ""
+        if read is not None:  # all but its replay is good
+            weights = f", which may begin with its weights (Runner.initial_checkpoint = {str(read)!r})"
         raise NoCheckpointLoads(
             f"{self.directory} holds {len(refused)} checkpoint{'s' if len(refused) > 1 else ''} of which none loads "
-            f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"
+            f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir{weights}"
         )
 
     def _refuse_part_of_0_1_0(self, number: int, held: Mapping[str, Any]) -> None:

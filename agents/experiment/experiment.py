@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,7 +67,6 @@ from async_wrappers.agents.play.play import (
 from async_wrappers.agents.play.run import Play, Run
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turns import Turns
-from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 from async_wrappers.files import path_of
@@ -272,7 +270,6 @@ class Experiment:
         self._pretraining = None if dataset is None else Pretraining(dataset, settings.pretrain_updates)
         self.teaching: Teaching = teaching(self)
         self.num_iterations = self.teaching.iterations
-        self._lost = 0  # transitions lost with damaged replay files, not yet in an iteration's line
         self._begun: Progressed | None = None  # the iteration of which a part was played
         self._loading: Iterator[int] | None = None  # earlier checkpoints that are left, once the run was resumed
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
@@ -286,9 +283,6 @@ class Experiment:
 
     def resume(self) -> bool:
         """Continue from the newest good checkpoint, or begin.
-
-        A checkpoint of which only old segments of the replay are damaged is good where no whole one is left: the run
-        then continues without their transitions, and warns.
 
         A run begins with the initial checkpoint's weights, if one is named, and with the demonstrations in its replay.
 
@@ -327,10 +321,7 @@ class Experiment:
     def _loaded(self) -> Iterator[int]:
         """Load the good checkpoints, newest first; yield the number of each when it is loaded."""
         checkpointer, refused = self.saved.checkpointer, self._refused
-        whole = ((number, bundle, False) for number, bundle in checkpointer.load_each(refused, continues=True))
-        # Those that lack a part of their replay are tried after the whole ones.
-        damaged: list[tuple[int, dict[str, Any], bool]] = []
-        for number, bundle, partial in chain(whole, damaged):
+        for number, bundle in checkpointer.load_each(refused, continues=True):
             self.play.check_kind(bundle)
             if difference := difference_of(bundle.get("identity", {}), self.identity()):
                 raise DifferentExperiment(
@@ -340,19 +331,15 @@ class Experiment:
             before, self.counts = self.counts, _counts_of(bundle, self.counts)
             self.saved.number = number
             try:
-                lost = self.play.load_state(self.saved.directory, number, bundle, partial)
+                self.play.load_state(self.saved.directory, number, bundle)
             except DifferentExperiment:
                 raise
             except (OSError, ValueError) as error:
-                if isinstance(error, DamagedReplay) and not partial:
-                    damaged.append((number, bundle, True))
                 checkpointer.refuse(number, error, refused)
                 self.counts = before
                 continue
             self._statistics_in(checkpointer.directory, bundle)
             self._take(bundle)
-            if partial:
-                self.warn_of_lost(number, lost)
             if max(refused, default=number) > number:
                 logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
             yield number
@@ -366,7 +353,7 @@ class Experiment:
         return known
 
     def _take(self, bundle: Mapping[str, Any]) -> None:
-        self._lost, self.history = bundle["lost_transitions"], bundle["logs"]
+        self.history = bundle["logs"]
         self.clock.before = bundle.get("seconds", 0.0)
         self.start_iteration = bundle["current_iteration"] + 1
         begun = bundle.get("begun")
@@ -378,16 +365,6 @@ class Experiment:
         self.saved.checkpointer.refuse(number, error, self._refused)
         if self._loading is None or next(self._loading, None) is None:
             self.saved.checkpointer.check_beginning(self._refused)
-
-    def warn_of_lost(self, number: int, lost: int) -> None:
-        """Report, now and in the next iteration's line, how many transitions the replay has lost."""
-        self._lost += lost
-        logging.warning(
-            "checkpoint %d is used though files of its replay are damaged: %d transitions are lost, and from here on "
-            "the run differs from an undisturbed one",
-            number,
-            lost,
-        )
 
     # Iterations.
 
@@ -468,10 +445,7 @@ class Experiment:
         now.line["frames"] = self.counts.frames
         if self.counts.cut_frames:
             now.line["cut_frames"] = self.counts.cut_frames
-        if self._lost:
-            now.line["lost_transitions"] = self._lost
         self.metrics.iteration(now.line, now.scalars)
-        self._lost = 0
         self.history = self.metrics.history
         if self.writes or self.ending.asked:
             self.write(iteration)
@@ -537,7 +511,6 @@ class Experiment:
             "frames": counts.frames,
             **({"cut_frames": counts.cut_frames} if counts.cut_frames else {}),
             "seconds": self.clock.seconds,
-            "lost_transitions": self._lost,
             "logs": [line for line in self.history if line["iteration"] <= done],
             **self.teaching.state(),
             **({} if begun is None else {"begun": begun.plain()}),

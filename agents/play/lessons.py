@@ -154,8 +154,8 @@ class Lessons(Protocol):
     def save(self, directory: Path, number: int) -> dict[str, Any]:
         """Write the teacher's replay, and return the entries of a checkpoint."""
 
-    def load(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool) -> int:
-        """Restore what `save` wrote and returned; return how many transitions are lost with damaged files."""
+    def load(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
+        """Restore what `save` wrote and returned."""
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Delete the files under other numbers than those in `keep`."""

@@ -232,14 +232,12 @@ class Live:
             try:
                 live.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
                 try:
-                    lost = live.restore(directory, number)
+                    live.restore(directory, number)
                 except (OSError, ValueError) as error:
                     self._run.go_back(number, error)
                     continue
             finally:
                 live.drop_states(directory, number)  # they are in the checkpoint
-            if any(lost):
-                self._run.warn_of_lost(number, sum(lost))
             return
 
     def train(self, length: Length) -> Played:
@@ -339,8 +337,8 @@ class Live:
                 f"base_dir {self._run.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
             )
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
-        """Take the learners' states, and see that their replays are there, but for old segments; see `restore`."""
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
+        """Take the learners' states, and see that their replays are there; see `restore`."""
         if (there := len(bundle["learners"])) != self._learner_count:
             raise DifferentExperiment(
                 f"AsyncRunner.learners must be {there}, as many as base_dir {self._run.base_dir} was saved with, got "
@@ -352,10 +350,9 @@ class Live:
         self._learners, self._replays = bundle["learners"], number
         self.begin_with(bundle.get("statistics", {}))
         if self.agent.lessons is not None and "lessons" in bundle:  # else its weight never changed
-            self.agent.lessons.load(directory, number, bundle["lessons"], partial)
+            self.agent.lessons.load(directory, number, bundle["lessons"])
         if (compute := getattr(self._spec, "compute", None)) is not None:
             compute.keep_precision(self._learners[0])  # workers are sent the spec
-        return 0
 
     def begin_with(self, statistics: Statistics) -> None:
         """See `Play`."""

@@ -255,17 +255,13 @@ class Agent(Protocol):
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return the state as tensors and plain data; large parts may be written into `checkpoint_dir`."""
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore the state that `bundle_and_checkpoint` returned.
 
         Args:
             checkpoint_dir: What `bundle_and_checkpoint` was given.
             iteration: What `bundle_and_checkpoint` was given.
             bundle: What `bundle_and_checkpoint` returned.
-            partial: Whether to do without old transitions whose files are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A part in `checkpoint_dir` is missing or torn.

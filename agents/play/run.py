@@ -85,17 +85,13 @@ class Play(Protocol):
             DifferentExperiment: It is one.
         """
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `state` returned and wrote; the run's counts are the checkpoint's already.
 
         Args:
             directory: What `state` was given.
             number: What `state` was given.
             bundle: The checkpoint's content.
-            partial: Whether to do without old transitions whose files are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A part in `directory` is missing or torn.
@@ -205,9 +201,6 @@ class Run(Protocol):
 
     def due(self) -> Due:
         """Return why the running phase of training is to end now."""
-
-    def warn_of_lost(self, number: int, lost: int) -> None:
-        """Report how many transitions a checkpoint's replay has lost."""
 
     def go_back(self, number: int, error: Exception) -> None:
         """Refuse the checkpoint that was loaded, and load the one before it.

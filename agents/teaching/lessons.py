@@ -354,17 +354,16 @@ class StudentsLessons:
         teaching = {**vars(self.teaching), "phase": self.teaching.phase.value}
         return {"teaching": teaching, "teacher_replay": self.teacher_replay is not None}
 
-    def load(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool) -> int:
+    def load(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """See `Lessons`."""
-        lost, self.teacher_replay = 0, None
+        self.teacher_replay = None
         if bundle["teacher_replay"]:
             replay = self._new_replay()
-            lost = replay.load(directory / self._directory, number, partial)
+            replay.load(directory / self._directory, number)
             self.teacher_replay = replay
         state = bundle["teaching"]
         vars(self.teaching).update({**state, "phase": TeachingPhase(state["phase"])})
         self._set_learning_rate()
-        return lost
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """See `Lessons`."""

@@ -163,7 +163,7 @@ class Others:
     def start(
         self, stack: ExitStack, make_share: Callable[[Group], LearnerShare], elsewhere: LearnersElsewhere | None = None
     ) -> Group | None:
-        """Start them, and restore them from the checkpoint that the first one has loaded, if any.
+        """Start them, and restore them from the checkpoint that the first one has loaded, if any, or from one before.
 
         Args:
             stack: Closes them.
@@ -176,13 +176,14 @@ class Others:
         threads = self._run.settings.threads
         others = OtherLearners(make_share, self._learners, own_modules(), threads, elsewhere)
         self.running = stack.enter_context(closing(others))
-        begun = self._agent.learner.state_dict(), self._agent.rows.statistics[0]
-        learner, number = cloudpickle.dumps(begun), self._run.saved.number
-        states: list[Any] = [*self.states] or [None] * (self._learners - 1)
-        others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
-        if lost := sum(others.answers()):
-            self._run.warn_of_lost(number, lost)
-        return others.group
+        while True:
+            begun = self._agent.learner.state_dict(), self._agent.rows.statistics[0]
+            learner, number = cloudpickle.dumps(begun), self._run.saved.number
+            states: list[Any] = [*self.states] or [None] * (self._learners - 1)
+            others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
+            if not (refused := [why for why in others.answers() if why]):
+                return others.group
+            self._run.go_back(number, ValueError(refused[0]))
 
     def tell(self, what: str, *arguments: Any) -> None:
         """Give all a command."""
@@ -465,9 +466,9 @@ class Many:
                 "another base_dir"
             )
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """See `Play`; episodes that ran when the checkpoint was written are not continued."""
-        lost = self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        self.agent.unbundle(directory, number, bundle["agent"])
         vector, count = bundle["vector"], len(self.evaluated)
         self.others.states = vector.get("shares", [])
         all_rows = [each["rows"] for each in (bundle["agent"], *self.others.states)]
@@ -477,7 +478,6 @@ class Many:
         self.evaluated = np.array(evaluated if len(evaluated) == count else [max(evaluated)] * count, np.int64)
         self._statistics = merged(_statistics_in([bundle["agent"], *self.others.states]))
         self.worlds.load_state(bundle)
-        return lost
 
     def begin_with(self, statistics: Statistics) -> None:
         """See `Play`."""

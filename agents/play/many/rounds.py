@@ -145,18 +145,22 @@ class LearnerShare(ABC):
     def _sum(self, *numbers: float) -> Sequence[float]:
         return self._group.sum(*numbers) if self._group else numbers
 
-    def restore(self, learner: bytes, state: Mapping[str, Any] | None, directory: Path, number: int) -> int:
+    def restore(self, learner: bytes, state: Mapping[str, Any] | None, directory: Path, number: int) -> str:
         """Load the first learner's state, and what `save` returned and wrote if there is a checkpoint.
 
         Returns:
-            How many transitions are lost with damaged files.
+            Why the checkpoint cannot be loaded; empty where it was.
         """
         of_learner, begins_with = cloudpickle.loads(learner)
         if state is None:
             self.agent.learner.load_state_dict(of_learner)
             self.agent.rows.statistics = [begins_with] * self.agent.num_envs
-            return 0
-        return self.agent.unbundle(directory, number, {**state, "learner": of_learner}, partial=True)
+            return ""
+        try:
+            self.agent.unbundle(directory, number, {**state, "learner": of_learner})
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ""
 
 
 class Share(LearnerShare):

@@ -280,13 +280,13 @@ class VectorAgent(LearningAgent):
             **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration) | {"noted": self._noted}),
         }
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
         self.finish_update()
         self.learner.check_state(bundle["learner"])
         for number in range(1, self._learners) if self._number == 0 else ():  # the first looks for those of the others
             self.learner.check_replay(_of_replay(checkpoint_dir, number), iteration)
-        lost: int = self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration, partial)
+        self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration)
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
         self._decisions = bundle["decisions"]
@@ -294,9 +294,8 @@ class VectorAgent(LearningAgent):
         self._settled = bundle["settled"]
         if self.lessons is not None:
             self._noted = bundle["noted"]
-            lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
+            self.lessons.load(checkpoint_dir, iteration, bundle)
         self.publish()
-        return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

@@ -284,33 +284,27 @@ class TurnBasedAgent(LearningAgent):
             **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration)),
         }
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `bundle_and_checkpoint` returned and wrote.
 
         Args:
             checkpoint_dir: What `bundle_and_checkpoint` was given.
             iteration: What `bundle_and_checkpoint` was given.
             bundle: What `bundle_and_checkpoint` returned.
-            partial: Whether to do without the replay's segments that are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A file is missing.
-            DamagedReplay: A segment of the replay is damaged or missing, unless `partial`.
             ValueError: A file is damaged, or the state does not fit this agent.
         """
         self.finish_update()
         self.learner.check_state(bundle["learner"])
-        lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
+        self.learner.load_replay(checkpoint_dir / "replay", iteration)
         self.learner.load_state_dict(bundle["learner"])
         self._clock.load_state_dict(bundle["turns"])
         self.training_steps = bundle["training_steps"]
         if self.lessons is not None:
-            lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
+            self.lessons.load(checkpoint_dir, iteration, bundle)
         self.publish()
-        return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

@@ -152,11 +152,10 @@ class Turns:
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """Refuse nothing: the identity and the state of another way do not fit."""
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """See `Play`."""
-        lost = self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        self.agent.unbundle(directory, number, bundle["agent"])
         self.begin_with(bundle.get("statistics", {}))
-        return lost
 
     def begin_with(self, statistics: Statistics) -> None:
         """See `Play`."""

@@ -26,6 +26,7 @@ from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.hosts.processes import ProcessHosts
 from async_wrappers.agents.play.many.learners import LearnerFailed, check_sign, sign_directory
 from async_wrappers.agents.play.play import DifferentExperiment, Phase
+from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.batched import hosted
 from async_wrappers.batched.hosted import HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
@@ -208,6 +209,23 @@ def test_a_run_that_was_interrupted_ends_as_one_that_was_cut_at_the_same_block(
     assert there.counts.frames >= 200
     assert_frames_add_up(there)
     assert all(line["learnt"] for each in journals(there) for line in each)
+
+
+@pytest.mark.usefixtures("learners_in_threads")
+def test_a_damaged_replay_of_another_learner_leads_to_the_checkpoint_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = run(tmp_path / "whole", "dqn", EXACT, BLOCKS, TWO, THREE)
+    run(tmp_path / "parts", "dqn", EXACT, BLOCKS, TWO)
+    replay = tmp_path / "parts" / "checkpoints" / "replay_1"
+    path = replay / read_index(replay, 1)[0][-1].name
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 255
+    path.write_bytes(content)
+    parts = run(tmp_path / "parts", "dqn", EXACT, BLOCKS, TWO, THREE)
+    assert f"checkpoint 1 is not used: {path.name} in " in caplog.text
+    assert "the run goes on from checkpoint 0, the newest one that loads" in caplog.text
+    assert_identical(state(parts), state(whole))
 
 
 def test_checkpoints_by_the_clock_change_nothing_of_a_run(tmp_path: Path) -> None:

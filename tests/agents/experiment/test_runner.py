@@ -563,7 +563,7 @@ def flip(path: Path) -> None:
 def as_format_1(path: Path) -> None:
     """Write a checkpoint as it was before it stated its format."""
     bundle = torch.load(path, weights_only=True)
-    del bundle["stamp"], bundle["lost_transitions"]
+    del bundle["stamp"]
     torch.save(bundle, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     path.with_name(f"sentinel_checkpoint_complete{path.suffix}").write_text(f"done sha256={digest}\n")
@@ -632,30 +632,27 @@ class TestDamage:
         assert_identical(state(resumed), uninterrupted[0])
 
     @pytest.mark.parametrize(("damage", "scheme"), [(flip, "prioritized"), (Path.unlink, "uniform")])
-    def test_in_a_segment_that_all_checkpoints_share_costs_its_transitions_and_not_the_run(
+    def test_in_a_segment_that_all_checkpoints_share_refuses_all_and_names_the_way_to_keep_the_weights(
         self, tmp_path: Path, damage: Callable[[Path], None], scheme: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         make_agent = partial(make_dqn, replay_scheme=scheme, replay_capacity=1000)
         whole = state(run(tmp_path, num_iterations=2, create_agent_fn=make_agent))
-        replay = tmp_path / "checkpoints" / "replay"
-        damage(replay / read_index(replay, 1)[0][0].name)
-        resumed = make_runner(tmp_path, create_agent_fn=make_agent)
-        assert resumed.resume()
-        assert resumed.start_iteration == 2
-        less = state(resumed)
-        assert_identical(less["learner"], whole["learner"])
-        lost = whole["replay"]["transitions"] - less["replay"]["transitions"]
-        assert lost >= read_index(replay, 0)[2]["transitions"] > 0
-        assert (
-            f"checkpoint 1 is used though files of its replay are damaged: {lost} transitions are lost" in caplog.text
+        first = read_index(tmp_path / "checkpoints" / "replay", 1)[0][0].name
+        damage(tmp_path / "checkpoints" / "replay" / first)
+        before, newest = contents(tmp_path), tmp_path / "checkpoints" / "ckpt.1"
+        with pytest.raises(NoCheckpointLoads) as caught:
+            make_runner(tmp_path, create_agent_fn=make_agent).resume()
+        told = [message.partition(": ")[0] for message in caplog.messages]
+        assert told == ["checkpoint 1 is not used", "checkpoint 0 is not used"]
+        assert first in str(caught.value) and "\n" not in str(caught.value)
+        assert str(caught.value).endswith(
+            "restore the files, or choose another --base_dir, which may begin with its weights "
+            f"(Runner.initial_checkpoint = {str(newest)!r})"
         )
-        resumed.run_experiment()
-        assert [line.get("lost_transitions") for line in read_iterations(tmp_path)] == [None, None, lost]
-        caplog.clear()
-        again = make_runner(tmp_path, create_agent_fn=make_agent)
-        assert again.resume()
-        assert not caplog.records
-        assert_identical(state(again), state(resumed))
+        assert contents(tmp_path) == before
+        warm = make_runner(tmp_path / "warm", create_agent_fn=make_agent, initial_checkpoint=str(newest))
+        assert not warm.resume()
+        assert_identical(dict(state(warm)["learner"]["network"]), dict(whole["learner"]["network"]))
 
     def test_in_an_older_index_that_is_kept_does_not_end_the_run(
         self, tmp_path: Path, uninterrupted: Whole, caplog: pytest.LogCaptureFixture
