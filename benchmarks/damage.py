@@ -54,6 +54,7 @@ from async_wrappers.agents.networks.policy_value import create_policy_value_netw
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.live import Live
+from async_wrappers.agents.play.play import CheckpointRefused
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
@@ -221,7 +222,12 @@ class Case:
             raise BeganAnew
         if isinstance(runner.play, Live):
             runner.play.live = Restored(runner, runner.play.live.learners)
-            runner.play.restore()
+            while True:
+                try:
+                    runner.play.restore()
+                    break
+                except CheckpointRefused as error:
+                    runner.go_back(error)
         return runner, state_of(runner)
 
 

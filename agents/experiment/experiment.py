@@ -17,22 +17,19 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from absl import logging
 
 from async_wrappers.agents.experiment.checkpoint import (
-    Saving,
     difference_of,
     load_optimizer,
     load_policy,
     newest_bundle,
 )
-from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.evaluate import episodes_of, evaluate
 from async_wrappers.agents.experiment.film import Film
 from async_wrappers.agents.experiment.lock import alone_in
@@ -42,7 +39,6 @@ from async_wrappers.agents.experiment.progress import (
     PhasesShown,
     Progress,
     TimesOfTraining,
-    WallClock,
     compute_of,
     iteration_line,
     lengths_in_words,
@@ -54,14 +50,13 @@ from async_wrappers.agents.experiment.video import check_recordable, filmed, rec
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
     Agent,
+    CheckpointRefused,
     DifferentExperiment,
-    Due,
     Episode,
     Length,
     Phase,
     PhaseCounts,
     Played,
-    encounter_of,
     frames_of,
 )
 from async_wrappers.agents.play.run import Play, Run
@@ -69,31 +64,18 @@ from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turns import Turns
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
-from async_wrappers.files import path_of
 from async_wrappers.own_code import kept_over_episodes
-from async_wrappers.own_returns import reward_changers, with_own_returns
+from async_wrappers.own_returns import reward_changers
 from async_wrappers.wrapper_statistics import frozen, has_statistics, layers_of, load_statistics
 from async_wrappers.wrapper_statistics import statistics_of as statistics_of_wrappers
 
 # What a teacher may add to an experiment, and an experiment without one.
 
 
-class TaughtRun(Run, Protocol):
-    """What a teacher's part may ask of its experiment.
-
-    Attributes:
-        play: Who steps the environments.
-    """
-
-    @property
-    def play(self) -> Play:
-        """See the class."""
-
-
 class Teaching(Protocol):
     """A teacher's part in an experiment, whatever plays.
 
-    It is made from a `TaughtRun`, when that can play, and refuses what cannot be taught with a ValueError.
+    It is made from a `Run`, when that can play, and refuses what cannot be taught with a ValueError.
 
     Attributes:
         iterations: Of the run, those of the teacher's included.
@@ -138,7 +120,7 @@ class Teaching(Protocol):
 class NoTeaching:
     """One online iteration after the other; see `Teaching`."""
 
-    def __init__(self, run: TaughtRun) -> None:
+    def __init__(self, run: Run) -> None:
         """See the class."""
         self._run = run
         self.iterations = run.settings.num_iterations
@@ -204,7 +186,7 @@ class Progressed:
         return {**vars(self), "trained": self.trained.plain()}
 
 
-class Experiment:
+class Experiment(Run):
     """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
 
     Args:
@@ -215,57 +197,26 @@ class Experiment:
         evaluates: Whether there are evaluation phases, where `settings` have them.
 
     Attributes:
-        base_dir: As given.
-        settings: As given.
-        environment: The one that is played in turn, and whose spaces and layers are read.
-        lengths: Of the phases, but for iterations that a teacher makes longer or shorter.
-        counts: What was played so far.
-        play: Who steps the environments.
         teaching: The teacher's part.
         num_iterations: In all, those already done included.
-        start_iteration: The running iteration, or the next one.
-        writes: Whether the running iteration ends with a checkpoint.
-        history: The statistics of the iterations that are done.
-        ending: Whether it was asked to end.
-        saved: When checkpoints are written, and under which numbers.
-        clock: Wall time.
         times: Of the parts of training, in this process.
         progress_file: Where a sweep reads how far the run is.
         arm: The name of the sweep's arm that it plays; empty outside of a sweep.
-        table: Of episodes; while it runs, like `metrics` and `shown`.
     """
-
-    table: EpisodeTable
-    metrics: Metrics
-    shown: PhasesShown
 
     def __init__(
         self,
         base_dir: str | Path,
         settings: Runner,
         play: Callable[[Run], Play] = Turns,
-        teaching: Callable[[TaughtRun], Teaching] = NoTeaching,
+        teaching: Callable[[Run], Teaching] = NoTeaching,
         evaluates: bool = True,
     ) -> None:
         """See the class."""
-        must(
-            settings.initial_checkpoint is not None or not settings.initial_optimizer,
-            "Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True",
-        )
-        torch.set_num_threads(settings.threads)
-        self.base_dir, self.settings, self.lengths = path_of(base_dir), settings, settings.lengths(evaluates)
-        self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)
-        self.environment = with_own_returns(settings.create_environment_fn())
-        kind = type(self.environment).__name__
-        must(
-            hasattr(self.environment, "observation_space"),
-            f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
-        )
-        self.counts = PhaseCounts(dict.fromkeys(Phase, encounter_of(self.environment)))
-        self.clock, self.times, self.ending = WallClock(), TimesOfTraining(), Ending()
+        super().__init__(base_dir, settings, evaluates)
+        self.times = TimesOfTraining()
         self.progress_file, self.arm = ProgressFile(self.base_dir), ""
-        self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
-        self.play: Play = play(self)
+        self.play = play(self)
         dataset = settings.pretrain_dataset
         self._pretraining = None if dataset is None else Pretraining(dataset, settings.pretrain_updates)
         self.teaching: Teaching = teaching(self)
@@ -360,11 +311,25 @@ class Experiment:
         self._begun = begun and Progressed(**{**begun, "trained": Played.of_plain(begun["trained"])})
         self.teaching.load_state(bundle)
 
-    def go_back(self, number: int, error: Exception) -> None:
-        """Refuse the checkpoint that was loaded, and load the one before it; see `Run`."""
-        self.saved.checkpointer.refuse(number, error, self._refused)
+    def go_back(self, error: Exception) -> None:
+        """Refuse the checkpoint that was loaded, and load the one before it.
+
+        Raises:
+            NoCheckpointLoads: There is none.
+        """
+        self.saved.checkpointer.refuse(self.saved.number, error, self._refused)
         if self._loading is None or next(self._loading, None) is None:
             self.saved.checkpointer.check_beginning(self._refused)
+
+    def _begin_to_play(self) -> AbstractContextManager[Any]:
+        """Start environments and learners, which may go back to an earlier checkpoint."""
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(self.play.begin())
+                    return stack.pop_all()
+                except CheckpointRefused as error:
+                    self.go_back(error)
 
     # Iterations.
 
@@ -379,7 +344,7 @@ class Experiment:
                 self._pretraining.run(self.agent, self.base_dir)
                 self.write(-1)  # before iteration 0
             self.clock.begin()
-            with self.play.begin():  # which may go back to an earlier checkpoint
+            with self._begin_to_play():
                 kept = {phase.name.lower(): count for phase, count in self.counts.episodes.items()}
                 with (
                     closing(Metrics(self.base_dir, self.history)) as self.metrics,
@@ -430,7 +395,7 @@ class Experiment:
     def _run_iteration(self, iteration: int) -> None:
         self.writes = (iteration + 1) % self.play.checkpoint_every == 0 or iteration == self.num_iterations - 1
         lengths = self.teaching.begin(iteration)
-        with self.ending.deferred(self.play.stop):
+        with self.ending.deferred(getattr(self.play, "stop", None)):
             self._run_phases(iteration, lengths)
 
     def _run_phases(self, iteration: int, lengths: Mapping[Phase, Length]) -> None:
@@ -487,10 +452,6 @@ class Experiment:
         now.done.append(phase.name)
 
     # Checkpoints.
-
-    def due(self) -> Due:
-        """Return why the running phase of training is to end now; see `Run`."""
-        return Due.END if self.ending.asked else Due.CHECKPOINT if self.saved.is_late() else Due.NOTHING
 
     def write(self, done: int, begun: Progressed | None = None) -> None:
         """Write a checkpoint, and forget the oldest ones.

@@ -304,7 +304,7 @@ def closing_table(
 
 
 class PhasesShown:
-    """Shows how far the phases of the running iteration are; see `async_wrappers.agents.play.run.Shown`.
+    """Shows how far the phases of the running iteration are.
 
     Args:
         progress: Shows it.

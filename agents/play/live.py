@@ -20,9 +20,10 @@ from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners
-from async_wrappers.agents.play.lessons import Lesson, Lessons
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
+    CheckpointRefused,
     DifferentExperiment,
     Episode,
     EpisodeRow,
@@ -203,10 +204,7 @@ class Live:
             self.live.stop()
 
     def begin(self) -> AbstractContextManager[Any]:
-        """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it.
-
-        Where a run goes on, that checkpoint may be an earlier one than the one loaded first.
-        """
+        """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it."""
         self.live = live = self._make_async_runner()
         if self._run.settings.initial_checkpoint is not None and not self._learners:
             self._learners = [self.agent.learner.state_dict()] * self._learner_count
@@ -224,21 +222,21 @@ class Live:
         return live  # type: ignore[no-any-return]
 
     def restore(self) -> None:
-        """Restore the learners from the loaded checkpoint, or from an earlier one if that fails."""
-        live, directory = self.live, self._run.saved.directory
-        while True:
-            number = self._replays
-            assert number is not None
+        """Restore the learners from the loaded checkpoint.
+
+        Raises:
+            CheckpointRefused: They cannot be.
+        """
+        live, directory, number = self.live, self._run.saved.directory, self._replays
+        assert number is not None
+        try:
+            live.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
             try:
-                live.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
-                try:
-                    live.restore(directory, number)
-                except (OSError, ValueError) as error:
-                    self._run.go_back(number, error)
-                    continue
-            finally:
-                live.drop_states(directory, number)  # they are in the checkpoint
-            return
+                live.restore(directory, number)
+            except (OSError, ValueError) as error:
+                raise CheckpointRefused(str(error)) from error
+        finally:
+            live.drop_states(directory, number)  # they are in the checkpoint
 
     def train(self, length: Length) -> Played:
         """See `Play`."""
@@ -436,7 +434,7 @@ def _of_lessons(lesson: Lesson, stack_size: int) -> Iterable[tuple[Any, str]]:
     )
 
 
-def _of_students(spec: Spec, lessons: Lessons | None) -> Iterable[tuple[Any, str]]:
+def _of_students(spec: Spec, lessons: Any) -> Iterable[tuple[Any, str]]:
     """Yield students to whom a teacher gives more than labels."""
     yield (
         lessons is not None and not lessons.labels_alone,

@@ -71,6 +71,10 @@ class DifferentExperiment(ValueError):
     """The directory holds checkpoints of an experiment that this one cannot continue."""
 
 
+class CheckpointRefused(ValueError):
+    """A checkpoint that was loaded, and from which learners in other processes cannot go on."""
+
+
 class RunStopped(RuntimeError):
     """The game ended a phase before its time, as no action came for too long (`AsyncRunner.stop_after_missed`)."""
 

@@ -13,12 +13,12 @@ from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.config.config import save_config
-from async_wrappers.agents.experiment.experiment import TaughtRun
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.progress import lengths_in_words
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.lessons import StudentsLessons
@@ -106,7 +106,7 @@ class Reincarnation:
         scores: Of the teacher and of random play, once they are known.
     """
 
-    def __init__(self, settings: RunnerWithTeacher, run: TaughtRun) -> None:
+    def __init__(self, settings: RunnerWithTeacher, run: Run) -> None:
         """See the class."""
         self._settings, self._run = settings, run
         agent, evaluation = run.play.agent, run.lengths[Phase.EVAL]

@@ -30,6 +30,7 @@ from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
     Agent,
+    CheckpointRefused,
     DifferentExperiment,
     Episode,
     EpisodeRow,
@@ -163,7 +164,7 @@ class Others:
     def start(
         self, stack: ExitStack, make_share: Callable[[Group], LearnerShare], elsewhere: LearnersElsewhere | None = None
     ) -> Group | None:
-        """Start them, and restore them from the checkpoint that the first one has loaded, if any, or from one before.
+        """Start them, and restore them from the checkpoint that the first one has loaded, if any.
 
         Args:
             stack: Closes them.
@@ -172,18 +173,20 @@ class Others:
 
         Returns:
             All learners together.
+
+        Raises:
+            CheckpointRefused: One cannot go on from it.
         """
         threads = self._run.settings.threads
         others = OtherLearners(make_share, self._learners, own_modules(), threads, elsewhere)
         self.running = stack.enter_context(closing(others))
-        while True:
-            begun = self._agent.learner.state_dict(), self._agent.rows.statistics[0]
-            learner, number = cloudpickle.dumps(begun), self._run.saved.number
-            states: list[Any] = [*self.states] or [None] * (self._learners - 1)
-            others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
-            if not (refused := [why for why in others.answers() if why]):
-                return others.group
-            self._run.go_back(number, ValueError(refused[0]))
+        begun = self._agent.learner.state_dict(), self._agent.rows.statistics[0]
+        learner, number = cloudpickle.dumps(begun), self._run.saved.number
+        states: list[Any] = [*self.states] or [None] * (self._learners - 1)
+        others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
+        if refused := [why for why in others.answers() if why]:
+            raise CheckpointRefused(refused[0])
+        return others.group
 
     def tell(self, what: str, *arguments: Any) -> None:
         """Give all a command."""
@@ -219,7 +222,7 @@ class Many:
         others: The learners but the first.
     """
 
-    stop, unrecordable = None, ""
+    unrecordable = ""
 
     def __init__(self, settings: VectorRunner, run: Run, worlds: Callable[[VectorRunner, Run], Worlds] = Here) -> None:
         """See the class."""

@@ -29,7 +29,6 @@ from async_wrappers.agents.acting.copies import PolicyCopies
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.many.actor import Actor, Ended, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters
@@ -146,7 +145,7 @@ class VectorAgent(LearningAgent):
         owed = self._owed(self._decisions + decisions) > self._settled
         return owed and self.learner.ready and not self._too_early()
 
-    def _note(self, lessons: Lessons, decisions: int) -> None:
+    def _note(self, lessons: Any, decisions: int) -> None:
         """Let the lessons count the decisions up to a number of them."""
         if decisions > self._noted:
             lessons.note_decisions((decisions - self._noted) * self._learners)

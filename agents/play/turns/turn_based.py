@@ -29,7 +29,6 @@ from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.acting.effect import Effects, Fresh, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, blank_actions, copied, stacked
@@ -172,7 +171,7 @@ class TurnBasedAgent(LearningAgent):
             self._consult(self.lessons, decision, realtime)
         return copy.copy(self._action)  # the environment may change an array in place
 
-    def _consult(self, lessons: Lessons, decision: Decision, realtime: Mapping[str, Any] | None) -> None:
+    def _consult(self, lessons: Any, decision: Decision, realtime: Mapping[str, Any] | None) -> None:
         """Take what the teacher says of a decision: a label, an action."""
         guide, view = lessons.guide, partial(lessons.guide.view_in, realtime, "observation_info")
         advice = guide.advise((decision,), (self._number,), view)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.acting.effect import show_effects
-from async_wrappers.agents.play.lessons import Lesson, Lessons
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
     Agent,
     Episode,
@@ -40,7 +40,7 @@ class Turns:
         agent: Plays and learns.
     """
 
-    checkpoint_every, stop, unrecordable = 1, None, ""
+    checkpoint_every, unrecordable = 1, ""
 
     def __init__(self, run: Run) -> None:
         """See the class."""
@@ -81,10 +81,9 @@ class Turns:
         getattr(self._lessons, what)(*arguments)
 
     @property
-    def _lessons(self) -> Lessons:
+    def _lessons(self) -> Any:
         agent: Any = self.agent
-        lessons: Lessons = agent.lessons
-        return lessons
+        return agent.lessons
 
     def train(self, length: Length) -> Played:
         """See `Play`."""
