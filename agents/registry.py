@@ -12,7 +12,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, TaughtRun, Teaching
+from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, Teaching
 from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
@@ -27,7 +27,7 @@ from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.play.play import Agent
-from async_wrappers.agents.play.run import Play
+from async_wrappers.agents.play.run import Play, Run
 from async_wrappers.agents.play.runner import Runner, TrainRunner
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
@@ -68,7 +68,7 @@ AGENTS: Mapping[str, type[Spec]] = {
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 
 
-def taught_if_student(run: TaughtRun) -> Teaching:
+def taught_if_student(run: Run) -> Teaching:
     """Make the part of a student's teacher, with what gin binds; none for other agents."""
     spec = getattr(run.play.agent, "spec", None)
     return Reincarnation(RunnerWithTeacher(), run) if isinstance(spec, Student) else NoTeaching(run)

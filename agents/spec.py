@@ -92,9 +92,8 @@ class LearnerInterface:
     def save_replay(self, directory: Path, iteration: int) -> None:
         """Write the replay, which `state_dict` leaves out, for `load_replay` with the same iteration."""
 
-    def load_replay(self, directory: Path, iteration: int, partial: bool = False) -> int:
-        """Restore what `save_replay` wrote; return how many transitions are lost with damaged files."""
-        return 0
+    def load_replay(self, directory: Path, iteration: int) -> None:
+        """Restore what `save_replay` wrote."""
 
     def forget_replays(self, directory: Path, keep: set[int]) -> None:
         """Delete the files that no iteration in `keep` needs."""

@@ -1,16 +1,14 @@
-"""Checkpoints of an experiment: one file per iteration, whole or absent, the newest good one found again.
+"""Checkpoints of an experiment: files that are whole or absent, the newest good one found again.
 
 ``checkpoints/ckpt.N`` holds tensors and plain data, its format and its number. Beside it
-``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. A checkpoint that was written
-during iteration N has number N too, until the iteration is done, and its sentinel marks it. Nothing is loaded by
-unpickling code. The checkpoint before iteration 0 has number -1. The stamp of a checkpoint holds the SHA-256 of each
-index of its replays, which lie beside it.
+``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256 and how many iterations are
+done. Nothing is loaded by unpickling code. The checkpoint before iteration 0 has number -1. The stamp of a checkpoint
+holds the SHA-256 of each index of its replays, which lie beside it, under its number.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +26,8 @@ from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, 
 
 CHECKPOINTS = "checkpoints"
 _SENTINEL = "sentinel_checkpoint_complete"
+# 0.1.0 did not say how many iterations were done, which was the number and one; "amid" was in the midst of one.
+_SENTINEL_TEXT = re.compile(rb"(?:done=(?P<done>\d+)|done|amid) sha256=(?P<sha256>[0-9a-f]{64})\n")
 _STAMP = "stamp"  # where a bundle holds its format and number
 _READABLE = (1, FORMAT)  # formats whose weights can be loaded
 _ACTING = ("agent", "observation_shape", "actions", "network")  # facts that must be equal where only weights are loaded
@@ -56,57 +56,46 @@ class Checkpointer:
             raise ValueError(f"checkpoint_duration must be >= 1 checkpoint, got {checkpoint_duration}")
         self.directory = Path(base_dir) / CHECKPOINTS
         self._duration = checkpoint_duration
+        self._newest_read: Path | None = None  # of those that `load_each` has looked at
 
     def numbers(self) -> list[int]:
-        """Return the iterations whose checkpoint was completed, newest first."""
+        """Return the numbers of the checkpoints that were completed, newest first."""
         return sorted(self._numbered(_SENTINEL), reverse=True)
 
-    def is_amid(self, iteration: int) -> bool:
-        """Return whether a completed checkpoint was written during its iteration."""
-        return self._sentinel(iteration).read_bytes().startswith(b"amid")
+    def iterations_done(self, number: int) -> int:
+        """Return how many iterations are done in a completed checkpoint; 0 for number -1."""
+        text = self._sentinel(number).read_bytes() if number >= 0 else b"done"
+        found = _SENTINEL_TEXT.fullmatch(text)
+        return int(found["done"]) if found and found["done"] else number + text.startswith(b"done")
 
-    def save(self, iteration: int, bundle: Mapping[str, Any], amid: bool = False) -> set[int]:
-        """Write a checkpoint, forget the oldest ones, and return the iterations that are kept.
+    def save(self, number: int, bundle: Mapping[str, Any]) -> set[int]:
+        """Write a checkpoint, forget the oldest ones, and return the numbers that are kept.
 
-        Checkpoints of later iterations are forgotten too: they were bad, or the run would not have gone back.
+        Checkpoints of the same and of later numbers are forgotten too: they were bad, or the run would not have gone
+        back.
 
         Args:
-            iteration: Its number; one of the same number is replaced, and one of both is good at any moment.
+            number: Its own.
             bundle: Tensors and plain data.
-            amid: Whether the iteration continues after it.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        path, sentinel = self._path(iteration), self._sentinel(iteration)
-        content = {**bundle, _STAMP: {**stamp(), "number": iteration, **self._indexes(iteration, bundle)}}
-        word = "amid" if amid else "done"
+        path, sentinel = self._path(number), self._sentinel(number)
         if sentinel.is_file():
-            self._replace(path, content, sentinel, word)
-        else:
-            write_atomically(path, lambda file: torch.save(content, file))
-            write_text_atomically(sentinel, f"{word} sha256={_sha256(path)}\n")
-        kept = [number for number in self.numbers() if number <= iteration][: self._duration]
-        for number in {*self.numbers(), *self._numbered("ckpt")} - set(kept):
-            self._sentinel(number).unlink(missing_ok=True)  # first, so that no sentinel ever stands for a missing file
-            self._path(number).unlink(missing_ok=True)
+            sentinel.unlink()
+        content = {**bundle, _STAMP: {**stamp(), "number": number, **self._indexes(number)}}
+        write_atomically(path, lambda file: torch.save(content, file))
+        done = bundle.get("current_iteration", number) + 1
+        write_text_atomically(sentinel, f"done={done} sha256={_sha256(path)}\n")
+        kept = [each for each in self.numbers() if each <= number][: self._duration]
+        for each in {*self.numbers(), *self._numbered("ckpt")} - set(kept):
+            self._sentinel(each).unlink(missing_ok=True)  # first, so that no sentinel ever stands for a missing file
+            self._path(each).unlink(missing_ok=True)
         return set(kept)
-
-    def _replace(self, path: Path, content: Mapping[str, Any], sentinel: Path, word: str) -> None:
-        """Replace a checkpoint by another, so that one of the two is good at any moment."""
-        new = path.with_name(f"{path.name}.new")
-        try:
-            write_atomically(new, lambda file: torch.save(content, file))
-            line = f"{word} sha256={_sha256(new)}\n"
-            before = sentinel.read_text(errors="replace").splitlines()[-1:]
-            write_text_atomically(sentinel, "".join([*(f"{each}\n" for each in before), line]))
-            os.replace(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-        write_text_atomically(sentinel, line)
 
     def load_each(
         self, refused: dict[int, str] | None = None, *, continues: bool = False
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (iteration, bundle) of the good checkpoints, newest first, and warn of each bad one.
+        """Yield (number, bundle) of the good checkpoints, newest first, and warn of each bad one.
 
         Args:
             refused: Takes the reason for each bad one, by its number.
@@ -115,7 +104,7 @@ class Checkpointer:
         Raises:
             OtherFormat: A good one has an unusable format.
         """
-        refused = {} if refused is None else refused
+        refused, self._newest_read = {} if refused is None else refused, None
         complete = set(self.numbers())
         for number in sorted(complete | self._numbered("ckpt"), reverse=True):
             try:
@@ -124,8 +113,10 @@ class Checkpointer:
                 held, bundle = _read(self._path(number))
                 if held.get("number", number) != number:
                     raise ValueError(f"{self._path(number)} is checkpoint {held['number']} under another name")
+                self._newest_read = self._newest_read or self._path(number)
                 if continues:
-                    self.check_indexes(held.get("indexes", {}), _replay_of(number, bundle))
+                    self._refuse_part_of_0_1_0(number, held)
+                    self.check_indexes(held.get("indexes", {}), number)
             except (OSError, ValueError) as error:
                 self.refuse(number, error, refused)
                 continue
@@ -153,36 +144,46 @@ class Checkpointer:
         newest = max(refused, default=0)
         if not refused or (len(refused) == 1 and newest <= 0 and not self.numbers()):
             return
+        read, weights = self._newest_read, ""
+        if read is not None:  # all but its replay is good
+            weights = f", which may begin with its weights (Runner.initial_checkpoint = {str(read)!r})"
         raise NoCheckpointLoads(
             f"{self.directory} holds {len(refused)} checkpoint{'s' if len(refused) > 1 else ''} of which none loads "
-            f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"
+            f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir{weights}"
         )
 
-    def _indexes(self, iteration: int, bundle: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    def _refuse_part_of_0_1_0(self, number: int, held: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint that was written in the midst of an iteration, as 0.1.0 did."""
+        if self._sentinel(number).read_bytes().startswith(b"amid"):
+            raise ValueError(
+                f"{self._path(number)} was written in the midst of an iteration by async_wrappers "
+                f"{held.get('version', '0.1.0')}, which alone goes on from there"
+            )
+
+    def _indexes(self, number: int) -> dict[str, dict[str, str]]:
         """Return the SHA-256 of each index of a checkpoint's replays, by its place; nothing where there is none."""
-        replay = _replay_of(iteration, bundle)
-        found = sorted(self.directory.rglob(f"index_{replay}.json"))
+        found = sorted(self.directory.rglob(f"index_{number}.json"))
         indexes = {path.relative_to(self.directory).as_posix(): _sha256(path) for path in found}
         return {"indexes": indexes} if indexes else {}
 
-    def check_indexes(self, indexes: Mapping[str, str], replay: int) -> None:
+    def check_indexes(self, indexes: Mapping[str, str], number: int) -> None:
         """Refuse replays that were put in the place of a checkpoint's own; those that are missing are told of later."""
         for name, recorded in indexes.items():
             path = self.directory / name
             if path.is_file() and _sha256(path) != recorded:
-                read_index(path.parent, replay)  # tells of one that is torn
+                read_index(path.parent, number)  # tells of one that is torn
                 raise ValueError(f"{path} is not the index that the checkpoint was written with: restore {path.parent}")
 
     def _numbered(self, name: str) -> set[int]:
-        """Return the iterations of which there is a file of this name, complete or not."""
+        """Return the numbers of which there is a file of this name, complete or not."""
         found = (re.fullmatch(rf"{name}\.(-?\d+)", path.name) for path in self.directory.glob(f"{name}.*"))
         return {int(each[1]) for each in found if each}
 
-    def _path(self, iteration: int) -> Path:
-        return self.directory / f"ckpt.{iteration}"
+    def _path(self, number: int) -> Path:
+        return self.directory / f"ckpt.{number}"
 
-    def _sentinel(self, iteration: int) -> Path:
-        return self.directory / f"{_SENTINEL}.{iteration}"
+    def _sentinel(self, number: int) -> Path:
+        return self.directory / f"{_SENTINEL}.{number}"
 
 
 def read_bundle(path: Path) -> dict[str, Any]:
@@ -223,11 +224,11 @@ def checked_replay(path: Path) -> int:
         OSError: The file is missing or unreadable.
         ValueError: It is torn or no checkpoint, or its replays are others.
     """
-    held, bundle = _read(path)
-    checkpointer, found = Checkpointer(path.parent.parent), re.fullmatch(r"ckpt\.(-?\d+)", path.name)
-    number = _replay_of(int(found[1]) if found else held.get("number", 0), bundle)
-    checkpointer.check_indexes(held.get("indexes", {}), number)
-    return number
+    held, _ = _read(path)
+    found = re.fullmatch(r"ckpt\.(-?\d+)", path.name)
+    number = int(found[1]) if found else held.get("number", 0)
+    Checkpointer(path.parent.parent).check_indexes(held.get("indexes", {}), number)
+    return int(number)
 
 
 def load_policy(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
@@ -267,20 +268,14 @@ def difference_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return ""
 
 
-def _replay_of(number: int, bundle: Mapping[str, Any]) -> int:
-    """Return the number of the replays of a checkpoint; a live run's have a name of their own."""
-    replay: int = bundle.get("replay", bundle.get("replays", number))
-    return replay
-
-
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header of a checkpoint file, and its bundle."""
     sentinel = path.with_name(f"{_SENTINEL}{path.suffix}")
     if sentinel.is_file():
         text = sentinel.read_bytes()
-        if re.fullmatch(rb"((done|amid) sha256=[0-9a-f]{64}\n){1,2}", text) is None:
+        if (found := _SENTINEL_TEXT.fullmatch(text)) is None:
             raise ValueError(f"{sentinel} is torn or altered: it does not hold the SHA-256 of {path.name}")
-        if _sha256(path) not in [line.decode()[-64:] for line in text.splitlines()]:
+        if _sha256(path) != found["sha256"].decode():
             raise ValueError(f"{path} is torn or altered: its SHA-256 is not the one recorded")
     try:
         bundle = torch.load(path, map_location="cpu", weights_only=True)
@@ -300,13 +295,13 @@ def _sha256(path: Path) -> str:
 
 
 # When a run writes checkpoints, and under which numbers.
-#
-# The replays of a checkpoint during an iteration have a number of their own, -2 and below: those of the iteration's end
-# would be written in their place before the end's checkpoint. -1 is that of a checkpoint before iteration 0.
 
 
 class Saving:
     """The checkpoints of a run.
+
+    The number of a checkpoint is that of its iteration, or the one after the last checkpoint's where that is larger:
+    where a part of an iteration was saved, all later numbers are larger by one.
 
     Args:
         base_dir: The run's directory.
@@ -315,19 +310,14 @@ class Saving:
 
     Attributes:
         checkpointer: Writes and finds them.
-        replay_number: Of the replays of the checkpoint that was loaded or written last.
-        amid_count: Checkpoints during an iteration that were ever written.
+        number: Of the checkpoint that was loaded or written last; -2 before there is one.
         saved_at: When one was written last, by ``time.monotonic()``.
-        whole: The newest iteration that was saved at its end, in this process.
     """
 
     def __init__(self, base_dir: Path, kept: int, minutes: float | None) -> None:
-        """See the class."""
+        """Look for nothing yet."""
         self.checkpointer = Checkpointer(base_dir, kept)
-        self._minutes = minutes
-        self.replay_number = self.whole = -1
-        self._replay_of: dict[int, int] = {}  # numbers of the replays of checkpoints during an iteration
-        self.amid_count = 0  # such checkpoints ever written
+        self._minutes, self.number = minutes, -2
         self.saved_at = time.monotonic()
         self._unsaved = 0.0  # seconds that an interrupt has lost
 
@@ -340,33 +330,15 @@ class Saving:
         """Return whether a checkpoint is due by the clock."""
         return self._minutes is not None and time.monotonic() - self.saved_at >= 60.0 * self._minutes
 
-    @property
-    def next_replay(self) -> int:
-        """The number of the replays of the next checkpoint during an iteration."""
-        return -2 - self.amid_count
+    def next_number(self, iteration: int) -> int:
+        """Return the number of the next checkpoint, at the end of an iteration or during it."""
+        return max(iteration, self.number + 1)
 
-    def begin(self, iteration: int, amid: bool) -> int:
-        """Return the number of the replays of a checkpoint that is to be written, and note it."""
-        self.replay_number = iteration
-        if amid:
-            self.replay_number = self._replay_of[iteration] = self.next_replay
-            self.amid_count += 1
-        return self.replay_number
-
-    def write(self, iteration: int, bundle: Mapping[str, Any], amid: bool) -> set[int]:
-        """Write a checkpoint, and return the numbers of the replays of those that are kept."""
-        if not amid:
-            self._replay_of.pop(iteration, None)
-        counted = {"amid_count": self.amid_count, "replay_of": self._replay_of} if self.amid_count else {}
-        kept = self.checkpointer.save(iteration, {**bundle, **counted}, amid)
-        self._replay_of = {each: number for each, number in self._replay_of.items() if each in kept}
-        self.saved_at = time.monotonic()
-        return {self._replay_of.get(each, each) for each in kept}
-
-    def load(self, bundle: Mapping[str, Any]) -> None:
-        """Take over the numbers that a checkpoint holds."""
-        self.amid_count = bundle.get("amid_count", 0)
-        self._replay_of = dict(bundle.get("replay_of", {}))
+    def write(self, number: int, bundle: Mapping[str, Any]) -> set[int]:
+        """Write a checkpoint, and return the numbers of those that are kept."""
+        kept = self.checkpointer.save(number, bundle)
+        self.number, self.saved_at = number, time.monotonic()
+        return kept
 
     def note_interrupt(self) -> None:
         """Count what is lost by an interrupt now."""
@@ -382,5 +354,4 @@ class Saving:
     @property
     def iterations_done(self) -> int:
         """The number of iterations in the newest checkpoint, even if a signal came just after it was written."""
-        newest = max(self.checkpointer.numbers(), default=-1)
-        return newest + 1 - (newest >= 0 and self.checkpointer.is_amid(newest))
+        return self.checkpointer.iterations_done(max(self.checkpointer.numbers(), default=-1))

@@ -17,23 +17,19 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from absl import logging
 
 from async_wrappers.agents.experiment.checkpoint import (
-    Saving,
     difference_of,
     load_optimizer,
     load_policy,
     newest_bundle,
 )
-from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.evaluate import episodes_of, evaluate
 from async_wrappers.agents.experiment.film import Film
 from async_wrappers.agents.experiment.lock import alone_in
@@ -43,7 +39,6 @@ from async_wrappers.agents.experiment.progress import (
     PhasesShown,
     Progress,
     TimesOfTraining,
-    WallClock,
     compute_of,
     iteration_line,
     lengths_in_words,
@@ -52,50 +47,35 @@ from async_wrappers.agents.experiment.progress import (
     statistics_of,
 )
 from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
-from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.play import (
+    NOTHING_PLAYED,
     Agent,
+    CheckpointRefused,
     DifferentExperiment,
     Episode,
     Length,
     Phase,
     PhaseCounts,
     Played,
-    RunStopped,
-    encounter_of,
     frames_of,
 )
 from async_wrappers.agents.play.run import Play, Run
 from async_wrappers.agents.play.runner import Runner
 from async_wrappers.agents.play.turns.turns import Turns
-from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
-from async_wrappers.files import path_of
 from async_wrappers.own_code import kept_over_episodes
-from async_wrappers.own_returns import reward_changers, with_own_returns
+from async_wrappers.own_returns import reward_changers
 from async_wrappers.wrapper_statistics import frozen, has_statistics, layers_of, load_statistics
 from async_wrappers.wrapper_statistics import statistics_of as statistics_of_wrappers
 
 # What a teacher may add to an experiment, and an experiment without one.
 
 
-class TaughtRun(Run, Protocol):
-    """What a teacher's part may ask of its experiment.
-
-    Attributes:
-        play: Who steps the environments.
-    """
-
-    @property
-    def play(self) -> Play:
-        """See the class."""
-
-
 class Teaching(Protocol):
     """A teacher's part in an experiment, whatever plays.
 
-    It is made from a `TaughtRun`, when that can play, and refuses what cannot be taught with a ValueError.
+    It is made from a `Run`, when that can play, and refuses what cannot be taught with a ValueError.
 
     Attributes:
         iterations: Of the run, those of the teacher's included.
@@ -118,7 +98,7 @@ class Teaching(Protocol):
     def begin(self, iteration: int) -> Mapping[Phase, Length]:
         """Begin an iteration, and return the lengths of its phases."""
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """Run the iteration's training phase; see `async_wrappers.agents.play.run.Play.train`."""
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
@@ -140,7 +120,7 @@ class Teaching(Protocol):
 class NoTeaching:
     """One online iteration after the other; see `Teaching`."""
 
-    def __init__(self, run: TaughtRun) -> None:
+    def __init__(self, run: Run) -> None:
         """See the class."""
         self._run = run
         self.iterations = run.settings.num_iterations
@@ -159,9 +139,9 @@ class NoTeaching:
         """See `Teaching`."""
         return self._run.lengths
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """See `Teaching`."""
-        return self._run.play.train(length, carried)
+        return self._run.play.train(length)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """See `Teaching`."""
@@ -185,48 +165,28 @@ class NoTeaching:
 
 @dataclass
 class Progressed:
-    """How far an iteration is.
-
-    A checkpoint during it holds all but its number and times, so that a resumed run plays, learns and counts nothing
-    twice.
+    """How far an iteration is, of which a checkpoint may hold a part, so that the resumed run plays the rest.
 
     Attributes:
-        number: Of the iteration.
         line: Its statistics so far.
         scalars: Likewise.
         done: The names of the phases that are over.
-        carried: The results of the phase in which the checkpoint was written, and its name and seconds; None where it
-            was written between two phases.
-        phase: The name of the running phase.
-        began: When it began, by ``time.perf_counter()``.
+        trained: What was played of the training phase.
+        seconds: How long that took.
     """
 
-    number: int
     line: dict[str, Any]
     scalars: dict[str, float] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
-    carried: Mapping[str, Any] | None = None
-    phase: str = ""
-    began: float = 0.0
+    trained: Played = NOTHING_PLAYED
+    seconds: float = 0.0
 
-    def begin(self, phase: str) -> Mapping[str, Any]:
-        """Begin a phase, and return what is carried into it; empty where it begins anew."""
-        carried = self.carried if self.carried is not None and self.carried.get("phase") == phase else {}
-        self.phase, self.began = phase, time.perf_counter() - carried.get("seconds", 0.0)
-        return carried
-
-    def over(self) -> None:
-        """End the running phase."""
-        self.done, self.carried = [*self.done, self.phase], None
-
-    def plain(self, carried: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return what a checkpoint holds, with the running phase's results."""
-        if carried is not None:
-            carried = {"phase": self.phase, **carried, "seconds": time.perf_counter() - self.began}
-        return {"line": self.line, "scalars": self.scalars, "done": self.done, "carried": carried}
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**vars(self), "trained": self.trained.plain()}
 
 
-class Experiment:
+class Experiment(Run):
     """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
 
     Args:
@@ -237,61 +197,31 @@ class Experiment:
         evaluates: Whether there are evaluation phases, where `settings` have them.
 
     Attributes:
-        base_dir: As given.
-        settings: As given.
-        environment: The one that is played in turn, and whose spaces and layers are read.
-        lengths: Of the phases, but for iterations that a teacher makes longer or shorter.
-        counts: What was played so far.
-        play: Who steps the environments.
         teaching: The teacher's part.
         num_iterations: In all, those already done included.
-        start_iteration: The running iteration, or the next one.
-        writes: Whether the running iteration ends with a checkpoint.
-        history: The statistics of the iterations that are done.
-        ending: Whether it was asked to end.
-        saved: When checkpoints are written, and under which numbers.
-        clock: Wall time.
         times: Of the parts of training, in this process.
         progress_file: Where a sweep reads how far the run is.
         arm: The name of the sweep's arm that it plays; empty outside of a sweep.
-        table: Of episodes; while it runs, like `metrics` and `shown`.
     """
-
-    table: EpisodeTable
-    metrics: Metrics
-    shown: PhasesShown
 
     def __init__(
         self,
         base_dir: str | Path,
         settings: Runner,
         play: Callable[[Run], Play] = Turns,
-        teaching: Callable[[TaughtRun], Teaching] = NoTeaching,
+        teaching: Callable[[Run], Teaching] = NoTeaching,
         evaluates: bool = True,
     ) -> None:
         """See the class."""
-        refuse({"no first checkpoint": settings.initial_checkpoint is None}, bound(settings))
-        torch.set_num_threads(settings.threads)
-        self.base_dir, self.settings, self.lengths = path_of(base_dir), settings, settings.lengths(evaluates)
-        self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)
-        self.environment = with_own_returns(settings.create_environment_fn())
-        kind = type(self.environment).__name__
-        must(
-            hasattr(self.environment, "observation_space"),
-            f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
-        )
-        self.counts = PhaseCounts(dict.fromkeys(Phase, encounter_of(self.environment)))
-        self.clock, self.times, self.ending = WallClock(), TimesOfTraining(), Ending()
+        super().__init__(base_dir, settings, evaluates)
+        self.times = TimesOfTraining()
         self.progress_file, self.arm = ProgressFile(self.base_dir), ""
-        self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
-        self.play: Play = play(self)
+        self.play = play(self)
         dataset = settings.pretrain_dataset
         self._pretraining = None if dataset is None else Pretraining(dataset, settings.pretrain_updates)
         self.teaching: Teaching = teaching(self)
         self.num_iterations = self.teaching.iterations
-        self._lost = 0  # transitions lost with damaged replay files, not yet in an iteration's line
-        self._progressed: Progressed | None = None  # of the running iteration
-        self._amid: Progressed | None = None  # of the iteration at which a resumed run begins
+        self._begun: Progressed | None = None  # the iteration of which a part was played
         self._loading: Iterator[int] | None = None  # earlier checkpoints that are left, once the run was resumed
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
 
@@ -304,9 +234,6 @@ class Experiment:
 
     def resume(self) -> bool:
         """Continue from the newest good checkpoint, or begin.
-
-        A checkpoint of which only old segments of the replay are damaged is good where no whole one is left: the run
-        then continues without their transitions, and warns.
 
         A run begins with the initial checkpoint's weights, if one is named, and with the demonstrations in its replay.
 
@@ -345,10 +272,7 @@ class Experiment:
     def _loaded(self) -> Iterator[int]:
         """Load the good checkpoints, newest first; yield the number of each when it is loaded."""
         checkpointer, refused = self.saved.checkpointer, self._refused
-        whole = ((number, bundle, False) for number, bundle in checkpointer.load_each(refused, continues=True))
-        # Those that lack a part of their replay are tried after the whole ones.
-        damaged: list[tuple[int, dict[str, Any], bool]] = []
-        for number, bundle, partial in chain(whole, damaged):
+        for number, bundle in checkpointer.load_each(refused, continues=True):
             self.play.check_kind(bundle)
             if difference := difference_of(bundle.get("identity", {}), self.identity()):
                 raise DifferentExperiment(
@@ -356,21 +280,17 @@ class Experiment:
                     "choose another base_dir, or run with the configuration in its config.gin"
                 )
             before, self.counts = self.counts, _counts_of(bundle, self.counts)
-            replay = self.saved.replay_number = bundle.get("replay", bundle.get("replays", number))
+            self.saved.number = number
             try:
-                lost = self.play.load_state(self.saved.directory, replay, bundle, partial)
+                self.play.load_state(self.saved.directory, number, bundle)
             except DifferentExperiment:
                 raise
             except (OSError, ValueError) as error:
-                if isinstance(error, DamagedReplay) and not partial:
-                    damaged.append((number, bundle, True))
                 checkpointer.refuse(number, error, refused)
                 self.counts = before
                 continue
             self._statistics_in(checkpointer.directory, bundle)
             self._take(bundle)
-            if partial:
-                self.warn_of_lost(number, lost)
             if max(refused, default=number) > number:
                 logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
             yield number
@@ -384,29 +304,32 @@ class Experiment:
         return known
 
     def _take(self, bundle: Mapping[str, Any]) -> None:
-        self._lost, self.history = bundle["lost_transitions"], bundle["logs"]
+        self.history = bundle["logs"]
         self.clock.before = bundle.get("seconds", 0.0)
         self.start_iteration = bundle["current_iteration"] + 1
-        amid = bundle.get("amid")
-        self._amid = None if amid is None else Progressed(self.start_iteration, **amid)
-        self.saved.load(bundle)
+        begun = bundle.get("begun")
+        self._begun = begun and Progressed(**{**begun, "trained": Played.of_plain(begun["trained"])})
         self.teaching.load_state(bundle)
 
-    def go_back(self, number: int, error: Exception) -> None:
-        """Refuse the checkpoint that was loaded, and load the one before it; see `Run`."""
-        self.saved.checkpointer.refuse(number, error, self._refused)
+    def go_back(self, error: Exception) -> None:
+        """Refuse the checkpoint that was loaded, and load the one before it.
+
+        Raises:
+            NoCheckpointLoads: There is none.
+        """
+        self.saved.checkpointer.refuse(self.saved.number, error, self._refused)
         if self._loading is None or next(self._loading, None) is None:
             self.saved.checkpointer.check_beginning(self._refused)
 
-    def warn_of_lost(self, number: int, lost: int) -> None:
-        """Report, now and in the next iteration's line, how many transitions the replay has lost."""
-        self._lost += lost
-        logging.warning(
-            "checkpoint %d is used though files of its replay are damaged: %d transitions are lost, and from here on "
-            "the run differs from an undisturbed one",
-            number,
-            lost,
-        )
+    def _begin_to_play(self) -> AbstractContextManager[Any]:
+        """Start environments and learners, which may go back to an earlier checkpoint."""
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(self.play.begin())
+                    return stack.pop_all()
+                except CheckpointRefused as error:
+                    self.go_back(error)
 
     # Iterations.
 
@@ -419,9 +342,9 @@ class Experiment:
             self._warn_of_kept_state()
             if self._pretraining is not None and self._pretraining.pending:
                 self._pretraining.run(self.agent, self.base_dir)
-                self.write(-1, -1)  # before iteration 0
+                self.write(-1)  # before iteration 0
             self.clock.begin()
-            with self.play.begin():  # which may go back to an earlier checkpoint
+            with self._begin_to_play():
                 kept = {phase.name.lower(): count for phase, count in self.counts.episodes.items()}
                 with (
                     closing(Metrics(self.base_dir, self.history)) as self.metrics,
@@ -470,83 +393,75 @@ class Experiment:
         return self.agent.updates > 0 or not getattr(self.agent, "learns", True)
 
     def _run_iteration(self, iteration: int) -> None:
-        play = self.play
-        self.writes = (iteration + 1) % play.checkpoint_every == 0 or iteration == self.num_iterations - 1
+        self.writes = (iteration + 1) % self.play.checkpoint_every == 0 or iteration == self.num_iterations - 1
         lengths = self.teaching.begin(iteration)
-        try:
-            with self.ending.deferred(play.cut) if play.saves_amid else nullcontext():
-                self._run_phases(iteration, lengths)
-        except (KeyboardInterrupt, RunStopped):
-            if play.keeps_interrupted and self.saved.whole < iteration:
-                self.write(iteration, iteration - 1)  # the iteration will be repeated
-            raise
+        with self.ending.deferred(getattr(self.play, "stop", None)):
+            self._run_phases(iteration, lengths)
 
     def _run_phases(self, iteration: int, lengths: Mapping[Phase, Length]) -> None:
-        now, self._amid = self._amid or Progressed(iteration, {"iteration": iteration}), None
-        self._progressed = now
+        self._begun = now = self._begun or Progressed({"iteration": iteration})
         with self.shown.iteration(iteration, lengths):
             for phase, length in lengths.items():
                 if phase.name in now.done:
                     self.shown.note(phase, length.episodes or 0, length.frames)
-                    continue
-                if not (length.frames or length.episodes):
-                    continue
-                run = self.teaching.train if phase == Phase.TRAIN else self.play.evaluate
-                played = run(length, now.begin(phase.name))
-                self.counts.encounters[phase] = played.encounter
-                seconds = time.perf_counter() - now.began
-                for line, scalars in (
-                    statistics_of(phase, played, seconds),
-                    self.play.statistics(phase, played, seconds),
-                ):
-                    now.line.update(line)
-                    now.scalars.update(scalars)
-                line, scalars = self.teaching.statistics(phase, now.line)
-                now.line.update(line)
-                now.scalars.update(scalars)
-                if phase == Phase.TRAIN:
-                    self.times.add(seconds, played.times, frames_of(played))
-                now.over()
-                if self.due():
-                    self.save(None)
+                elif length.frames or length.episodes:
+                    self._run_phase(phase, length, now)
+        self._begun = None
         now.line["frames"] = self.counts.frames
         if self.counts.cut_frames:
             now.line["cut_frames"] = self.counts.cut_frames
-        if self._lost:
-            now.line["lost_transitions"] = self._lost
         self.metrics.iteration(now.line, now.scalars)
-        self._lost = 0
         self.history = self.metrics.history
-        if self.writes:
-            self.write(iteration, iteration)
+        if self.writes or self.ending.asked:
+            self.write(iteration)
         print(f"{iteration_line(now.line)}; {self.shown.done()}", flush=True)
         if warning := nothing_landed(self.history, self.facts()["delay"]):
             print(warning, flush=True)
 
+    def _run_phase(self, phase: Phase, length: Length, now: Progressed) -> None:
+        """Play a phase, or the rest of one: training in parts, an evaluation whole or not at all."""
+        trains = phase == Phase.TRAIN
+        before, seconds = (now.trained, now.seconds) if trains else (NOTHING_PLAYED, 0.0)
+        if before is not NOTHING_PLAYED:
+            self.shown.note(phase, len(before.episodes), frames_of(before))
+        while True:
+            began = time.perf_counter()
+            part = (self.teaching.train if trains else self.play.evaluate)(length.after(before))
+            took = time.perf_counter() - began
+            if trains or part.whole:
+                before, seconds = before.and_then(part), seconds + took
+                self.counts.encounters[phase] = part.encounter
+            if trains:
+                now.trained, now.seconds = before, seconds
+                self.times.add(took, part.times, frames_of(part))
+            if part.whole:
+                break
+            self.write(now.line["iteration"] - 1, now)
+            if self.ending.asked:
+                raise self.ending.reason
+            self.shown.go_on(phase)
+        for line, scalars in (
+            statistics_of(phase, before, seconds),
+            self.play.statistics(phase, before, took),
+        ):
+            now.line.update(line)
+            now.scalars.update(scalars)
+        line, scalars = self.teaching.statistics(phase, now.line)
+        now.line.update(line)
+        now.scalars.update(scalars)
+        now.done.append(phase.name)
+
     # Checkpoints.
 
-    def due(self, harmless: bool = True) -> int:
-        """Return the number of the replays of a checkpoint that is due now; 0 for none. See `Run`."""
-        return self.saved.next_replay if self.ending.asked or (harmless and self.saved.is_late()) else 0
-
-    def save(self, carried: Mapping[str, Any] | None) -> None:
-        """Write a checkpoint during an iteration; see `Run`."""
-        assert self._progressed is not None
-        self.ending.wait_no_more()
-        self.write(self._progressed.number, self._progressed.number - 1, self._progressed.plain(carried))
-        if self.ending.asked:
-            raise KeyboardInterrupt
-
-    def write(self, iteration: int, done: int, amid: Mapping[str, Any] | None = None) -> None:
+    def write(self, done: int, begun: Progressed | None = None) -> None:
         """Write a checkpoint, and forget the oldest ones.
 
         Args:
-            iteration: Its number.
             done: The last iteration that is done.
-            amid: The progress in iteration `done` + 1, if that is to be continued.
+            begun: The progress in the next one, if a part of it was played.
         """
-        counts, is_amid = self.counts, done < iteration
-        number = self.saved.begin(iteration, is_amid)
+        self.ending.wait_no_more()
+        counts, number = self.counts, self.saved.next_number(done if begun is None else done + 1)
         state = self.play.state(self.saved.directory, number)
         bundle = {
             "identity": self.identity(),
@@ -557,13 +472,12 @@ class Experiment:
             "frames": counts.frames,
             **({"cut_frames": counts.cut_frames} if counts.cut_frames else {}),
             "seconds": self.clock.seconds,
-            "lost_transitions": self._lost,
             "logs": [line for line in self.history if line["iteration"] <= done],
             **self.teaching.state(),
-            **({} if amid is None else {"amid": amid, "replay": number}),
+            **({} if begun is None else {"begun": begun.plain()}),
         }
-        self.play.forget(self.saved.directory, self.saved.write(iteration, bundle, is_amid))
-        self.saved.whole = self.saved.whole if is_amid else iteration
+        self.play.forget(self.saved.directory, self.saved.write(number, bundle))
+        self.start_iteration = done + 1
 
     def identity(self) -> dict[str, Any]:
         """Return plain facts that two runs must share to continue one another."""

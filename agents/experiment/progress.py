@@ -304,7 +304,7 @@ def closing_table(
 
 
 class PhasesShown:
-    """Shows how far the phases of the running iteration are; see `async_wrappers.agents.play.run.Shown`.
+    """Shows how far the phases of the running iteration are.
 
     Args:
         progress: Shows it.
@@ -318,10 +318,12 @@ class PhasesShown:
         self.progress = progress
         self._lengths: Mapping[Phase, Length] = {}
         self._played: dict[Phase, tuple[int, int]] = {}  # episodes and frames of each phase
+        self._before: dict[Phase, tuple[int, int]] = {}  # those before the part that is played
 
     def iteration(self, number: int, lengths: Mapping[Phase, Length]) -> AbstractContextManager[None]:
         """Show one iteration, whose phases have these lengths, in the block."""
         self._lengths, self._played = lengths, dict.fromkeys(lengths, (0, 0))
+        self._before = dict(self._played)
         by_frames = all(length.episodes is None for length in lengths.values())
         frames = sum(length.frames for length in lengths.values()) if by_frames else 0
         return self.progress.iteration(number, frames)
@@ -332,12 +334,17 @@ class PhasesShown:
 
     def note(self, phase: Phase, episodes: int, frames: int) -> None:
         """Take in what an earlier process has played of a phase that goes on."""
-        self._played[phase] = episodes, frames
+        self._played[phase] = self._before[phase] = episodes, frames
         self.progress.carry(*share_done(self._lengths, self._played))
 
+    def go_on(self, phase: Phase) -> None:
+        """Begin the next part of a phase."""
+        self._before[phase] = self._played[phase]
+
     def tell(self, phase: Phase, episodes: int, frames: int, last: str = "", seconds: float | None = None) -> None:
-        """Show that a phase has had so many episodes and frames."""
-        self._played[phase] = episodes, frames
+        """Show that the running part of a phase has had so many episodes and frames."""
+        before = self._before[phase]
+        self._played[phase] = before[0] + episodes, before[1] + frames
         self.progress.update(*share_done(self._lengths, self._played), last, seconds)
 
     def share(self, share: float, words: str) -> None:

@@ -46,7 +46,7 @@ from async_wrappers.agents.losses.loss import (
 )
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.prefetch import SampledBatch, Source, Store
-from async_wrappers.agents.replay.segments import check_snapshot
+from async_wrappers.agents.replay.segments import check_saved
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import are_equal
@@ -588,13 +588,13 @@ class Learner:
         check_loaded(self.network, state)
 
     def check_replay(self, directory: Path, iteration: int) -> None:
-        """Refuse an index or a snapshot that `load_replay` cannot use; the segments are not read.
+        """Refuse files that `load_replay` cannot use; the transitions in them are not read.
 
         Raises:
             OSError: A file is missing.
-            ValueError: One of the two is damaged, or of another format.
+            ValueError: One is damaged, or of another format.
         """
-        check_snapshot(directory, iteration)
+        check_saved(directory, iteration)
 
     def save_replay(self, directory: Path, iteration: int) -> None:
         """Write the replay into `directory`, for `load_replay` with the same iteration.
@@ -610,24 +610,19 @@ class Learner:
             self._following = None
         self.replay.save(directory, iteration)
 
-    def load_replay(self, directory: Path, iteration: int, partial: bool = True) -> int:
+    def load_replay(self, directory: Path, iteration: int) -> None:
         """Restore the replay.
 
         Args:
             directory: What `save_replay` was given.
             iteration: What `save_replay` was given.
-            partial: Whether to do without the files of old transitions that are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A file is missing.
             ValueError: A file is torn, or of another kind of replay.
         """
-        lost = self.replay.load(directory, iteration, partial)
+        self.replay.load(directory, iteration)
         self._unfinished = self._following = None
-        return lost
 
     def forget_replays(self, directory: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

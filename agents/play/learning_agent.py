@@ -13,7 +13,6 @@ from torch import Tensor
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.play import Report
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
@@ -29,7 +28,7 @@ class LearningAgent:
         learners: How many there are.
 
     Attributes:
-        lessons: A teacher's part, where the agent is a student; None elsewhere.
+        lessons: A teacher's part (`StudentsLessons`), where the agent is a student; None elsewhere.
     """
 
     learns = True
@@ -41,7 +40,7 @@ class LearningAgent:
         self.times: PartTimes = getattr(learner, "times", None) or PartTimes()
         self._overlap: Overlap | None = None
         self._report: Report | None = None
-        self.lessons: Lessons | None = spec.lessons(self, number, learners)
+        self.lessons: Any = spec.lessons(self, number, learners)
 
     @property
     def updates(self) -> int:

@@ -22,6 +22,8 @@ from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
+    NOTHING_PLAYED,
+    CheckpointRefused,
     DifferentExperiment,
     Episode,
     EpisodeRow,
@@ -85,11 +87,10 @@ class Live:
         agent: Of the run, as identity and state of one learner; the workers have agents of their own.
         create_async_runner: Makes what plays.
         live: What plays, while the run goes on.
-        cut: Nothing ends an episode sooner.
         unrecordable: Why there are no videos.
     """
 
-    saves_amid, checkpoint_every, cut = False, 1, None
+    checkpoint_every = 1
     unrecordable = (
         "no video can be made where create_runner.schedule = 'realtime', for writing it would hold up the game: "
         "evaluate in turn, with --gin_bindings \"create_runner.schedule = 'continuous_train'\""
@@ -226,16 +227,13 @@ class Live:
             except PermissionError as error:
                 raise ValueError(str(error)) from None
 
-    @property
-    def keeps_interrupted(self) -> bool:
-        """Whether the parts run; while they are being started there is nothing to keep."""
-        return bool(self.live.is_open)
+    def stop(self) -> None:
+        """End the running phase, whose newest episode is cut; see `Play`."""
+        if hasattr(self.live, "stop"):  # a runner of the user's may have none
+            self.live.stop()
 
     def begin(self) -> AbstractContextManager[Any]:
-        """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it.
-
-        Where a run goes on, that checkpoint may be an earlier one than the one loaded first.
-        """
+        """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it."""
         self.live = live = self._make_async_runner()
         if self._run.settings.initial_checkpoint is not None and not self._learners:
             self._learners = [self.agent.learner.state_dict()] * self._learner_count
@@ -253,25 +251,23 @@ class Live:
         return live  # type: ignore[no-any-return]
 
     def restore(self) -> None:
-        """Restore the learners from the loaded checkpoint, or from an earlier one if that fails."""
-        live, directory = self.live, self._run.saved.directory
-        while True:
-            number = self._replays
-            assert number is not None
-            try:
-                live.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
-                try:
-                    lost = live.restore(directory, number)
-                except (OSError, ValueError) as error:
-                    self._run.go_back(number, error)
-                    continue
-            finally:
-                live.drop_states(directory, number)  # they are in the checkpoint
-            if any(lost):
-                self._run.warn_of_lost(number, sum(lost))
-            return
+        """Restore the learners from the loaded checkpoint.
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+        Raises:
+            CheckpointRefused: They cannot be.
+        """
+        live, directory, number = self.live, self._run.saved.directory, self._replays
+        assert number is not None
+        try:
+            live.put_states(directory, number, self._learners)  # a full disk does not mean a bad checkpoint
+            try:
+                live.restore(directory, number)
+            except (OSError, ValueError) as error:
+                raise CheckpointRefused(str(error)) from error
+        finally:
+            live.drop_states(directory, number)  # they are in the checkpoint
+
+    def train(self, length: Length) -> Played:
         """See `Play`."""
         self._play_seconds = 0.0
         played = self._play_phase(Phase.TRAIN, length)
@@ -279,7 +275,7 @@ class Live:
             self.agent.lessons.note_decisions(played.actions)
         return played
 
-    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def evaluate(self, length: Length) -> Played:
         """See `Play`."""
         return self._play_phase(Phase.EVAL, length)
 
@@ -289,6 +285,10 @@ class Live:
         notes_standing = standing_at is not None and phase == Phase.TRAIN
         # Where the environment plays in a process of its own, it reports nothing until the phase is over.
         with shown_by_the_clock(run, self.live, phase, length, self._play_seconds):
+            if run.ending.asked and not self.live.is_open:
+                raise KeyboardInterrupt  # there is nothing to keep
+            if run.ending.asked:
+                return NOTHING_PLAYED._replace(encounter=counts.encounters[phase], whole=False)
             report = self.live.run(
                 frames=length.frames if length.episodes is None else None,
                 episodes=length.episodes,
@@ -302,25 +302,31 @@ class Live:
                 on_frame=partial(note_standing, standing_at) if notes_standing else None,
                 **self._shown_in(),
             )
-        if report.stopped is not None:
-            _note(run, report, phase, run.clock.seconds - began)  # its timing has the details
-        _check_whole(report, phase)
-        episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
-        _write_rows(run, phase, report.episodes, began)
+        whole, frames = report.stopped is None, sum(episode.frames for episode in report.episodes)
+        if not (whole or run.ending.asked):
+            run.ending.ask(RunStopped(_why_stopped(report, phase)))
+        if not whole and phase != Phase.TRAIN:
+            _note(run, report, phase, run.clock.seconds - began)
+            return NOTHING_PLAYED._replace(whole=False)
+        ended = report.episodes if whole else report.episodes[:-1]  # the last one was cut
+        episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in ended]
+        ends = [began + episode.began / 1e9 for episode in report.episodes[1:]] + [run.clock.seconds]
+        _write_rows(run, phase, ended, ends)
         counts.episodes[phase] += len(episodes)
         if phase == Phase.TRAIN:
-            counts.frames += sum(episode.frames for episode in episodes)
+            counts.frames += frames
+            counts.cut_frames += frames - sum(episode.frames for episode in episodes)
         times = _note(run, report, phase, run.clock.seconds - began)
         self._statistics = getattr(report, "statistics", {})
         self._play_seconds += report.frames["total"] / report.fps if report.fps > 0 else 0.0
         if phase == Phase.TRAIN:
             self._summed_up = {name: report.scalars[name] for name in SUMMED_UP if name in report.scalars}
-        frames = sum(episode.frames for episode in episodes)
         run.shown.tell(phase, len(episodes), frames, seconds=self._play_seconds)
         for _, standing in report.notes:
             print(_standing_line(run.history, standing), flush=True)
         fresh, ages = report.frames["fresh"], _ages(report)
-        return Played(episodes, fresh, report.updates, report.phase_state, timing=ages, times=times)
+        of_all = None if whole else frames
+        return Played(episodes, fresh, report.updates, report.phase_state, of_all, ages, times, whole)
 
     def _shown_in(self) -> dict[str, Path]:
         """Return where the runner shows what it plays, if it can: a runner of the user's may not."""
@@ -348,7 +354,7 @@ class Live:
         lessons = self.agent.lessons
         taught = {} if lessons is None else {"lessons": lessons.save(directory, number)}
         known = {"statistics": self._statistics} if self._statistics else {}
-        return {"agent": {"learner": learners[0]}, "learners": learners, "replays": number, **known, **taught}
+        return {"agent": {"learner": learners[0]}, "learners": learners, **known, **taught}
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """See `Play`; the learners of a turn-based experiment cannot be restored in a live run."""
@@ -357,8 +363,8 @@ class Live:
                 f"base_dir {self._run.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
             )
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
-        """Take the learners' states, and see that their replays are there, but for old segments; see `restore`."""
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
+        """Take the learners' states, and see that their replays are there; see `restore`."""
         if (there := len(bundle["learners"])) != self._learner_count:
             raise DifferentExperiment(
                 f"AsyncRunner.learners must be {there}, as many as base_dir {self._run.base_dir} was saved with, got "
@@ -370,10 +376,9 @@ class Live:
         self._learners, self._replays = bundle["learners"], number
         self.begin_with(bundle.get("statistics", {}))
         if self.agent.lessons is not None and "lessons" in bundle:  # else its weight never changed
-            self.agent.lessons.load(directory, number, bundle["lessons"], partial)
+            self.agent.lessons.load(directory, number, bundle["lessons"])
         if (compute := getattr(self._spec, "compute", None)) is not None:
             compute.keep_precision(self._learners[0])  # workers are sent the spec
-        return 0
 
     def begin_with(self, statistics: Statistics) -> None:
         """See `Play`."""
@@ -410,7 +415,8 @@ class Live:
                 max_episode_frames=self._run.settings.max_steps_per_episode,
                 phase_state=self._run.counts.encounters[Phase.FINAL],
             )
-        _check_whole(report, Phase.FINAL)
+        if report.stopped is not None:
+            raise RunStopped(_why_stopped(report, Phase.FINAL))
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
 
@@ -445,12 +451,11 @@ def shown_by_the_clock(
     return run.shown.waiting(phase, more)
 
 
-def _write_rows(run: Run, phase: Phase, episodes: Sequence[Any], began: float) -> None:
-    """Write a phase's episodes into the table; each has ended where the next one begins."""
+def _write_rows(run: Run, phase: Phase, episodes: Sequence[Any], ends: Sequence[float]) -> None:
+    """Write a phase's episodes into the table, with the seconds of the run when each was over."""
     counts = run.counts
-    ends = [began + episode.began / 1e9 for episode in episodes[1:]] + [run.clock.seconds]
     rows, frames = [], counts.frames
-    for number, (episode, end) in enumerate(zip(episodes, ends, strict=True), counts.episodes[phase]):
+    for number, (episode, end) in enumerate(zip(episodes, ends, strict=False), counts.episodes[phase]):
         frames += episode.frames if phase == Phase.TRAIN else 0
         row = (phase.name.lower(), number, run.start_iteration, episode.score, episode.frames, frames, None, end)
         rows.append(EpisodeRow(*row, episode.won))
@@ -510,11 +515,9 @@ def _load_states(runner: Any, states: Sequence[Any]) -> None:
         runner.restore(directory, 0, replays=False)
 
 
-def _check_whole(report: Any, phase: Phase) -> None:
-    """Refuse to count a phase that the game ended before its time: its last episode is incomplete."""
-    if report.stopped is not None:
-        frames = report.frames["total"]
-        raise RunStopped(f"the {phase.name.lower()} phase ended after {frames} frames: {report.stopped}")
+def _why_stopped(report: Any, phase: Phase) -> str:
+    """Return why a phase was ended before its time, with an episode that is incomplete."""
+    return f"the {phase.name.lower()} phase ended after {report.frames['total']} frames: {report.stopped}"
 
 
 def _ages(report: Any) -> dict[str, float]:

@@ -71,6 +71,10 @@ class DifferentExperiment(ValueError):
     """The directory holds checkpoints of an experiment that this one cannot continue."""
 
 
+class CheckpointRefused(ValueError):
+    """A checkpoint that was loaded, and from which learners in other processes cannot go on."""
+
+
 class RunStopped(RuntimeError):
     """The game ended a phase before its time, as no action came for too long (`AsyncRunner.stop_after_missed`)."""
 
@@ -108,11 +112,28 @@ def is_game_over(info: Mapping[str, Any]) -> bool:
     return bool(info.get("game_over", True))
 
 
+class Due(IntEnum):
+    """Why a phase of training ends before its length is reached."""
+
+    NOTHING = 0
+    CHECKPOINT = 1  # by the clock: what runs goes on after it
+    END = 2  # the run was asked to end: all episodes are cut
+
+
 class Length(NamedTuple):
     """The length of a phase: a number of episodes, or if that is None, at least a number of frames."""
 
     frames: int
     episodes: int | None
+
+    def is_reached(self, frames: float, episodes: float) -> bool:
+        """Return whether a phase with so many frames and episodes is over."""
+        return frames >= self.frames if self.episodes is None else episodes >= self.episodes
+
+    def after(self, played: Played) -> Length:
+        """Return what is left of it."""
+        frames = self.frames - frames_of(played)
+        return Length(frames, None if self.episodes is None else self.episodes - len(played.episodes))
 
 
 def checksum(value: Any, before: int) -> int:
@@ -122,10 +143,11 @@ def checksum(value: Any, before: int) -> int:
 
 
 class Played(NamedTuple):
-    """A phase: its episodes, the agent's actions that took effect, updates, and the next encounter.
+    """A phase, or a part of one: its episodes, the agent's actions that took effect, updates, and the next encounter.
 
     `frames` are the frames stepped, where they differ from those of the finished episodes. `timing` are figures of a
     live phase, by name. `times` are the seconds of the parts of training (`async_wrappers.agents.timing.PARTS`).
+    `whole` says whether the phase is over.
     """
 
     episodes: list[Episode]
@@ -135,6 +157,32 @@ class Played(NamedTuple):
     frames: int | None = None
     timing: Mapping[str, float] | None = None
     times: Mapping[str, float] = {}  # never changed
+    whole: bool = True
+
+    def and_then(self, later: Played) -> Played:
+        """Return this part and the next one as one."""
+        own = self.frames is later.frames is None
+        return later._replace(
+            episodes=[*self.episodes, *later.episodes],
+            actions=self.actions + later.actions,
+            updates=self.updates + later.updates,
+            frames=None if own else frames_of(self) + frames_of(later),
+            times={
+                name: self.times.get(name, 0.0) + later.times.get(name, 0.0) for name in {**self.times, **later.times}
+            },
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data, for `of_plain`."""
+        return {**self._asdict(), "episodes": [[*episode] for episode in self.episodes]}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Played:
+        """Return what `plain` returned it of."""
+        return cls(**{**plain, "episodes": [Episode(*each) for each in plain["episodes"]]})
+
+
+NOTHING_PLAYED = Played([], 0, 0)
 
 
 def frames_of(played: Played) -> int:
@@ -211,17 +259,13 @@ class Agent(Protocol):
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return the state as tensors and plain data; large parts may be written into `checkpoint_dir`."""
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore the state that `bundle_and_checkpoint` returned.
 
         Args:
             checkpoint_dir: What `bundle_and_checkpoint` was given.
             iteration: What `bundle_and_checkpoint` was given.
             bundle: What `bundle_and_checkpoint` returned.
-            partial: Whether to do without old transitions whose files are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A part in `checkpoint_dir` is missing or torn.

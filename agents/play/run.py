@@ -1,64 +1,55 @@
-"""The two sides of a run: a way of playing, and what it may ask of the experiment around it."""
+"""A run: what exists of it whatever plays, and what a way of playing is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-import gymnasium as gym
+import torch
 
+from async_wrappers.agents.experiment.checkpoint import Saving
+from async_wrappers.agents.experiment.ending import Ending
+from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics
+from async_wrappers.agents.experiment.progress import PhasesShown, WallClock
+from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.play import Agent, Episode, EpisodeRow, Length, Phase, PhaseCounts, Played
+from async_wrappers.agents.play.play import Agent, Due, Episode, Length, Phase, PhaseCounts, Played, encounter_of
 from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.settings import must
+from async_wrappers.files import path_of
+from async_wrappers.own_returns import with_own_returns
 from async_wrappers.wrapper_statistics import Statistics
 
 
 class Play(Protocol):
     """A way of playing: who steps the environments, and where the agent acts and learns.
 
-    It is made from a `Run`, and refuses then what it cannot play with a ValueError.
+    It is made from a `Run`, and refuses then what it cannot play with a ValueError. One whose phases do not look at
+    `Run.ending` has ``stop()``, which ends the running one when a signal asks the run to end.
 
     Attributes:
-        agent: It is trained; of many environments the one that plays them all.
-        saves_amid: Whether a run that is asked to end writes a checkpoint during a phase; otherwise the phase is
-            interrupted, and the iteration is played again.
         checkpoint_every: Iterations between two checkpoints.
-        keeps_interrupted: Whether what was learnt in an iteration that is interrupted can be kept now, nonetheless.
-        cut: Ends the running episode soon, to make a moment for a checkpoint; None where there is no such way.
         unrecordable: Why no video can be made of its evaluation; empty where one can.
     """
 
+    checkpoint_every: int
+    unrecordable: str
+
     @property
     def agent(self) -> Any:
-        """See the class."""
-
-    @property
-    def saves_amid(self) -> bool:
-        """See the class."""
-
-    @property
-    def checkpoint_every(self) -> int:
-        """See the class."""
-
-    @property
-    def keeps_interrupted(self) -> bool:
-        """See the class."""
-
-    @property
-    def cut(self) -> Callable[[], None] | None:
-        """See the class."""
-
-    @property
-    def unrecordable(self) -> str:
-        """See the class."""
+        """The agent that is trained; of many environments the one that plays them all."""
 
     def check_here(self) -> None:
         """Refuse what this process cannot play; only where it is to be played, as a run may be looked at elsewhere."""
 
     def begin(self) -> AbstractContextManager[Any]:
-        """Start environments and learners, which end with the context."""
+        """Start environments and learners, which end with the context.
+
+        Raises:
+            CheckpointRefused: Learners in other processes cannot go on from the checkpoint that was loaded.
+        """
 
     def teach(self, lesson: Lesson) -> None:
         """Let the agent learn from a teacher, and environments of training show it what it reads; before `begin`.
@@ -70,16 +61,14 @@ class Play(Protocol):
     def tell_lessons(self, what: str, *arguments: Any) -> None:
         """Call a method of the lessons of each learner, by its name; where there are several, after `begin`."""
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
-        """Play a training phase.
+    def train(self, length: Length) -> Played:
+        """Play a training phase, or less of it where `Run.due` says so; then the rest is asked for.
 
-        Args:
-            length: How long.
-            carried: What was given to `Run.save` where a resumed run was stopped during this phase; empty elsewhere.
+        Where the run was asked to end all running episodes are cut.
         """
 
-    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
-        """Play an evaluation phase; see `train`."""
+    def evaluate(self, length: Length) -> Played:
+        """Play an evaluation phase; one that is not whole, because the run was asked to end, leaves no trace."""
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
         """Return the entries of a checkpoint that are this way's, `agent` among them.
@@ -98,17 +87,13 @@ class Play(Protocol):
             DifferentExperiment: It is one.
         """
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `state` returned and wrote; the run's counts are the checkpoint's already.
 
         Args:
             directory: What `state` was given.
             number: What `state` was given.
             bundle: The checkpoint's content.
-            partial: Whether to do without old transitions whose files are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A part in `directory` is missing or torn.
@@ -152,181 +137,58 @@ class Play(Protocol):
         """
 
 
-class Run(Protocol):
-    """What a way of playing may ask of its experiment.
+class Run:
+    """What exists of a run, whatever plays: directory, settings, environment, counts, clock, metrics, checkpoints.
+
+    An experiment is one, and gives it to its way of playing and to a teacher's part.
+
+    Args:
+        base_dir: Where checkpoints and metrics go.
+        settings: Of every run.
+        evaluates: Whether there are evaluation phases, where `settings` have them.
 
     Attributes:
-        base_dir: The run's directory.
-        settings: Of every run.
+        base_dir: As given.
+        settings: As given.
         environment: The one that is played in turn, and whose spaces and layers are read.
-        lengths: Of the phases.
+        lengths: Of the phases, but for iterations that a teacher makes longer or shorter.
         counts: What was played so far; the way of playing counts here.
-        clock: Of the whole run.
+        clock: Wall time.
+        ending: Whether the run was asked to end.
+        saved: When checkpoints are written, and under which numbers.
         start_iteration: The running iteration, or the next one.
         writes: Whether the running iteration ends with a checkpoint.
-        ending: Whether the run was asked to end.
-        saved: Where checkpoints are, and under which numbers.
-        table: Of episodes.
-        metrics: Scalars against frames of training.
-        shown: The progress.
         history: The statistics of the iterations that are done.
+        play: Who steps the environments, once it is made.
+        table: Of episodes; while the run goes on, like `metrics` (scalars against frames of training) and `shown` (the
+            progress).
     """
 
-    @property
-    def base_dir(self) -> Path:
-        """See the class."""
+    play: Play
+    table: EpisodeTable
+    metrics: Metrics
+    shown: PhasesShown
 
-    settings: Runner
-    environment: gym.Env[Any, Any]
-
-    @property
-    def lengths(self) -> Mapping[Phase, Length]:
-        """See the class."""
-
-    counts: PhaseCounts
-
-    @property
-    def clock(self) -> Clock:
-        """See the class."""
-
-    @property
-    def ending(self) -> Ending:
-        """See the class."""
-
-    @property
-    def saved(self) -> Saved:
-        """See the class."""
-
-    start_iteration: int
-    writes: bool
-
-    @property
-    def table(self) -> Table:
-        """See the class."""
-
-    @property
-    def metrics(self) -> Scalars:
-        """See the class."""
-
-    @property
-    def shown(self) -> Shown:
-        """See the class."""
-
-    @property
-    def history(self) -> Sequence[Mapping[str, Any]]:
-        """See the class."""
-
-    def due(self, harmless: bool = True) -> int:
-        """Return the number of the replays of a checkpoint that is due now; 0 for none.
-
-        Args:
-            harmless: Whether a checkpoint leaves the run's results unchanged; otherwise one is due only where the run
-                was asked to end.
-        """
-
-    def save(self, carried: Mapping[str, Any] | None) -> None:
-        """Write a checkpoint during an iteration.
-
-        Args:
-            carried: The running phase's results so far, as plain data; None to begin the phase again.
+    def __init__(self, base_dir: str | Path, settings: Runner, evaluates: bool) -> None:
+        """Make the environment; nothing is written.
 
         Raises:
-            KeyboardInterrupt: The run was asked to end.
+            ValueError: Settings do not fit one another.
         """
+        refuse({"no first checkpoint": settings.initial_checkpoint is None}, bound(settings))
+        torch.set_num_threads(settings.threads)
+        self.base_dir, self.settings, self.lengths = path_of(base_dir), settings, settings.lengths(evaluates)
+        self.saved = Saving(self.base_dir, settings.checkpoint_duration, settings.checkpoint_minutes)
+        self.environment = with_own_returns(settings.create_environment_fn())
+        kind = type(self.environment).__name__
+        must(
+            hasattr(self.environment, "observation_space"),
+            f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
+        )
+        self.counts = PhaseCounts(dict.fromkeys(Phase, encounter_of(self.environment)))
+        self.clock, self.ending = WallClock(), Ending()
+        self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
 
-    def warn_of_lost(self, number: int, lost: int) -> None:
-        """Report how many transitions a checkpoint's replay has lost."""
-
-    def go_back(self, number: int, error: Exception) -> None:
-        """Refuse the checkpoint that was loaded, and load the one before it.
-
-        Raises:
-            NoCheckpointLoads: There is none.
-        """
-
-
-class Clock(Protocol):
-    """Time that a run has taken.
-
-    Attributes:
-        seconds: So far, pauses between two sessions left out.
-    """
-
-    @property
-    def seconds(self) -> float:
-        """See the class."""
-
-
-class Ending(Protocol):
-    """Ctrl+C and SIGTERM.
-
-    Attributes:
-        asked: Whether a signal came.
-    """
-
-    asked: bool
-
-    def at_once(self) -> AbstractContextManager[None]:
-        """Let a signal interrupt the block at once: it takes long, and nothing that it does is kept."""
-
-
-class Saved(Protocol):
-    """The checkpoints of a run.
-
-    Attributes:
-        replay_number: Of the replays of the checkpoint that was loaded or written last.
-        directory: Where they lie.
-    """
-
-    replay_number: int
-
-    @property
-    def directory(self) -> Path:
-        """See the class."""
-
-
-class Scalars(Protocol):
-    """Takes scalars."""
-
-    def scalar(self, tag: str, value: float, frames: int) -> None:
-        """Write one."""
-
-
-class Table(Protocol):
-    """Takes rows of episodes."""
-
-    def add(self, rows: Iterable[EpisodeRow]) -> None:
-        """Append rows; those whose numbers are there already are left out."""
-
-    def count(self, phase: str) -> int:
-        """Return the number of the next episode of a phase."""
-
-
-class Shown(Protocol):
-    """Shows how far the running iteration is."""
-
-    def tell(self, phase: Phase, episodes: int, frames: int, last: str = "", seconds: float | None = None) -> None:
-        """Show that a phase has had so many episodes and frames.
-
-        Args:
-            phase: Which.
-            episodes: In all.
-            frames: In all.
-            last: The newest result in words; empty keeps the previous one.
-            seconds: How long the iteration's frames took; None for as long as it has taken.
-        """
-
-    def note(self, phase: Phase, episodes: int, frames: int) -> None:
-        """Take in what an earlier process has played of a phase that goes on."""
-
-    def share(self, share: float, words: str) -> None:
-        """Show that a share of an iteration without frames is done."""
-
-    def waiting(self, phase: Phase, more: Callable[[float], tuple[int, float | None]]) -> AbstractContextManager[None]:
-        """Keep showing the progress of a phase during a block that tells nothing for long.
-
-        Args:
-            phase: Which.
-            more: Returns the phase's frames beyond those told, after so many seconds of the block, and as `tell` how
-                long the iteration's frames took.
-        """
+    def due(self) -> Due:
+        """Return why the running phase of training is to end now."""
+        return Due.END if self.ending.asked else Due.CHECKPOINT if self.saved.is_late() else Due.NOTHING

@@ -87,15 +87,14 @@ class Runner:
     )
     exact_resume: bool = flag(
         False,
-        "A resumed run equals an uninterrupted one bit for bit. Where many environments are played at once, all games "
-        "are then cut where a checkpoint is written, in the uninterrupted run too; False lets games go on over "
-        "checkpoints, and a run that is resumed begins new ones, and differs from there on. Where one is played, a run "
-        "that is asked to end is then saved between two episodes alone; False cuts an episode that takes longer than a "
-        "few seconds more, and only a run in which one was cut differs.",
+        "Where many environments are played at once, cut all games where an iteration ends with a checkpoint, in the "
+        "uninterrupted run too, so that a run that was killed goes on as that one, bit for bit. False lets games go on "
+        "over checkpoints, and a run that is resumed begins new ones, and differs from there on. One environment is "
+        "between two episodes there anyway.",
     )
     checkpoint_minutes: float | None = number(
         None,
-        "Minutes after which a checkpoint is written in the midst of an iteration.",
+        "Minutes after which a checkpoint is written in the midst of an iteration, where games go on.",
         POSITIVE_FINITE,
         none="no such checkpoint",
     )

@@ -24,8 +24,6 @@ from async_wrappers.agents.replay.segments import (
     Lanes,
     Segment,
     check_segment,
-    doing_without_damage,
-    gaps,
     prune,
     read_index,
     read_segment,
@@ -73,15 +71,11 @@ class Saved:
         """Write the entries that are not in files yet; return the segments that hold all of them."""
         return []
 
-    def _read(
-        self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
-    ) -> int:
-        """Read the saved entries beside plain data and arrays; return how many transitions of them are lost."""
-        return 0
+    def _read(self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any]) -> None:
+        """Read the saved entries beside plain data and arrays."""
 
-    def _after_load(self, counters: Mapping[str, Any]) -> int:
-        """End the episodes that were running; return how many transitions are lost."""
-        return 0
+    def _after_load(self) -> None:
+        """End the episodes that were running."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that `load_state_dict` needs to continue bit for bit, in copies."""
@@ -116,7 +110,7 @@ class Saved:
         index = write_index(directory, number, listed, snapshot, self._counters())
         return [*(segment.name for segment in [*listed, *snapshot]), index]
 
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+    def load(self, directory: Path, number: int) -> None:
         """Continue as at `save(directory, number)`; later saves add to those files.
 
         An episode that was running at that save is ended: the next transition belongs to another one.
@@ -124,24 +118,19 @@ class Saved:
         Args:
             directory: Where the files are.
             number: Names the save.
-            partial: Whether to do without the segments that are damaged or missing.
-
-        Returns:
-            How many transitions that could be drawn at that `save` are lost; 0 unless `partial`.
 
         Raises:
-            FileNotFoundError: The index or its snapshot is missing.
-            DamagedReplay: A segment is missing or torn, unless `partial`.
-            ValueError: The index is that of other constructor arguments, or it is torn, or its snapshot is. A replay is
-                left empty if a segment's checksum fails half-way, and unchanged by every other error.
+            FileNotFoundError: A file is missing.
+            ValueError: The index is that of other constructor arguments, or a file is torn or altered. A replay is left
+                empty if a segment's checksum fails half-way, and unchanged by every other error.
         """
         directory = Path(directory)
         listed, of_snapshot, counters = read_index(directory, number)
         self._check_facts(counters)
         snapshot = read_snapshot(directory, of_snapshot)
-        lost = self._read(directory, number, listed, counters, partial)
+        self._read(directory, number, listed, counters)
         self._restore(counters, snapshot)
-        return lost + self._after_load(counters)
+        self._after_load()
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """Delete the indexes in `directory` whose number is not in `keep`, and the segments that no kept index lists.
@@ -191,6 +180,7 @@ class Log(Drawable):
     selector: Selector
     head: int = 0
     piece: ClassVar[int] = PIECE
+    _in_order: ClassVar[bool] = True  # whether all entries between the oldest one and the head are live
     _columns: dict[str, Any]
 
     @property
@@ -270,7 +260,7 @@ class Log(Drawable):
         return {}
 
     def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Set the number of the next entry, before entries are lost."""
+        """Set the number of the next entry."""
         self.head = counters["head"]
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
@@ -309,10 +299,6 @@ class Log(Drawable):
         part, count = self.capacity // self.num_envs, len(range(first, stop, self.num_envs))
         return log * part + np.arange(slot, slot + count) % part
 
-    def lose(self, first: int, stop: int) -> None:
-        """Mark the entries `first <= number < stop`, of the log of `first`, as lost."""
-        raise NotImplementedError
-
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments with a live entry; none if most entries are dead, and all must be rewritten."""
         return [segment for segment in listed if segment.stop > self.oldest]
@@ -342,31 +328,36 @@ class Log(Drawable):
         directory: Path,
         listed: Sequence[Segment],
         counters: Mapping[str, Any],
-        partial: bool,
         clear: Callable[[], None],
     ) -> list[Segment]:
         """Replace the entries by those of segments; return the segments to which later saves can add.
 
         Raises:
-            DamagedReplay: A segment is damaged or missing and not `partial`. `clear`, which forgets all entries, has
-                been called if only its arrays show the damage.
+            FileNotFoundError: A segment is missing.
+            ValueError: A segment is torn or altered. `clear`, which forgets all entries, has been called if only its
+                arrays show it.
         """
         # The first pass reads no array, so most damage is found while the old entries are still there.
-        whole: list[Segment] = []
-        held: list[Segment] = []
         for segment in listed:
-            with doing_without_damage(partial):
-                check_segment(directory, segment)
-                whole.append(segment)
+            check_segment(directory, segment)
         clear()
-        for segment in whole:
-            with doing_without_damage(partial, on_refusal=clear):
-                held.append(self._put_segment(directory, segment))
-        self.move_to(counters)
-        for (oldest, head), of_log in zip(self.logs(), self._by_log(held), strict=True):
-            for first, stop in gaps(oldest, head, of_log):
-                self.lose(first, stop)
+        try:
+            held = [self._put_segment(directory, segment) for segment in listed]
+            self.move_to(counters)
+            if self._in_order:
+                self._check_complete(directory, held)
+        except (OSError, ValueError):
+            clear()
+            raise
         return held
+
+    def _check_complete(self, directory: Path, segments: Sequence[Segment]) -> None:
+        """Refuse segments that lack live entries, as those of a run of 0.1.0 may that went on without damaged ones."""
+        for (held, head), of_log in zip(self.logs(), self._by_log(segments), strict=True):
+            for first, stop in of_log:
+                held = max(held, stop) if first <= held else held
+            if held < head:
+                raise ValueError(f"the segments in {directory} lack entries from number {held} on, load another number")
 
     def _put_segment(self, directory: Path, segment: Segment) -> Segment:
         """Put a segment's entries; return it with its entries of each of several logs."""
@@ -405,6 +396,7 @@ class PlacedLog(Log):
     """
 
     number: npt.NDArray[np.int64]
+    _in_order = False
 
     def live_positions(self) -> Positions:
         """Return the places that hold an entry, oldest entry first."""
@@ -414,10 +406,6 @@ class PlacedLog(Log):
     def marks(self, positions: Positions) -> npt.NDArray[Any]:
         """Return whether an entry is there at each place."""
         return self.number.take(positions) >= 0
-
-    def lose(self, first: int, stop: int) -> None:
-        """See `Log`."""
-        self.number[(self.number >= first) & (self.number < stop)] = -1
 
     def names(self) -> list[str]:
         """See `Log`."""

@@ -625,14 +625,12 @@ class Mixture(Saved):
         self._expire()
         return [*names, *super().save(directory, number)]
 
-    def _read(
-        self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
-    ) -> int:
-        return sum(source.load(directory / folder, number, partial) for source, folder in self._folders())
+    def _read(self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any]) -> None:
+        for source, folder in self._folders():
+            source.load(directory / folder, number)
 
-    def _after_load(self, counters: Mapping[str, Any]) -> int:
+    def _after_load(self) -> None:
         self.end_running()
-        return 0
 
     def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
         """End running episodes with their last observations; see `Assembly.end_running`."""

@@ -148,10 +148,10 @@ class Prefetch(Saved):
         names = super().save(Path(directory) / "drawn", number)
         return [*(f"drawn/{name}" for name in names), *self.source.save(directory, number)]
 
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+    def load(self, directory: Path, number: int) -> None:
         """See `UnrollSource`."""
         self.ahead.join()
-        return super().load(Path(directory) / "drawn", number, partial)
+        super().load(Path(directory) / "drawn", number)
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """See `UnrollSource`."""
@@ -165,10 +165,8 @@ class Prefetch(Saved):
     def _snapshot(self) -> Arrays:
         return self.ahead.arrays()
 
-    def _read(
-        self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
-    ) -> int:
-        return self.source.load(directory.parent, number, partial)
+    def _read(self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any]) -> None:
+        self.source.load(directory.parent, number)
 
     def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         self.ahead.restore(snapshot)
@@ -304,7 +302,7 @@ class Store(Source, Protocol):
     def save(self, directory: Path, number: int) -> list[str]:
         """See `Replay`."""
 
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+    def load(self, directory: Path, number: int) -> None:
         """See `Replay`."""
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:

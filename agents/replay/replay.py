@@ -27,7 +27,7 @@ from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.log import Log, Saved
 from async_wrappers.agents.replay.n_step import NStep
 from async_wrappers.agents.replay.reservoir import Reservoir
-from async_wrappers.agents.replay.ring import FINAL, LOST, Ring
+from async_wrappers.agents.replay.ring import FINAL, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector, Uniform
 from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
@@ -235,7 +235,7 @@ class Replay(Saved):
     def episodes(self) -> Iterator[Arrays]:
         """Yield a ring's content, episode by episode, oldest first: columns of consecutive slots, the final one last.
 
-        An episode whose beginning has been overwritten or lost, or that is still running, is left out.
+        An episode whose beginning has been overwritten, or that is still running, is left out.
 
         Raises:
             ValueError: the storage is no ring: it keeps transitions without their neighbours.
@@ -249,10 +249,10 @@ class Replay(Saved):
             if first == head:
                 continue
             for piece in self._storage.pieces(first):
-                begin, ends = 0, np.flatnonzero((piece["kind"] == FINAL) | (piece["kind"] == LOST)) + 1
+                begin, ends = 0, np.flatnonzero(piece["kind"] == FINAL) + 1
                 for end in ends.tolist():
                     run.append({name: column[begin:end] for name, column in piece.items()})
-                    if piece["kind"][end - 1] == FINAL and run[0]["age"][0] == 0:
+                    if run[0]["age"][0] == 0:
                         yield joined(run)
                     begin, run = end, []
                 run.append({name: column[begin:] for name, column in piece.items()})
@@ -304,16 +304,11 @@ class Replay(Saved):
         self._segments = self._storage.write(directory, self._segments)
         return self._segments
 
-    def _read(
-        self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
-    ) -> int:
-        self._segments = self._storage.read(directory, listed, counters, partial, self.clear)
-        return 0
+    def _read(self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any]) -> None:
+        self._segments = self._storage.read(directory, listed, counters, self.clear)
 
-    def _after_load(self, counters: Mapping[str, Any]) -> int:
-        lost: int = counters["transitions"] - len(self)
+    def _after_load(self) -> None:
         self.end_running()
-        return lost
 
 
 def _check_batch_size(batch_size: int) -> None:

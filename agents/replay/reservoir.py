@@ -45,7 +45,7 @@ class Reservoir(PlacedLog):
         schema: as given.
         capacity: as given.
         head: transitions ever written, each an entry of the log.
-        written: places that have been written to, those whose transition was lost with a damaged file included.
+        written: places that have been written to, those whose transition 0.1.0 lost with a damaged file included.
         count: transitions that are kept.
 
     Raises:
@@ -215,7 +215,7 @@ class Reservoir(PlacedLog):
         }
 
     def snapshot(self) -> Arrays:
-        """Return the newest slots, and the entry at each place, so that no older one replaces a lost one."""
+        """Return the newest slots, and the entry at each place, without those that 0.1.0 lost with damaged files."""
         slots = joined(self._ring.pieces(self._ring.oldest))
         return {**slots, "held": self.number[: self.written]} if slots else {}
 

@@ -62,13 +62,10 @@ from async_wrappers.agents.spaces.schema import Arrays, TransitionSchema
 # Nothing of this is saved: `steps` follows from ages and kinds alone, and is derived when a ring is loaded.
 #
 # == What breaks the pattern ==
-# Two things, both in a ring that comes from files. Slots whose file was damaged are LOST. The run of slots before them
-# ends without a final slot. The run after them may begin in the middle of an episode, so whether a stack is whole
-# depends on where the run begins, and not on the age alone.
-#
-# An episode that was under way when the files were written is over, because the process that played it is gone. Its
-# last slot holds an action, but that action's outcome is unknown, so the slot serves as the final observation. Joined
-# to the next observation that is stored it would make a transition that never happened.
+# One thing, in a ring that comes from files. An episode that was under way when the files were written is over, because
+# the process that played it is gone. Its last slot holds an action, but that action's outcome is unknown, so the slot
+# serves as the final observation. Joined to the next observation that is stored it would make a transition that never
+# happened.
 #
 # == Several environments ==
 # A ring of E environments is E *lanes*: the arrays keep C rows, lane e has those from e C/E on, and each lane is a ring
@@ -95,8 +92,8 @@ from async_wrappers.agents.spaces.schema import Arrays, TransitionSchema
 # decision n steps ago. A final slot completes up to n transitions, and brings a priority for each.
 
 
-# What a slot holds: a decision, one that terminated the episode, no decision, nothing (its file was damaged).
-STEP, TERMINAL, FINAL, LOST = 0, 1, 2, 3
+# What a slot holds: a decision, one that terminated the episode, no decision.
+STEP, TERMINAL, FINAL = 0, 1, 2
 
 _AGE, _STEPS = np.dtype(np.int64), np.dtype(np.int32)
 
@@ -146,7 +143,7 @@ class Ring(Log):
         reward: float32 `[capacity]`.
         interval: int32 `[capacity]`, frames.
         age: int64 `[capacity]`, observations before this one in its episode.
-        kind: uint8 `[capacity]`, `STEP`, `TERMINAL`, `FINAL` or `LOST`.
+        kind: uint8 `[capacity]`, `STEP`, `TERMINAL` or `FINAL`.
         steps: int32 `[capacity]`, decisions in the return of the valid transition that begins here; 0: none does.
 
     Raises:
@@ -555,12 +552,9 @@ class Ring(Log):
         """Return the steps of every live slot, in the order of `live_positions`, from the stored slots alone."""
         positions = self.live_positions()
         age, order = self.age[positions], np.arange(len(positions))
-        lost = self.kind[positions] == LOST
         begins = age == 0
-        begins[1:] |= lost[:-1]
-        # True where the next slot is not LOST: a run that ends there without a final slot was under way in a process
-        # that is gone.
-        abandoned = np.append(~lost[1:], True)[: len(positions)]
+        # A run that ends without a final slot was under way in a process that is gone.
+        abandoned = np.ones(len(positions), bool)
         # No run continues in the next lane, and the last run of a lane ends here unless the environment plays on.
         lane_end = np.cumsum(np.minimum(self._heads, self._lane))
         begins[lane_end[:-1][lane_end[:-1] < len(positions)]] = True
@@ -574,7 +568,7 @@ class Ring(Log):
         ended = (self.kind[positions] == FINAL) | abandoned
         complete = ended[end] | (end - order >= self._horizon)
         whole_stack = order - begin >= np.minimum(age, self._stack - 1)
-        return np.where(complete & whole_stack & ~lost, np.minimum(end - order, self._horizon), 0)
+        return np.where(complete & whole_stack, np.minimum(end - order, self._horizon), 0)
 
     # Saving. A slot is an entry of its lane's log, and never changes once it is written. Its number is the entry's: the
     # remainder by E says which lane it is of, and numbers of one lane are E apart.
@@ -595,8 +589,7 @@ class Ring(Log):
         self.move_to(counters)
         self.add_count = counters["add_count"]
         last = np.arange(self.num_envs) * self._lane + (self._heads - 1) % self._lane
-        running = np.array(counters["running"]) & (self.kind[last] != LOST)
-        self._next_age[:] = np.where(running, self.age[last] + 1, 0)
+        self._next_age[:] = np.where(counters["running"], self.age[last] + 1, 0)
         self._derive()
 
     def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
@@ -608,13 +601,6 @@ class Ring(Log):
         live, steps = self.live_positions(), self._derive_steps()
         for new in np.flatnonzero((self.steps[live] == 0) & (steps > 0)):
             self._make_valid(live.item(new), steps.item(new))
-
-    def lose(self, first: int, stop: int) -> None:
-        """Mark the slots with the numbers `first <= number < stop`, of the lane of `first`, as lost."""
-        positions = self._positions(first, stop)
-        for array in self._columns.values():
-            array[positions] = 0
-        self.kind[positions] = LOST
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments with a live slot; none if most slots are dead, and all must be rewritten."""

@@ -190,44 +190,19 @@ def read_snapshot(directory: Path, segments: Iterable[Segment]) -> Arrays:
     return snapshot
 
 
-def check_snapshot(directory: Path, number: int) -> None:
-    """Check the files that even a partial load needs: the index, and the snapshot that it lists.
+def check_saved(directory: Path, number: int) -> None:
+    """Check the files of a save, those in folders below included; of segments, all but the entries.
 
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: a file is torn, altered, or of another format.
     """
-    read_snapshot(directory, read_index(directory, number)[1])
-
-
-class DamagedReplay(ValueError):
-    """Some segments of a replay are damaged or missing; `load(..., partial=True)` loads the others."""
-
-
-@contextmanager
-def doing_without_damage(partial: bool, on_refusal: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Log an error of the block, which reads a segment, and continue without the segment.
-
-    Raises:
-        DamagedReplay: the segment is damaged or missing and not `partial`; `on_refusal` has been called.
-    """
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        if not partial:
-            on_refusal()
-            raise DamagedReplay(str(error)) from error
-        logging.warning("the replay is loaded without a segment: %s", error)
-
-
-def gaps(first: int, stop: int, held: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of `first <= entry < stop` that are in none of the runs which segments hold, in order."""
-    for held_first, held_stop in held:
-        if first < held_first:
-            yield first, min(held_first, stop)
-        first = max(first, held_stop)
-    if first < stop:
-        yield first, stop
+    read_index(directory, number)
+    for path in sorted(directory.rglob(_index_name(number))):
+        listed, of_snapshot, _ = read_index(path.parent, number)
+        read_snapshot(path.parent, of_snapshot)
+        for segment in listed:
+            check_segment(path.parent, segment)
 
 
 def prune(directory: Path, keep: Iterable[int]) -> None:

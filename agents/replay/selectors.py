@@ -338,9 +338,7 @@ class Prioritized(Selector):
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         """See `Selector`."""
-        live = self._storage.live_positions()
-        # A damaged file may have taken transitions that still had a priority.
-        self._tree.set(live, np.where(self._storage.marks(live) != 0, snapshot["value"], 0.0))
+        self._tree.set(self._storage.live_positions(), snapshot["value"])
         self._largest_priority = counters["largest_priority"]
 
 

@@ -64,7 +64,7 @@ class SequenceRing(Log):
         self._assembly = Assembly(observation_space, extras, self._put_whole, **assembly)
         self.schema, self.capacity = self._assembly.schema, capacity
         self._columns = blank_columns(capacity, self._assembly.columns)
-        self._columns["held"] = self._held = np.zeros(capacity, np.bool_)  # False where a file was lost
+        self._columns["held"] = self._held = np.zeros(capacity, np.bool_)  # False where there is none
         self.head = 0
 
     @property
@@ -165,10 +165,6 @@ class SequenceRing(Log):
         """Load the counters and the unfinished sequences."""
         self.move_to(counters)
         self._assembly.restore(snapshot, counters["add_count"])
-
-    def lose(self, first: int, stop: int) -> None:
-        """Mark the sequences `first <= number < stop` as lost."""
-        self._held[self._positions(first, stop)] = False
 
 
 def create_sequence_replay(

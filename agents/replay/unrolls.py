@@ -132,7 +132,7 @@ class UnrollSource(Protocol):
     def save(self, directory: Path, number: int) -> list[str]:
         """Write what `load` needs into a directory of its own; see `Replay.save`."""
 
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+    def load(self, directory: Path, number: int) -> None:
         """Continue as at `save`; see `Replay.load`."""
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
@@ -247,11 +247,11 @@ class UnrollRing(PlacedLog):
     # Saving.
 
     def snapshot(self) -> Arrays:
-        """Return the number of the unroll at each place, so that no older unroll replaces one whose file is lost."""
+        """Return the number of the unroll at each place."""
         return {"held": self.number}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Load the counters, and forget the unrolls that were gone."""
+        """Load the counters, and forget the unrolls that were gone: 0.1.0 went on without those of damaged files."""
         self.move_to(counters)
         self.number[self.number != snapshot["held"]] = -1
 

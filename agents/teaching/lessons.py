@@ -1,8 +1,7 @@
 """A student's lessons: what its teacher adds to its acting and learning, wherever it plays.
 
-The agent of one environment, that of many, and the actors of hosts ask them at the places that
-`async_wrappers.agents.play.lessons` names. They hold the teacher, its replay and the phase, and nothing of how the
-student plays::
+The agent of one environment, that of many, and the actors of hosts ask them in a few places. They hold the teacher, its
+replay and the phase, and nothing of how the student plays::
 
     phase    who acts      transitions go to        batches come from
     COLLECT  the teacher   the teacher's replay     -
@@ -51,7 +50,7 @@ _PRIORITIES = ("priority", "final_priority")  # of a student's own replay
 
 
 class StudentsGuide:
-    """See `async_wrappers.agents.play.lessons.Guide`; it travels to hosts.
+    """The half of a teacher's part that acts: it labels decisions, and makes some of them; it travels to hosts.
 
     Args:
         student: The agent's spec, a `Student`.
@@ -60,7 +59,8 @@ class StudentsGuide:
     Attributes:
         guides: As given.
         teacher: Set by `set_teacher`; None in evaluation.
-        shown: See `Guide`.
+        shown: Whether what the teacher reads comes with the observations of many environments (`ShowTeacher`);
+            elsewhere it reads what the student reads.
     """
 
     def __init__(self, student: Any, guides: bool) -> None:
@@ -74,7 +74,13 @@ class StudentsGuide:
         self.teacher, self.shown, self._label_at = lesson.teacher, not lesson.reads_alike, lesson.label_at
 
     def advise(self, decisions: Sequence[Decision], numbers: Sequence[int], view: Callable[[], Any]) -> Advice:
-        """See `Guide`."""
+        """Return what the teacher says of R decisions, when they are made.
+
+        Args:
+            decisions: R of them.
+            numbers: The number of each in its episode, from 0.
+            view: Returns what the teacher reads of the observations from which they start, [R, k, *shape].
+        """
         labels = self.student.stores_labels and self._label_at == "start"
         guided = self._guided(decisions, numbers)
         if not labels and guided is None:
@@ -96,30 +102,34 @@ class StudentsGuide:
         return np.array(each, bool) if any(each) else None
 
     def on_landing(self, view: Callable[[], Any]) -> Mapping[str, npt.NDArray[Any]]:
-        """See `Guide`."""
+        """Return what the transitions of R decisions carry beside that, once their actions have landed.
+
+        Args:
+            view: Returns what the teacher reads of the frames on which they landed, [R, k, *shape].
+        """
         if not self.student.stores_labels or self._label_at == "start":
             return {}
         assert self.teacher is not None
         return {LABEL: self.teacher.values(view())}
 
     def apart(self) -> StudentsGuide:
-        """See `Guide`."""
+        """Return a copy whose progress is its own, for a host."""
         other = copy.copy(self)
         student: Any = self.student
         other.student = student.with_settings(teaching=copy.copy(student.teaching))
         return other
 
     def progress(self) -> Mapping[str, Any]:
-        """See `Guide`."""
+        """Return the student's progress, for `follow`, and for learners in other processes."""
         return dict(vars(self.student.teaching))
 
     def follow(self, progress: Mapping[str, Any]) -> None:
-        """See `Guide`."""
+        """Take over the progress of the learner."""
         vars(self.student.teaching).update(progress)
 
     @staticmethod
     def view_in(realtime: Mapping[str, Any] | None, name: str) -> Any:
-        """See `Guide`."""
+        """Return what the teacher reads, [1, k, *shape], from the info under a name of ``info["realtime"]``."""
         info = (realtime or {}).get(name) or {}
         if VIEW not in info:
             raise ValueError(
@@ -130,7 +140,7 @@ class StudentsGuide:
 
 
 class StudentsLessons:
-    """See `async_wrappers.agents.play.lessons.Lessons`.
+    """A teacher's part in an agent that learns; an agent without a teacher has none.
 
     Args:
         student: The agent's spec, a `Student`.
@@ -164,21 +174,26 @@ class StudentsLessons:
 
     @property
     def collects(self) -> bool:
-        """See `Lessons`."""
+        """Whether the teacher plays, and nothing is learnt."""
         return self.teaching.phase is TeachingPhase.COLLECT
 
     @property
     def labels_alone(self) -> bool:
-        """See `Lessons`."""
+        """Whether all that the teacher gives are labels: it neither acts nor leaves its own state."""
         return bool(self.student.labelled) and not self.guide.guides
 
     @property
     def changes(self) -> bool:
-        """See `Lessons`."""
+        """Whether the weight of its term in the loss may change."""
         return bool(self.student.follows_score or self.student.decay_period >= 0)
 
     def maker_of_learners(self, spec: Any, make_learner: Callable[..., Any]) -> Callable[..., Any]:
-        """See `Lessons`."""
+        """Return a factory of learners that make labels when they draw a batch, for other processes too.
+
+        Args:
+            spec: Of the student, of which `make_learner` makes learners.
+            make_learner: Makes one. Those that are made are also told of the student's progress, by ``tell(progress)``.
+        """
         teacher = self.guide.teacher
         assert teacher is not None
         return partial(_draws_labels, make_learner, teacher, spec)
@@ -186,7 +201,7 @@ class StudentsLessons:
     # The phases.
 
     def set_teacher(self, lesson: Lesson, lanes: int = 1) -> None:
-        """See `Lessons`."""
+        """Learn from this teacher, which collects in a number of environments."""
         self.guide.set_teacher(lesson)
         self._lanes = lanes if lesson.collects else 1
         self.teacher_replay = self._new_replay() if lesson.keeps_replay else None
@@ -276,14 +291,14 @@ class StudentsLessons:
         return name
 
     def check(self) -> None:
-        """See `Lessons`."""
+        """Refuse to play in training without a teacher, with a ValueError."""
         if self.guide.teacher is None:
             raise ValueError(without_teacher(self.student.name))
 
     # Where transitions go.
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """See `Lessons`."""
+        """Take a transition of the only environment."""
         if not self.collects:
             self._learner.observe(transition)
             return
@@ -291,7 +306,7 @@ class StudentsLessons:
         self.teacher_replay.observe({**transition, "action": transition["action"] - self.student.first_action})
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Lessons`."""
+        """Take transitions of many environments; see `async_wrappers.agents.play.many.actor.Transitions`."""
         if not self.collects:
             self._learner.extend(block)
             return
@@ -300,19 +315,19 @@ class StudentsLessons:
         self.teacher_replay.extend({**columns, "action": block["action"] - self.student.first_action})
 
     def cut(self, observation: Any, env_id: int) -> None:
-        """See `Lessons`."""
+        """Take the last observation of an episode that ended without a further transition."""
         if not self.collects:
             self._learner.cut(observation, env_id)
         elif self.teacher_replay is not None:
             self.teacher_replay.cut(observation, env_id)
 
     def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
-        """See `Lessons`."""
+        """End the running episodes, of all environments or of some, whose continuation is not known."""
         if self.collects and self.teacher_replay is not None:
             self.teacher_replay.end_running(env_ids)
 
     def note_decisions(self, number: int) -> None:
-        """See `Lessons`."""
+        """Count decisions of training that are about to be made, those of a teacher that collects left out."""
         self.teaching.online_steps += number
 
     # What is told.
@@ -348,26 +363,25 @@ class StudentsLessons:
         return f"{_REPLAY}_{self._number}" if self._number else _REPLAY
 
     def save(self, directory: Path, number: int) -> dict[str, Any]:
-        """See `Lessons`."""
+        """Write the teacher's replay, and return the entries of a checkpoint."""
         if self.teacher_replay is not None:
             self.teacher_replay.save(directory / self._directory, number)
         teaching = {**vars(self.teaching), "phase": self.teaching.phase.value}
         return {"teaching": teaching, "teacher_replay": self.teacher_replay is not None}
 
-    def load(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool) -> int:
-        """See `Lessons`."""
-        lost, self.teacher_replay = 0, None
+    def load(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
+        """Restore what `save` wrote and returned."""
+        self.teacher_replay = None
         if bundle["teacher_replay"]:
             replay = self._new_replay()
-            lost = replay.load(directory / self._directory, number, partial)
+            replay.load(directory / self._directory, number)
             self.teacher_replay = replay
         state = bundle["teaching"]
         vars(self.teaching).update({**state, "phase": TeachingPhase(state["phase"])})
         self._set_learning_rate()
-        return lost
 
     def forget(self, directory: Path, keep: set[int]) -> None:
-        """See `Lessons`."""
+        """Delete the files under other numbers than those in `keep`."""
         for number in range(self._learners):
             place = directory / (f"{_REPLAY}_{number}" if number else _REPLAY)
             if place.is_dir():

@@ -13,13 +13,13 @@ from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.config.config import save_config
-from async_wrappers.agents.experiment.experiment import TaughtRun
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.progress import lengths_in_words
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.settings import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.lessons import StudentsLessons
@@ -107,7 +107,7 @@ class Reincarnation:
         scores: Of the teacher and of random play, once they are known.
     """
 
-    def __init__(self, settings: RunnerWithTeacher, run: TaughtRun) -> None:
+    def __init__(self, settings: RunnerWithTeacher, run: Run) -> None:
         """See the class."""
         self._settings, self._run = settings, run
         agent, evaluation = run.play.agent, run.lengths[Phase.EVAL]
@@ -126,6 +126,7 @@ class Reincarnation:
         self._kind = TeachingPhase.ONLINE
         self.iterations, self.one_more = len(self._kinds), f"Runner.num_iterations = {run.settings.num_iterations + 1}"
         self.scores: dict[str, Any] | None = None
+        self._offline = 0  # updates of the running offline phase
         self.teacher: Teacher | None = None
 
     def _check_teacher(self) -> None:
@@ -262,19 +263,22 @@ class Reincarnation:
         random, teacher = self.scores["random"], self.scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """Play a training phase, or make the updates of an offline one."""
         if self._kind is not TeachingPhase.OFFLINE:
-            return self._run.play.train(length, carried)
+            return self._run.play.train(length)
         run, agent, steps = self._run, self._run.play.agent, self._settings.num_pretraining_steps
-        updates, first = carried.get("updates", agent.updates), carried.get("offline", 0)
+        updates, first = agent.updates, self._offline
         for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
-            if run.due():
-                run.save({"updates": updates, "offline": done})
             run.play.tell_lessons("learn_offline")
+            self._offline = done + 1
             run.shown.share((done + 1) / steps, f"{done + 1:,} of {steps:,} offline updates")
+            if run.due():
+                break
+        if whole := self._offline >= steps:
+            self._offline = 0
         made, encounter = agent.updates - updates, encounter_of(run.environment)
-        return Played([], 0, made, encounter, frames=0, times=agent.times.take())
+        return Played([], 0, made, encounter, frames=0, times=agent.times.take(), whole=whole)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Return the kind of iteration and the teacher's weight, which follows an evaluation's normalised score."""
@@ -293,11 +297,11 @@ class Reincarnation:
 
     def state(self) -> dict[str, Any]:
         """See `Teaching`."""
-        return {"scores": self.scores}
+        return {"scores": self.scores, "offline": self._offline}
 
     def load_state(self, bundle: Mapping[str, Any]) -> None:
         """See `Teaching`."""
-        self.scores = bundle["scores"]
+        self.scores, self._offline = bundle["scores"], bundle.get("offline", 0)
 
     def identity(self) -> dict[str, Any]:
         """See `Teaching`."""

@@ -287,7 +287,7 @@ class AsyncRunner:
         self._refuse_without_learners()
         self._with_learners().save(path_of(directory), iteration)
 
-    def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> list[int]:
+    def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> None:
         """Let the learners read the files that `save` wrote.
 
         Args:
@@ -295,15 +295,11 @@ class AsyncRunner:
             iteration: That of `save`.
             replays: Whether to restore their replays too, which evaluation does not need.
 
-        Returns:
-            For each learner, the transitions lost with damaged files, as its ``load_replay`` returned them; 0 for None.
-
         Raises:
             ValueError: A file is missing, damaged or of another format; the learners wait to be restored again.
         """
-        lost: list[int] = self._with_learners().restore(path_of(directory), iteration, replays)
+        self._with_learners().restore(path_of(directory), iteration, replays)
         self._learners_lost = False
-        return lost
 
     def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
         """Return each learner's ``state_dict`` that `save` wrote, and delete the files: for a checkpoint of your own.

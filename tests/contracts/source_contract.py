@@ -68,7 +68,7 @@ class SourceContract:
                 source.save(tmp_path / name, number)
         restored = self.make_source()
         if by_file:
-            assert restored.load(tmp_path / "one", 1) == 0
+            restored.load(tmp_path / "one", 1)
         else:
             restored.load_state_dict(sources[0].state_dict())
         batches: list[list[Any]] = [[], []]
@@ -93,6 +93,7 @@ class SourceContract:
             names = source.save(tmp_path, number)
         source.prune(tmp_path, {2})
         restored = self.make_source()
-        assert restored.load(tmp_path, 2) == 0 and restored.add_count == source.add_count
+        restored.load(tmp_path, 2)
+        assert restored.add_count == source.add_count
         assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")} >= set(names)
         assert len(list(tmp_path.glob("index_*.json"))) == 1

@@ -74,7 +74,7 @@ class OthersInThreads:
         try:
             while (command := commands.get()) is not None:
                 what, *arguments = command
-                answers.put(getattr(share, what)(*arguments, *[answers.put] * (what == "train_along")))
+                answers.put(getattr(share, what)(*arguments))
         except BaseException as error:
             answers.put(error)
             self._all.barrier.abort()

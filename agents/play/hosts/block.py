@@ -27,7 +27,7 @@ class Order(NamedTuple):
 
     Attributes:
         cut: Whether all episodes are cut, in the place of decisions.
-        progress: Of a student, where there is one (`async_wrappers.agents.play.lessons.Guide.follow`).
+        progress: Of a student, where there is one (`StudentsGuide.follow`).
     """
 
     cut: bool = False

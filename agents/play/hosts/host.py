@@ -16,7 +16,6 @@ import torch
 from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.play.hosts.block import Order, PlayedBlock, Recorder
 from async_wrappers.agents.play.hosts.engine import HostPlan, HostsFailed, Player
-from async_wrappers.agents.play.lessons import Guide
 from async_wrappers.agents.play.many.actor import Actor, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
@@ -48,7 +47,7 @@ class Plan:
     block_length: int
     device: str | None
     first_env: int = 0
-    guide: Guide | None = None
+    guide: Any = None
 
     @property
     def share(self) -> int:

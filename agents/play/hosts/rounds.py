@@ -29,8 +29,7 @@ import os
 import time
 import warnings
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +40,9 @@ from async_wrappers.agents.play.hosts.block import Order, PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.learners import Group
-from async_wrappers.agents.play.many.rounds import Due, LearnerShare, Save, Show, Trained, counted
+from async_wrappers.agents.play.many.rounds import LearnerShare, Show, Trained, counted
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Due, Length
 from async_wrappers.agents.timing import Meters
 from async_wrappers.files import naming
 
@@ -159,7 +159,6 @@ class HostRounds(LearnerShare):
         self._replaced = dict.fromkeys(hosts, False)  # whether an incarnation has not begun its episodes yet
         self._postponed = 0  # decisions that were learnt after the phase was over, whose updates are still to be made
         self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
-        self._learning: tuple[PlayedBlock, int] | None = None  # the block that is being learnt, and how many steps were
         self.restarts = self.dropped = 0
         self.timings: defaultdict[str, float] = defaultdict(float)
 
@@ -183,65 +182,41 @@ class HostRounds(LearnerShare):
         self._waiting[host] = self._ordered[host] = self._next_number[host] = 0
 
     def train(
-        self,
-        frames: int,
-        episodes: int | None,
-        cuts: bool,
-        show: Show | None = None,
-        due: Due | None = None,
-        save: Save | None = None,
+        self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
     ) -> Trained:
-        """Learn until the hosts have played `frames`, or `episodes` if they are given; see `LearnerShare`."""
+        """Learn until the hosts have played a length; see `LearnerShare`."""
         self.begin()
-        phase = _Phase(self.agent, frames, episodes, 1 if self._group is None else self._group.learners)
-        phase.show, phase.due, phase.save = show, due or (lambda harmless: 0), save
+        phase = _Phase(self.agent, length, 1 if self._group is None else self._group.learners, show, due)
         self.agent.meters = phase.meters
         if self._free:
             self._run_freely(phase)
         else:
             self._run_in_rounds(phase)
-        if cuts:
+        if cuts or phase.end is Due.END:
             self._cut(phase)
         if self._group is not None:
             self._catch_up(self._group)
         self._journal.flush()
         return self._trained(phase)
 
-    def _trained(self, phase: _Phase, amid: bool = False) -> Trained:
-        cut, frames = phase.cut_frames + self._lost_frames, self.agent.rows.frames_of_all
-        if not amid:
-            self._lost_frames = 0
+    def _trained(self, phase: _Phase) -> Trained:
+        cut, frames, self._lost_frames = phase.cut_frames + self._lost_frames, self.agent.rows.frames_of_all, 0
         counts = cut, frames, phase.meters, self.restarts, self.dropped, self.agent.rows.statistics
         return Trained(phase.over, phase.actions, *counts)
 
-    def _save_if_due(self, phase: _Phase) -> None:
-        """Write a checkpoint; several learners write theirs where they meet."""
-        if self._group is None and (number := phase.due(True)):
-            self._save(phase, number)
-
-    def _save(self, phase: _Phase, number: int) -> None:
-        """Write a checkpoint; the rest of a block that is being learnt counts as played, and is not played again."""
-        if phase.save is None:
-            return
-        self._journal.flush()
-        if self._learning is None:
-            phase.save(number, self._trained(phase, amid=True))
-            return
-        (block, steps), rows = self._learning, self.agent.rows
-        counts, ended = rows.counts(), block.ended[int(block.steps[:steps, 5].sum()) :]
-        rows.take_counts(block.rows, self._first_env(block.host))
-        trained = self._trained(phase, amid=True)
-        over, cut = counted(self.agent.stamped(ended, trained.frames * phase.learners))
-        actions = trained.actions + int(block.steps[steps:, 3].sum())
-        cut += trained.cut_frames
-        phase.save(number, trained._replace(over=[*trained.over, *over], actions=actions, cut_frames=cut))
-        rows.take_counts(counts, 0)
-
     def _is_over(self, phase: _Phase) -> bool:
         """Return whether the phase is over; several learners know it only where they meet."""
-        if self._group is None:
-            phase.is_over = phase.reached(*phase.played)
-        return phase.is_over
+        if self._group is None and phase.end is None:
+            asked = phase.due() is Due.END
+            if asked or phase.length.is_reached(*phase.played):
+                phase.end = Due.END if asked else Due.NOTHING
+        return phase.end is not None
+
+    def _is_late(self, phase: _Phase) -> bool:
+        """Return whether the phase ends here for a checkpoint by the clock."""
+        if self._group is None and phase.end is None and phase.due() is Due.CHECKPOINT:
+            phase.end = Due.CHECKPOINT
+        return phase.end is Due.CHECKPOINT
 
     # In rounds.
 
@@ -263,8 +238,7 @@ class HostRounds(LearnerShare):
                 phase.tell()
                 if over and not alone:
                     break
-            if not over:
-                self._save_if_due(phase)
+            over = over or self._is_late(phase)
 
     def _take_next(self, host: int, phase: _Phase) -> None:
         """Wait for a host's block of the round, and learn from it."""
@@ -295,7 +269,7 @@ class HostRounds(LearnerShare):
     # Free running.
 
     def _run_freely(self, phase: _Phase) -> None:
-        while not self._is_over(phase):
+        while not (self._is_over(phase) or self._is_late(phase)):
             for host in self._hosts:
                 while self._ordered[host] + len(self._came[host]) < _IN_FLIGHT and self._submit(host, phase):
                     pass
@@ -306,7 +280,6 @@ class HostRounds(LearnerShare):
                 if self._came[host] and not self._is_over(phase):
                     self._take(self._came[host].popleft(), phase)
                     phase.tell()
-            self._save_if_due(phase)
 
     def _take(self, block: PlayedBlock, phase: _Phase) -> None:
         """Learn from a block, or drop it where its weights are too old, with all that follows in its episodes."""
@@ -376,7 +349,7 @@ class HostRounds(LearnerShare):
         if self._group is None:
             while self.agent.owes_update(decisions):
                 self.agent.update()
-        elif phase.is_over or not self._meet_others(decisions, phase):
+        elif phase.end is not None or not self._meet_others(decisions, phase):
             return False
         self.agent.count(decisions, 0)
         return True
@@ -386,15 +359,12 @@ class HostRounds(LearnerShare):
         agent, learners = self.agent, phase.learners
         while True:
             wants = agent.owes_update(decisions)
-            number = phase.due(wants or not agent.has_updated)
             played, ended = phase.played
-            if not (wants or phase.reached(played * learners, ended * learners)):
+            if not (wants or phase.length.is_reached(played * learners, ended * learners)):
                 return True
             begin = time.monotonic()
-            here = played, ended, wants, number
-            goes_on, wants = self._meet(decisions, here, phase.reached, partial(self._save, phase))
-            if not goes_on:
-                phase.is_over = True
+            phase.end, wants = self._meet(decisions, phase.length, (played, ended, wants, phase.due()))
+            if phase.end is not None:
                 return False
             waited = time.monotonic() - begin  # meanwhile nobody has listened to the hosts
             self._since = {host: since + waited for host, since in self._since.items()}
@@ -418,8 +388,7 @@ class HostRounds(LearnerShare):
         elsewhere = agent.rows.frames_of_all - int(played[self._envs_of(host)].sum())
         phase.meters.lag += (agent.updates - block.version) * block.decisions
         steps, waiting = block.pass_to(agent), 0
-        for number in range(len(block.steps)):
-            self._learning = block, number
+        for _ in range(len(block.steps)):
             if not self._settle(waiting, phase):
                 self._postponed += waiting
             begin = time.perf_counter()
@@ -428,7 +397,6 @@ class HostRounds(LearnerShare):
             frames = (elsewhere + step.frames) * phase.learners
             phase.take(agent.stamped(ended, frames), step.applied, block.cut)
             waiting = step.waiting
-        self._learning = None
         self._waiting[host] = waiting  # the updates before these decisions are made when they are ordered
         self._note(block, learnt=True)
         if block.decisions:
@@ -491,19 +459,21 @@ class _Phase:
 
     Args:
         agent: Learns.
-        frames: As in `LearnerShare.train`.
-        episodes: As in `LearnerShare.train`.
+        length: As in `LearnerShare.train`.
         learners: How many play it together.
+        show: As in `LearnerShare.train`.
+        due: As in `LearnerShare.train`.
+
+    Attributes:
+        end: As `LearnerShare._meet` returns it.
     """
 
-    show: Show | None
-    due: Due
-    save: Save | None
-
-    def __init__(self, agent: VectorAgent, frames: int, episodes: int | None, learners: int) -> None:
-        self._agent, self._frames, self._episodes, self.learners = agent, frames, episodes, learners
+    def __init__(
+        self, agent: VectorAgent, length: Length, learners: int, show: Show | None, due: Callable[[], Due]
+    ) -> None:
+        self._agent, self.length, self.learners, self.show, self._due = agent, length, learners, show, due
         self._before, self._shown_at = agent.rows.frames_of_all, 0.0
-        self.is_over = False
+        self.end: Due | None = None
         self.over: list[Ended] = []
         self.actions = self.cut_frames = 0
         self.meters = Meters()
@@ -513,9 +483,10 @@ class _Phase:
         """The frames that this learner's hosts have played, and the episodes."""
         return self._agent.rows.frames_of_all - self._before, len(self.over)
 
-    def reached(self, frames: float, episodes: float) -> bool:
-        """Return whether the phase ends with so many frames and episodes, of all learners."""
-        return episodes >= self._episodes if self._episodes else frames >= self._frames
+    def due(self) -> Due:
+        """Return why the phase ends now; by the clock only once something was played."""
+        why = self._due()
+        return Due.NOTHING if why is Due.CHECKPOINT and not self.played[0] else why
 
     def take(self, ended: Sequence[Ended], applied: int, cut: bool) -> None:
         """Count episodes that are over; of those that are cut, the ones alone that had ended by themselves."""

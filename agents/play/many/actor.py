@@ -22,7 +22,7 @@ import numpy.typing as npt
 from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput, RowsPolicy
 from async_wrappers.agents.acting.effect import LANDED
 from async_wrappers.agents.learning.making import make_actor_priorities
-from async_wrappers.agents.play.lessons import TEACHER, Advice, Guide
+from async_wrappers.agents.play.lessons import TEACHER, Advice
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
 from async_wrappers.agents.spec import Spec
@@ -170,7 +170,7 @@ class Rows:
         eval_mode: bool,
         first_env: int = 0,
         learners: int = 1,
-        guide: Guide | None = None,
+        guide: Any = None,
     ) -> None:
         """See the class."""
         self._spec, self.num_envs, self._eval_mode, self._guide = spec, num_envs, eval_mode, guide
@@ -460,7 +460,7 @@ class Actor:
         transitions: Transitions,
         first_env: int = 0,
         learners: int = 1,
-        guide: Guide | None = None,
+        guide: Any = None,
     ) -> None:
         """See the class."""
         self.rows = Rows(spec, num_envs, False, first_env, learners, guide)

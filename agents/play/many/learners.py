@@ -570,8 +570,6 @@ def learn(job: Job, first: Any, address: str | None = None) -> None:
         share = make_share(Group(job.number, job.learners, job.meeting_place, address))
         while (command := _next_command(first)) is not None:
             what, *arguments = command
-            if what == "train_along":
-                arguments.append(lambda answer: first.send(("answer", answer)))
             first.send(("answer", getattr(share, what)(*arguments)))
     except BaseException as error:
         with suppress(OSError):

@@ -3,11 +3,13 @@
 The episodes of N environments end at different moments, and the state of an environment is never saved. So games
 continue across a checkpoint, while a resumed run begins an episode in each environment. The episodes that ran are then
 *cut*: they do not count as returns, and the run differs from an uninterrupted one. With ``Runner.exact_resume`` all are
-cut, truncated and bootstrapped, where a checkpoint is written, in an uninterrupted run too; both then continue alike.
+cut, truncated and bootstrapped, where an iteration ends with a checkpoint, in an uninterrupted run too; both then
+continue alike. Where the run is asked to end all are cut in the same way.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
@@ -24,10 +26,12 @@ from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.actor import Ended, Rows
 from async_wrappers.agents.play.many.environments import Environments, Seeds, VectorRunner, check
 from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, OtherLearners
-from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share, SoFar, Trained
+from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import (
+    NOTHING_PLAYED,
     Agent,
+    CheckpointRefused,
     DifferentExperiment,
     Episode,
     EpisodeRow,
@@ -151,7 +155,6 @@ class Others:
         self.number = learners - 1
         self.running: OtherLearners | None = None
         self.states: list[dict[str, Any]] = []
-        self._gathered = False  # whether they are of the checkpoint that is being written
 
     @property
     def directory(self) -> Path:
@@ -170,16 +173,19 @@ class Others:
 
         Returns:
             All learners together.
+
+        Raises:
+            CheckpointRefused: One cannot go on from it.
         """
         threads = self._run.settings.threads
         others = OtherLearners(make_share, self._learners, own_modules(), threads, elsewhere)
         self.running = stack.enter_context(closing(others))
         begun = self._agent.learner.state_dict(), self._agent.rows.statistics[0]
-        learner, number = cloudpickle.dumps(begun), self._run.saved.replay_number
+        learner, number = cloudpickle.dumps(begun), self._run.saved.number
         states: list[Any] = [*self.states] or [None] * (self._learners - 1)
         others.tell("restore", each=[(learner, state, self.directory, number) for state in states])
-        if lost := sum(others.answers()):
-            self._run.warn_of_lost(number, lost)
+        if refused := [why for why in others.answers() if why]:
+            raise CheckpointRefused(refused[0])
         return others.group
 
     def tell(self, what: str, *arguments: Any) -> None:
@@ -191,20 +197,12 @@ class Others:
         """Return the answer of each."""
         return [] if self.running is None else self.running.answers()
 
-    def gather(self) -> list[Trained]:
-        """Receive their states for the checkpoint that is due, and return their results so far."""
-        answers = self.answers()
-        self.states, self._gathered = [state for state, _ in answers], True
-        return [trained for _, trained in answers]
-
     def state(self, number: int) -> dict[str, Any]:
-        """Return the entry of a checkpoint, for which all have written their replays; empty where there are none."""
+        """Let all write their replays, and return the entry of a checkpoint; empty where there are none."""
         if self.running is None:
             return {}
-        if not self._gathered:
-            self.running.tell("save", self.directory, number)
-            self.states = self.running.answers()
-        self._gathered = False
+        self.running.tell("save", self.directory, number)
+        self.states = self.running.answers()
         return {"shares": self.states}
 
 
@@ -224,12 +222,12 @@ class Many:
         others: The learners but the first.
     """
 
-    keeps_interrupted, unrecordable = False, ""
+    unrecordable = ""
 
     def __init__(self, settings: VectorRunner, run: Run, worlds: Callable[[VectorRunner, Run], Worlds] = Here) -> None:
         """See the class."""
         self._settings, self._run, self.worlds = settings, run, worlds(settings, run)
-        self.checkpoint_every, self.saves_amid = settings.checkpoint_every, not run.settings.exact_resume
+        self.checkpoint_every = settings.checkpoint_every
         check(settings, run, self.worlds.shares)
         made = self.new_agent()
         spec = getattr(made, "spec", None)
@@ -253,9 +251,6 @@ class Many:
         self.evaluated = np.zeros(self.environments.evaluating, np.int64)  # episodes of each environment
         self._statistics: Statistics = {}  # of the wrappers, merged over all environments of training
         self._total, self._seconds = Meters(), 0.0  # of training, in this process
-
-    def cut(self) -> None:
-        """Do nothing: a checkpoint is written at the next call of the agent anyway."""
 
     def new_agent(self) -> Agent:
         """See `Play`."""
@@ -310,31 +305,36 @@ class Many:
             self.agent.times.take()
             yield
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """See `Play`."""
-        agent, run, others = self.agent, self._run, self.others
-        training = _Training(self, run, carried)
+        agent, run, others, counts, began = self.agent, self._run, self.others, self._run.counts, time.perf_counter()
+        before, updates, first = counts.frames, agent.updates, counts.episodes[Phase.TRAIN]
         # What a teacher has begun to play, its student does not play on.
         collects = agent.lessons is not None and agent.lessons.collects
-        terms = training.left(length, collects or (run.writes and run.settings.exact_resume))
+        cuts = collects or (run.writes and run.settings.exact_resume)
         agent.set_time(run.clock.seconds)
-        others.tell("train_along", *terms, run.clock.seconds, others.directory)
-        with run.ending.at_once():  # thousands of games take minutes to seed
-            self.share.begin()
+        others.tell("train_along", length, cuts, run.clock.seconds)
         with others.running.watched() if others.running is not None else nullcontext():
-            trained = [self.share.train(*terms, training.show, run.due, training.save)]
+            trained = [self.share.train(length, cuts, partial(self.show, Phase.TRAIN, first), run.due)]
         trained += others.answers()
         self.worlds.note(trained)
         self._statistics = merged([known for each in trained for known in each.statistics])
-        now = training.count(trained)
+        over = [episode for each in trained for episode in each.over]
+        counts.frames = sum(each.frames for each in trained)
+        counts.cut_frames += sum(each.cut_frames for each in trained)
+        counts.episodes[Phase.TRAIN] = first + len(over)
         for name in COUNTED:
-            setattr(agent.meters, name, getattr(now, name))
-        frames = run.counts.frames - now.frames_before
-        self.show(Phase.TRAIN, training.first, now.over, frames, agent.meters)
-        updates, times = agent.updates - now.updates_before, agent.times.take()
-        return Played(_episodes(now.over), now.actions, updates, None, frames, times=times)
+            of_others = [getattr(each.meters, name) for each in trained[1:] if name != "updates"]  # all make the same
+            setattr(agent.meters, name, getattr(agent.meters, name) + sum(of_others))
+            setattr(self._total, name, getattr(self._total, name) + getattr(agent.meters, name))
+        self._seconds += time.perf_counter() - began
+        frames = counts.frames - before
+        self.show(Phase.TRAIN, first, over, frames, agent.meters)
+        actions, made = sum(each.actions for each in trained), agent.updates - updates
+        whole = length.is_reached(frames, len(over))
+        return Played(_episodes(over), actions, made, None, frames, times=agent.times.take(), whole=whole)
 
-    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def evaluate(self, length: Length) -> Played:
         """Let each environment play its share, in episodes that no other phase counts."""
         agent, run, envs, count = self.agent, self._run, self._evaluation_envs, self.environments.evaluating
         rows = Rows(agent.spec, count, eval_mode=True)
@@ -355,7 +355,8 @@ class Many:
         running = {env_id for env_id in range(count) if not is_done(env_id)}
         while running:
             if run.ending.asked:
-                run.save(None)  # the evaluation is begun again
+                envs.cut()
+                return NOTHING_PLAYED._replace(whole=False)
             shown = envs.recv()
             for episode in rows.note(shown):
                 digest, digests[episode.env_id] = digests[episode.env_id], 0
@@ -417,11 +418,7 @@ class Many:
         """See `Play`."""
         if phase != Phase.TRAIN:
             return {}, {}
-        meters = self.agent.meters
-        self._seconds += seconds
-        for name in ("acted", "added", "updates", "sampled", "lag"):
-            setattr(self._total, name, getattr(self._total, name) + getattr(meters, name))
-        rates = {**meters.rates(seconds), **self._fill()}
+        rates = {**self.agent.meters.rates(seconds), **self._fill()}
         times = {f"Time/{name}": each for name, each in played.times.items()}
         scalars = {**times, **{f"Vector/{name}": value for name, value in rates.items()}}
         restarts = {"restarts": self.worlds.restarts} if self._settings.processes else {}
@@ -460,9 +457,9 @@ class Many:
                 "another base_dir"
             )
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """See `Play`; episodes that ran when the checkpoint was written are not continued."""
-        lost = self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        self.agent.unbundle(directory, number, bundle["agent"])
         vector, count = bundle["vector"], len(self.evaluated)
         self.others.states = vector.get("shares", [])
         all_rows = [each["rows"] for each in (bundle["agent"], *self.others.states)]
@@ -472,7 +469,6 @@ class Many:
         self.evaluated = np.array(evaluated if len(evaluated) == count else [max(evaluated)] * count, np.int64)
         self._statistics = merged(_statistics_in([bundle["agent"], *self.others.states]))
         self.worlds.load_state(bundle)
-        return lost
 
     def begin_with(self, statistics: Statistics) -> None:
         """See `Play`."""
@@ -495,50 +491,6 @@ class Many:
 
     def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None:
         """See `Play`."""
-
-
-class _Training:
-    """A training phase and its results, those of the checkpoint that it may continue from included.
-
-    Args:
-        many: Plays it.
-        run: The experiment.
-        carried: As in `Play.train`.
-
-    Attributes:
-        first: The number of its first episode.
-    """
-
-    def __init__(self, many: Many, run: Run, carried: Mapping[str, Any]) -> None:
-        """See the class."""
-        self._many, self._run, counts = many, run, run.counts
-        self._so_far = SoFar(**carried["so_far"]) if carried else SoFar(many.agent.updates, counts.frames)
-        self.first = counts.episodes[Phase.TRAIN] - len(self._so_far.over)
-        self._frames_done = counts.frames - self._so_far.frames_before
-        self._cut_before = counts.cut_frames
-        run.shown.note(Phase.TRAIN, len(self._so_far.over), self._frames_done)
-
-    def left(self, length: Length, cuts: bool) -> tuple[int, int | None, bool]:
-        """Return the frames and episodes that are left, and whether all games are cut at the end."""
-        episodes = None if length.episodes is None else length.episodes - len(self._so_far.over)
-        return length.frames - self._frames_done, episodes, cuts
-
-    def count(self, trained: Sequence[Trained]) -> SoFar:
-        """Return the phase's results with those of all learners, and add them to the run's counts."""
-        counts, now = self._run.counts, self._so_far.and_then(trained)
-        counts.frames = sum(each.frames for each in trained)
-        counts.cut_frames = self._cut_before + sum(each.cut_frames for each in trained)
-        counts.episodes[Phase.TRAIN] = self.first + len(now.over)
-        return now
-
-    def show(self, over: Sequence[Ended], frames: int, meters: Meters) -> None:
-        """Show what the first learner has played since."""
-        self._many.show(Phase.TRAIN, self.first, [*self._so_far.over, *over], self._frames_done + frames, meters)
-
-    def save(self, number: int, trained: Trained) -> None:
-        """Write a checkpoint, whose replays have this number."""
-        now = self.count([trained, *self._many.others.gather()])
-        self._run.save({"so_far": now.plain()})
 
 
 def _taught(make_agent: Callable[..., VectorAgent], lesson: Lesson, **which: Any) -> VectorAgent:

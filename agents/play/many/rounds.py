@@ -19,7 +19,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,17 +27,17 @@ import cloudpickle
 from async_wrappers.agents.play.many.actor import Ended, ShownRows
 from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Due, Length
 from async_wrappers.agents.timing import Meters
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
 Show = Callable[[Sequence[Ended], int, Meters], None]
-Due = Callable[[bool], int]
 
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
 
 
 class Trained(NamedTuple):
-    """The result of a learner's share of a training phase, at its end or at a checkpoint during it.
+    """The result of a learner's share of a training phase, or of a part of one.
 
     Attributes:
         over: The episodes that ended, those that were cut left out.
@@ -59,9 +58,6 @@ class Trained(NamedTuple):
     replaced: int = 0
     dropped: int = 0
     statistics: Sequence[Statistics] = ()
-
-
-Save = Callable[[int, Trained], None]
 
 
 def counted(ended: Sequence[Ended], all_cut: bool = False) -> tuple[list[Ended], int]:
@@ -95,45 +91,24 @@ class LearnerShare(ABC):
 
     @abstractmethod
     def train(
-        self,
-        frames: int,
-        episodes: int | None,
-        cuts: bool,
-        show: Show | None = None,
-        due: Due | None = None,
-        save: Save | None = None,
+        self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
     ) -> Trained:
-        """Play until all learners together have played `frames`, or `episodes` if they are given.
+        """Play until all learners together have reached a length, or until the first one says that the phase ends.
 
-        A checkpoint during the phase is written before an update, where all learners meet and the update before is
-        finished anyway. So it does not change the run's results.
+        It ends so before an update, where all learners meet and the update before is finished anyway. So a checkpoint
+        by the clock does not change the run's results.
 
         Args:
-            frames: As said.
-            episodes: As said.
-            cuts: Whether all environments are cut at the end.
+            length: Of the phase, or what is left of it.
+            cuts: Whether all environments are cut at the end; where the run was asked to end they are.
             show: Called from time to time with the phase's progress.
-            due: For the first learner: returns the number of the replay of a checkpoint that is due now, or 0 for none.
-                Its argument is whether a checkpoint leaves the run's results unchanged.
-            save: Called with that number and this share's results; it may end the phase with an exception.
+            due: For the first learner: returns why the phase ends now.
         """
 
-    def train_along(
-        self,
-        frames: int,
-        episodes: int | None,
-        cuts: bool,
-        seconds: float,
-        directory: Path,
-        answer: Callable[[Any], None],
-    ) -> Trained:
-        """Train as a learner other than the first, `seconds` after the run's begin; send results at each checkpoint."""
-
-        def save(number: int, trained: Trained) -> None:
-            answer((self.save(directory, number), trained))
-
+    def train_along(self, length: Length, cuts: bool, seconds: float) -> Trained:
+        """Train as a learner other than the first, `seconds` after the run's begin."""
         self.agent.set_time(seconds)
-        return self.train(frames, episodes, cuts, save=save)
+        return self.train(length, cuts)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
         """See `async_wrappers.agents.play.run.Play`."""
@@ -145,52 +120,47 @@ class LearnerShare(ABC):
         del state["learner"]  # the same in all
         return state
 
-    def _meet(
-        self,
-        decisions: int,
-        here: tuple[int, int, bool, int],
-        reached: Callable[[float, float], bool],
-        save: Callable[[int], None],
-    ) -> tuple[bool, bool]:
-        """Meet the other learners: write a checkpoint that is due, and make the updates that are due for all.
+    def _meet(self, decisions: int, length: Length, here: tuple[int, int, bool, Due]) -> tuple[Due | None, bool]:
+        """Meet the other learners, and make the updates that are due for all.
 
         Args:
             decisions: Those that come next.
-            here: Of this learner: frames and episodes of the phase, whether an update is due, the checkpoint that is.
-            reached: From the frames and episodes of all learners to whether the phase is over.
-            save: Writes the checkpoint of this number.
+            length: Of the phase.
+            here: Of this learner: frames and episodes of the phase, whether an update is due, why the phase ends.
 
         Returns:
-            Whether the phase goes on, and whether an update is due still.
+            Why the phase ends, which is nothing where its length is reached, and None where it goes on; and whether an
+            update is due still.
         """
-        played, ended, wanting, number = self._sum(*here)
+        played, ended, wanting, due = self._sum(*here)
         wants = here[2]
-        if reached(played, ended):
-            return False, wants
-        if number:
-            self.agent.finish_update()  # the next update would begin with the same call
-            save(int(number))
+        if due or length.is_reached(played, ended):
+            return Due(int(due)), wants
         while wanting == (self._group.learners if self._group else 1):
             self.agent.update()
             wants = self.agent.owes_update(decisions)
             (wanting,) = self._sum(wants)
-        return True, wants
+        return None, wants
 
     def _sum(self, *numbers: float) -> Sequence[float]:
         return self._group.sum(*numbers) if self._group else numbers
 
-    def restore(self, learner: bytes, state: Mapping[str, Any] | None, directory: Path, number: int) -> int:
+    def restore(self, learner: bytes, state: Mapping[str, Any] | None, directory: Path, number: int) -> str:
         """Load the first learner's state, and what `save` returned and wrote if there is a checkpoint.
 
         Returns:
-            How many transitions are lost with damaged files.
+            Why the checkpoint cannot be loaded; empty where it was.
         """
         of_learner, begins_with = cloudpickle.loads(learner)
         if state is None:
             self.agent.learner.load_state_dict(of_learner)
             self.agent.rows.statistics = [begins_with] * self.agent.num_envs
-            return 0
-        return self.agent.unbundle(directory, number, {**state, "learner": of_learner}, partial=True)
+            return ""
+        try:
+            self.agent.unbundle(directory, number, {**state, "learner": of_learner})
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ""
 
 
 class Share(LearnerShare):
@@ -223,13 +193,7 @@ class Share(LearnerShare):
             self._running = True
 
     def train(
-        self,
-        frames: int,
-        episodes: int | None,
-        cuts: bool,
-        show: Show | None = None,
-        due: Due | None = None,
-        save: Save | None = None,
+        self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
     ) -> Trained:
         """See `LearnerShare`."""
         agent, envs = self.agent, self._envs
@@ -237,16 +201,6 @@ class Share(LearnerShare):
         before, learners = agent.rows.frames_of_all, self._group.learners if self._group else 1
         over: list[Ended] = []
         actions, cut_frames, shown_at = 0, 0, 0.0
-
-        def reached(played: float, ended: float) -> bool:
-            return ended >= episodes if episodes else played >= frames
-
-        def save_so_far(number: int) -> None:
-            if save is not None:
-                agent.rows.statistics = statistics_of_envs(envs)
-                frames_of_all = agent.rows.frames_of_all
-                save(number, Trained(over, actions, cut_frames + self._lost, frames_of_all, meters))
-
         self.begin()
         while True:
             shown = self._shown
@@ -261,12 +215,13 @@ class Share(LearnerShare):
             played = agent.rows.frames_of_all - before
             waiting = len(shown.env_ids)
             wants = agent.owes_update(waiting)
-            number = due(wants or not agent.has_updated) if due is not None else 0
-            if wants or (number and self._group is None) or reached(played * learners, len(over) * learners):
-                goes_on, wants = self._meet(
-                    len(shown.env_ids), (played, len(over), wants, number), reached, save_so_far
-                )
-                if not goes_on:
+            why = due()
+            if why is Due.CHECKPOINT and not (wants and played):
+                why = Due.NOTHING
+            alone = self._group is None
+            if wants or (why and alone) or length.is_reached(played * learners, len(over) * learners):
+                end, wants = self._meet(waiting, length, (played, len(over), wants, why))
+                if end is not None:
                     break
             if show is not None and time.perf_counter() - shown_at > _SHOW_EVERY:
                 shown_at = time.perf_counter()
@@ -277,14 +232,15 @@ class Share(LearnerShare):
                 begin = time.perf_counter()
                 envs.send(shown.env_ids, action)
                 agent.times.add("Step", begin)
-        if cuts:
+        if cuts or end is Due.END:
             last, applied = self._cut()
             actions += applied
             ended, cut = counted(last, all_cut=True)
             over += ended
             cut_frames += cut
         agent.finish_update()
-        agent.copy_weights()  # evaluation plays the newest
+        if end is not Due.CHECKPOINT:
+            agent.copy_weights()  # evaluation plays the newest
         cut_frames, self._lost = cut_frames + self._lost, 0
         known = agent.rows.statistics = statistics_of_envs(envs)
         return Trained(over, actions, cut_frames, agent.rows.frames_of_all, meters, statistics=known)
@@ -298,44 +254,3 @@ class Share(LearnerShare):
 
 
 COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Meters` have them
-
-
-@dataclass(frozen=True)
-class SoFar:
-    """A training phase's results so far: plain data for a checkpoint during it.
-
-    Attributes:
-        updates_before: Updates before the phase.
-        frames_before: Frames of training before it.
-        over: The episodes that ended, those that were cut left out.
-        actions: That took effect.
-        acted: As in `Meters`, like the others.
-    """
-
-    updates_before: int
-    frames_before: int
-    over: Sequence[Ended] = ()
-    actions: int = 0
-    acted: int = 0
-    added: int = 0
-    updates: int = 0
-    sampled: int = 0
-    lag: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "over", [Ended(*each) for each in self.over])
-
-    def plain(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data."""
-        return {**vars(self), "over": [[*episode] for episode in self.over]}
-
-    def and_then(self, trained: Sequence[Trained]) -> SoFar:
-        """Return these results with those of the learners' shares since."""
-        counts = {name: getattr(self, name) for name in COUNTED}
-        for learner, each in enumerate(trained):
-            for name in COUNTED:
-                if name != "updates" or learner == 0:  # all make the same updates
-                    counts[name] += getattr(each.meters, name)
-        over = [*self.over, *(episode for each in trained for episode in each.over)]
-        actions = self.actions + sum(each.actions for each in trained)
-        return replace(self, over=over, actions=actions, **counts)

@@ -30,7 +30,6 @@ from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.many.actor import Actor, Ended, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters
@@ -139,7 +138,7 @@ class VectorAgent(LearningAgent):
         owed = self._owed(self._decisions + decisions) > self._settled
         return owed and self.learner.ready and not self._too_early()
 
-    def _note(self, lessons: Lessons, decisions: int) -> None:
+    def _note(self, lessons: Any, decisions: int) -> None:
         """Let the lessons count the decisions up to a number of them."""
         if decisions > self._noted:
             lessons.note_decisions((decisions - self._noted) * self._learners)
@@ -185,11 +184,6 @@ class VectorAgent(LearningAgent):
         self._settled = self._owed(self._decisions)
         self.meters.lag += behind * decisions
         self.meters.acted += decisions
-
-    @property
-    def has_updated(self) -> bool:
-        """Whether an update was begun in this process."""
-        return self._begun > 0
 
     def cut_running(self) -> int:
         """Cut the running episodes, whose environments are gone, as a resumed run does; return their frames."""
@@ -278,13 +272,13 @@ class VectorAgent(LearningAgent):
             **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration) | {"noted": self._noted}),
         }
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
         self.finish_update()
         self.learner.check_state(bundle["learner"])
         for number in range(1, self._learners) if self._number == 0 else ():  # the first looks for those of the others
             self.learner.check_replay(_of_replay(checkpoint_dir, number), iteration)
-        lost: int = self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration, partial)
+        self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration)
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
         self._decisions = bundle["decisions"]
@@ -292,9 +286,8 @@ class VectorAgent(LearningAgent):
         self._settled = bundle["settled"]
         if self.lessons is not None:
             self._noted = bundle["noted"]
-            lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
+            self.lessons.load(checkpoint_dir, iteration, bundle)
         self.publish()
-        return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

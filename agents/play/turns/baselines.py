@@ -28,6 +28,11 @@ class _Baseline:
         self.eval_mode = False
         self._clock = EpisodeClock()
 
+    @property
+    def evaluated(self) -> int:
+        """The number of the next evaluation episode."""
+        return self._clock.eval_episodes
+
     def go_on_from(self, episode: int) -> None:
         """Let the next evaluation episode be that of a number."""
         self._clock.eval_episodes = episode
@@ -58,10 +63,9 @@ class _Baseline:
         """Return the counts."""
         return {"turns": self._clock.state_dict()}
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore the counts."""
         self._clock.load_state_dict(bundle["turns"])
-        return 0
 
     def keep_diverged_in(self, directory: Path) -> None:
         """Do nothing: there is no loss."""

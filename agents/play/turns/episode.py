@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -21,18 +22,17 @@ from async_wrappers.gymnasium_api import stepped
 class Running:
     """The running episode, as other threads see it.
 
+    Args:
+        is_cut: Returns whether it is to be cut at its next decision.
+
     Attributes:
         frames: Stepped so far.
-        is_cut: Whether it is to be cut at its next decision.
+        is_cut: As given.
     """
 
-    def __init__(self) -> None:
-        """See the class."""
-        self.frames, self.is_cut = 0, False
-
-    def cut(self) -> None:
-        """Let the episode be cut at its next decision."""
-        self.is_cut = True
+    def __init__(self, is_cut: Callable[[], bool] = lambda: False) -> None:
+        """Begin before the first frame."""
+        self.frames, self.is_cut = 0, is_cut
 
 
 class EpisodeCut(Exception):
@@ -88,13 +88,13 @@ def play_episode(
         score += reward
         limited = max_frames is not None and frames >= max_frames
         over = terminated or truncated or limited
-        if not (over or running.is_cut):
+        if not (over or running.is_cut()):
             action = agent.step(reward, observation, realtime)
             continue
         agent.end_episode(reward, bool(terminated), observation, realtime)
         if limited or (over and is_game_over(info)):
             break
-        if running.is_cut:
+        if running.is_cut():
             raise EpisodeCut(frames, actions)
         before = frames
         observation, begun = environment.reset()  # without a seed: the game continues

@@ -29,7 +29,6 @@ from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.acting.effect import Effects, Fresh, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.lessons import Lessons
 from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, blank_actions, copied, stacked
@@ -94,6 +93,11 @@ class TurnBasedAgent(LearningAgent):
         if changes_actions(environment):
             spec.learns_from = "drawn"  # what was sent is reported in other units
         return cls(spec)
+
+    @property
+    def evaluated(self) -> int:
+        """The number of the next evaluation episode."""
+        return self._clock.eval_episodes
 
     def go_on_from(self, episode: int) -> None:
         """Let the next evaluation episode be that of a number; see `Agent`."""
@@ -167,7 +171,7 @@ class TurnBasedAgent(LearningAgent):
             self._consult(self.lessons, decision, realtime)
         return copy.copy(self._action)  # the environment may change an array in place
 
-    def _consult(self, lessons: Lessons, decision: Decision, realtime: Mapping[str, Any] | None) -> None:
+    def _consult(self, lessons: Any, decision: Decision, realtime: Mapping[str, Any] | None) -> None:
         """Take what the teacher says of a decision: a label, an action."""
         guide, view = lessons.guide, partial(lessons.guide.view_in, realtime, "observation_info")
         advice = guide.advise((decision,), (self._number,), view)
@@ -279,33 +283,27 @@ class TurnBasedAgent(LearningAgent):
             **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration)),
         }
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `bundle_and_checkpoint` returned and wrote.
 
         Args:
             checkpoint_dir: What `bundle_and_checkpoint` was given.
             iteration: What `bundle_and_checkpoint` was given.
             bundle: What `bundle_and_checkpoint` returned.
-            partial: Whether to do without the replay's segments that are damaged or missing.
-
-        Returns:
-            How many transitions are lost with them.
 
         Raises:
             OSError: A file is missing.
-            DamagedReplay: A segment of the replay is damaged or missing, unless `partial`.
             ValueError: A file is damaged, or the state does not fit this agent.
         """
         self.finish_update()
         self.learner.check_state(bundle["learner"])
-        lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
+        self.learner.load_replay(checkpoint_dir / "replay", iteration)
         self.learner.load_state_dict(bundle["learner"])
         self._clock.load_state_dict(bundle["turns"])
         self.training_steps = bundle["training_steps"]
         if self.lessons is not None:
-            lost += self.lessons.load(checkpoint_dir, iteration, bundle, partial)
+            self.lessons.load(checkpoint_dir, iteration, bundle)
         self.publish()
-        return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

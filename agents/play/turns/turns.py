@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.acting.effect import show_effects
-from async_wrappers.agents.play.lessons import Lesson, Lessons
+from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
     Agent,
     Episode,
@@ -30,24 +30,21 @@ from async_wrappers.wrapper_statistics import Statistics, frozen, load_statistic
 class Turns:
     """Plays the run's environment with one agent in turn; see `async_wrappers.agents.play.run.Play`.
 
-    A phase has whole episodes: a number of them, or until at least a number of frames have passed. Between two of them
-    a checkpoint may be written.
+    A phase has whole episodes: a number of them, or until at least a number of frames have passed. One that is cut,
+    because the run was asked to end, is played again from its seed when the run goes on.
 
     Args:
         run: The experiment.
 
     Attributes:
         agent: Plays and learns.
-        cut: None where a resumed run has to equal an uninterrupted one.
     """
 
-    saves_amid, checkpoint_every, keeps_interrupted, unrecordable = True, 1, False, ""
+    checkpoint_every, unrecordable = 1, ""
 
     def __init__(self, run: Run) -> None:
         """See the class."""
-        self._run, self._running = run, Running()
-        self._statistics: Statistics | None = None  # of training, while an evaluation plays with them frozen
-        self.cut: Callable[[], None] | None = None if run.settings.exact_resume else self._running.cut
+        self._run, self._running = run, Running(lambda: run.ending.asked)
         self.agent: Agent = self.new_agent()
         spec: Any = getattr(self.agent, "spec", None)
         if isinstance(spec, Spec):
@@ -84,56 +81,50 @@ class Turns:
         getattr(self._lessons, what)(*arguments)
 
     @property
-    def _lessons(self) -> Lessons:
+    def _lessons(self) -> Any:
         agent: Any = self.agent
-        lessons: Lessons = agent.lessons
-        return lessons
+        return agent.lessons
 
-    def train(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def train(self, length: Length) -> Played:
         """See `Play`."""
-        return self._play_phase(Phase.TRAIN, length, carried)
+        return self._play_phase(Phase.TRAIN, length)
 
-    def evaluate(self, length: Length, carried: Mapping[str, Any]) -> Played:
+    def evaluate(self, length: Length) -> Played:
         """See `Play`; the statistics of wrappers are frozen."""
-        with frozen(self._run.environment) as self._statistics:
-            played = self._play_phase(Phase.EVAL, length, carried)
-        self._statistics = None
-        return played
+        played, evaluated = self._run.counts.episodes[Phase.EVAL], getattr(self.agent, "evaluated", None)
+        with frozen(self._run.environment):
+            phase = self._play_phase(Phase.EVAL, length)
+        if not phase.whole:
+            self._run.counts.episodes[Phase.EVAL] = played
+            if evaluated is not None:  # an agent of the user's may not number its episodes
+                self.agent.go_on_from(evaluated)
+        return phase
 
-    def _play_phase(self, phase: Phase, length: Length, carried: Mapping[str, Any]) -> Played:
+    def _play_phase(self, phase: Phase, length: Length) -> Played:
         run, agent, counts, environment = self._run, self.agent, self._run.counts, self._run.environment
         agent.eval_mode = phase != Phase.TRAIN
-        go_to_encounter(environment, counts.encounters[phase])
-        updates = carried.get("updates", agent.updates)
-        episodes = [Episode(*each) for each in carried.get("episodes", ())]
-        cut_frames, cut_actions = carried.get("cut", (0, 0))  # of episodes of training that were cut
-        frames = cut_frames + sum(episode.frames for episode in episodes)
-        run.shown.note(phase, len(episodes), frames)
-
-        def save() -> None:
-            plain = [[*each] for each in episodes]
-            run.save({"updates": updates, "episodes": plain, "cut": [cut_frames, cut_actions]})
-
+        go_to_encounter(environment, encounter := counts.encounters[phase])
+        updates, episodes, frames = agent.updates, list[Episode](), 0
+        cut_frames = cut_actions = 0
         with run.shown.waiting(phase, lambda _: (self._running.frames, None)):
-            while frames < length.frames if length.episodes is None else len(episodes) < length.episodes:
-                counts.encounters[phase] = encounter_of(environment)
-                if episodes and run.due():
-                    save()
+            while not (length.is_reached(frames, len(episodes)) or run.ending.asked):
+                if phase == Phase.TRAIN and episodes and run.due():
+                    break
                 try:
                     episode = self._play(phase)
                 except EpisodeCut as cut:
                     if phase == Phase.TRAIN:
-                        cut_frames, cut_actions = cut_frames + cut.frames, cut_actions + cut.actions
-                        counts.frames, counts.cut_frames = counts.frames + cut.frames, counts.cut_frames + cut.frames
-                    save()
-                    raise
+                        cut_frames, cut_actions = cut.frames, cut.actions
+                        counts.frames, counts.cut_frames = counts.frames + cut_frames, counts.cut_frames + cut_frames
+                    break
+                encounter = encounter_of(environment)
                 episodes.append(episode)
                 frames += episode.frames
                 run.shown.tell(phase, len(episodes), frames, f"last return {episode.score:g}")
-        actions = cut_actions + sum(episode.actions for episode in episodes)
-        of_all = frames if cut_frames else None
-        encounter = encounter_of(environment)
-        return Played(episodes, actions, agent.updates - updates, encounter, of_all, times=self._times.take())
+        whole = length.is_reached(frames, len(episodes))
+        frames, actions = frames + cut_frames, cut_actions + sum(episode.actions for episode in episodes)
+        made, of_all = agent.updates - updates, frames if cut_frames else None
+        return Played(episodes, actions, made, encounter, of_all, times=self._times.take(), whole=whole)
 
     def _play(self, phase: Phase) -> Episode:
         run, counts, number = self._run, self._run.counts, self._run.counts.episodes[phase]
@@ -153,18 +144,17 @@ class Turns:
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
         """See `Play`."""
-        known = statistics_of(self._run.environment) if self._statistics is None else self._statistics
+        known = statistics_of(self._run.environment)
         state = {"agent": self.agent.bundle_and_checkpoint(directory, number)}
         return {**state, "statistics": known} if known else state
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
         """Refuse nothing: the identity and the state of another way do not fit."""
 
-    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+    def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
         """See `Play`."""
-        lost = self.agent.unbundle(directory, number, bundle["agent"], partial=partial)
+        self.agent.unbundle(directory, number, bundle["agent"])
         self.begin_with(bundle.get("statistics", {}))
-        return lost
 
     def begin_with(self, statistics: Statistics) -> None:
         """See `Play`."""

@@ -207,9 +207,9 @@ class ProcessBackend:
         """Let the learners write their state, between phases; see `AsyncRunner.save`."""
         self._ask_all("save", directory, iteration)
 
-    def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
+    def restore(self, directory: Path, iteration: int, replays: bool) -> None:
         """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
-        return self._ask_all("restore", directory, iteration, replays)
+        self._ask_all("restore", directory, iteration, replays)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""

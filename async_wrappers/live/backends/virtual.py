@@ -146,12 +146,12 @@ class VirtualBackend:
         for learner in self._learners:
             learner.owe_nothing()
 
-    def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
+    def restore(self, directory: Path, iteration: int, replays: bool) -> None:
         """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
-        lost = [learner.restore(directory, iteration, replays) for learner in self._learners]
+        for learner in self._learners:
+            learner.restore(directory, iteration, replays)
         for learner in self._learners:
             learner.owe_nothing()
-        return lost
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""

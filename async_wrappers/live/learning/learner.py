@@ -38,8 +38,8 @@ class Learner(Protocol):
       loaded, and after `take_over`. Actions that fell due since are then done, once, with the weights just loaded.
       ``apply`` and ``update`` add one to both numbers; ``updates`` is the learner's own, which it restores.
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
-      keep)``: the replay, which `state_dict` leaves out. `load_replay` may return how many transitions are lost with
-      damaged files, and it raises OSError or ValueError where nothing can be loaded.
+      keep)``: the replay, which `state_dict` leaves out. `load_replay` raises OSError or ValueError where it cannot be
+      loaded whole.
     * ``tell(facts)``: take in facts that change from run to run; see `AsyncRunner.tell`.
 
     A learner that raises is started again, unless the exception has a true attribute ``ends_run``: that ends the run.
@@ -172,15 +172,14 @@ class LearnerLoop:
         self.catch_up()
         save_learner(self._learner, directory, iteration, self._number)
 
-    def restore(self, directory: Path, iteration: int, replays: bool) -> int:
-        """Return how many transitions are lost with damaged files.
+    def restore(self, directory: Path, iteration: int, replays: bool) -> None:
+        """Read the learner's state, and its replay if it is wanted.
 
         Raises:
             NotRestored: The files cannot be used.
         """
-        lost = restore_learner(self._learner, directory, iteration, self._number, replays)
+        restore_learner(self._learner, directory, iteration, self._number, replays)
         self.go_on()
-        return lost
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Delete the learner's replays of all other iterations."""

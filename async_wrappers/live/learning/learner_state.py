@@ -78,8 +78,8 @@ def save_learner(learner: Any, directory: Path, iteration: int, number: int) -> 
         learner.save_replay(directory / f"replay_{number}", iteration)
 
 
-def restore_learner(learner: Any, directory: Path, iteration: int, number: int, replays: bool = True) -> int:
-    """Let a learner read the files of `save_learner`, with or without its replay; return the lost transitions.
+def restore_learner(learner: Any, directory: Path, iteration: int, number: int, replays: bool = True) -> None:
+    """Let a learner read the files of `save_learner`, with or without its replay.
 
     Raises:
         NotRestored: The files cannot be used.
@@ -87,10 +87,9 @@ def restore_learner(learner: Any, directory: Path, iteration: int, number: int, 
     try:
         learner.load_state_dict(read_state(state_file(directory, iteration, number)))
         if replays and hasattr(learner, "load_replay"):
-            return learner.load_replay(directory / f"replay_{number}", iteration) or 0
+            learner.load_replay(directory / f"replay_{number}", iteration)
     except (OSError, ValueError) as error:
         raise NotRestored(f"learner {number} cannot be restored: {error}") from error
-    return 0
 
 
 def _array(file: zipfile.ZipFile, name: str) -> Array:

@@ -6,6 +6,7 @@ import csv
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from async_wrappers.agents.play.hosts.local import LocalHosts
 from async_wrappers.agents.play.hosts.processes import ProcessHosts
 from async_wrappers.agents.play.many.learners import LearnerFailed, check_sign, sign_directory
 from async_wrappers.agents.play.play import DifferentExperiment, Phase
+from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.batched import hosted
 from async_wrappers.batched.hosted import HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
@@ -176,28 +178,63 @@ def test_a_run_goes_on_with_another_number_of_hosts_and_not_of_learners(tmp_path
         make(tmp_path, "vtrace", BLOCKS).resume()
 
 
+INTERRUPTED = [
+    *(("dqn", (BLOCKS,)), ("vtrace", (HERE,)), ("dqn", (BLOCKS, TWO))),
+    ("vtrace", (TWO, "Hosts.block_length = 40")),  # blocks of 40 may take the whole phase
+]
+
+
 @pytest.mark.usefixtures("learners_in_threads")
-@pytest.mark.parametrize(("agent", "length"), [("dqn", 4), ("vtrace", 40)])  # blocks of 40 may take the whole phase
-def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_did(
-    tmp_path: Path, agent: str, length: int
+@pytest.mark.parametrize(("agent", "bindings"), INTERRUPTED)
+def test_a_run_that_was_interrupted_ends_as_one_that_was_cut_at_the_same_block(
+    tmp_path: Path, agent: str, bindings: tuple[str, ...]
 ) -> None:
-    terms = (TWO, f"Hosts.block_length = {length}")
-    stopped = make(tmp_path, agent, *terms)
+    here = make(tmp_path / "here", agent, *bindings)
 
     def due() -> bool:
-        stopped.ending.asked = stopped.agent.updates >= 3
+        if here.agent.updates >= 3 and here.saved.number < 0:
+            here.ending.ask(KeyboardInterrupt())
         return False
 
-    stopped.saved.is_late = due
+    here.saved.is_late = due
     with pytest.raises(KeyboardInterrupt):
-        stopped.run_experiment()
-    resumed = make(tmp_path, agent, *terms)
-    assert resumed.resume() and resumed.agent.updates == stopped.agent.updates >= 3
-    assert resumed.counts.frames == stopped.counts.frames > 0
-    resumed.run_experiment()
-    assert resumed.counts.frames >= 200
-    assert_frames_add_up(resumed)
-    assert all(line["learnt"] for each in journals(resumed) for line in each)
+        here.run_experiment()
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    there = make(tmp_path / "there", agent, *bindings)
+    assert there.resume() and there.agent.updates == here.agent.updates >= 3
+    assert there.counts.frames == here.counts.frames > 0
+    for runner in (here, there):
+        runner.run_experiment()
+    assert_identical(state(there), state(here))
+    assert there.counts.frames >= 200
+    assert_frames_add_up(there)
+    assert all(line["learnt"] for each in journals(there) for line in each)
+
+
+@pytest.mark.usefixtures("learners_in_threads")
+def test_a_damaged_replay_of_another_learner_leads_to_the_checkpoint_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = run(tmp_path / "whole", "dqn", EXACT, BLOCKS, TWO, THREE)
+    run(tmp_path / "parts", "dqn", EXACT, BLOCKS, TWO)
+    replay = tmp_path / "parts" / "checkpoints" / "replay_1"
+    path = replay / read_index(replay, 1)[0][-1].name
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 255
+    path.write_bytes(content)
+    parts = run(tmp_path / "parts", "dqn", EXACT, BLOCKS, TWO, THREE)
+    assert f"checkpoint 1 is not used: {path.name} in " in caplog.text
+    assert "the run goes on from checkpoint 0, the newest one that loads" in caplog.text
+    assert_identical(state(parts), state(whole))
+
+
+def test_checkpoints_by_the_clock_change_nothing_of_a_run(tmp_path: Path) -> None:
+    often, seldom = (make(tmp_path / name, "dqn", BLOCKS) for name in ("often", "seldom"))
+    often.saved.is_late = lambda: True
+    for runner in (often, seldom):
+        runner.run_experiment()
+    assert often.saved.number > seldom.saved.number == 1
+    assert_identical(state(often), state(seldom))
 
 
 # The journal.
@@ -382,9 +419,9 @@ def test_a_host_in_this_process_is_not_late_after_a_long_evaluation(
     made = make(tmp_path, "dqn", *bindings)
     train = made.play.train
 
-    def train_later(length: Any, carried: Any) -> Any:
+    def train_later(length: Any) -> Any:
         now[0] += 1_000.0
-        return train(length, carried)
+        return train(length)
 
     made.play.train = train_later
     made.run_experiment()
@@ -436,12 +473,12 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     stopped = make(tmp_path / "parts", "vtrace", *bindings)
     train_once, phases = stopped.play.train, list[Any]()
 
-    def kill_in_the_last_iteration(length: Any, carried: Any) -> Any:
+    def kill_in_the_last_iteration(length: Any) -> Any:
         phases.append(length)
         if len(phases) == 3:
             [child] = learners_that_live()
             os.kill(child.pid, signal.SIGKILL)
-        return train_once(length, carried)
+        return train_once(length)
 
     stopped.play.train = kill_in_the_last_iteration
     with pytest.raises(LearnerFailed, match=r"learner 1 of 2 \(process \d+\) was ended by SIGKILL, and the others .*"):

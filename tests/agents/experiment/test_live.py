@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,13 +183,52 @@ def test_a_run_on_the_virtual_clock_is_a_function_of_its_seed_wherever_it_was_en
     assert differs(result(tmp_path / "slower")[0], whole[0])
 
 
+def test_a_live_run_that_is_stopped_counts_what_was_played_and_goes_on(tmp_path: Path) -> None:
+    def stopped_at(frame: int) -> Experiment:
+        runner = build(tmp_path, *VIRTUAL, "Runner.evaluation_steps = 0")
+        if frame:
+            make = runner.play.create_async_runner
+
+            def made(*parts: Any, **terms: Any) -> Any:
+                live = make(*parts, **terms)
+                loop = live._backend._loop
+                begin = loop.clock.begin_frame
+
+                def noted(ticket: Any, *rest: Any) -> None:
+                    if ticket.frame == frame:
+                        runner.ending.ask(KeyboardInterrupt())
+                        runner.play.stop()
+                    begin(ticket, *rest)
+
+                loop.clock.begin_frame = noted
+                return live
+
+            runner.play.create_async_runner = made
+        return runner
+
+    here = stopped_at(100)
+    with pytest.raises(KeyboardInterrupt):
+        here.run_experiment()
+    bundle = newest(tmp_path)
+    assert bundle["current_iteration"] == -1 and bundle["frames"] == 101 and bundle["learners"][0]["updates"] > 0
+    there = stopped_at(0)
+    assert there.resume() and there.counts.frames == 101
+    there.run_experiment()
+    lines = newest(tmp_path)["logs"]
+    whole = sum(sum(line["train_episode_lengths"]) for line in lines)
+    assert lines[-1]["frames"] == whole + lines[-1]["cut_frames"] and lines[0]["frames"] >= 150
+
+
 class Interrupted:
     """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
 
     is_open = True
 
     def __init__(self, call: str, n: int) -> None:
-        self._call, self._left, self._states = call, n, 0
+        self._call, self._left, self._states, self._stopped = call, n, 0, False
+
+    def stop(self) -> None:
+        self._stopped = True
 
     def __enter__(self) -> Interrupted:
         return self
@@ -208,14 +248,18 @@ class Interrupted:
     def drop_states(self, *where: object) -> None:
         pass
 
-    def restore(self, *where: object) -> list[int]:
-        return [0]
+    def restore(self, *where: object) -> None:
+        pass
 
     def run(self, **phase: object) -> TimingReport:
+        self._stopped = False
         self._count("run")
-        return Measurements(
-            50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2)]], lateness=[0] * 300
-        ).report()
+        episodes, effects = [EpisodeTiming(9.0, 300)], [[(0, 2)]]
+        if self._stopped:  # in the second one
+            episodes, effects = [EpisodeTiming(9.0, 200), EpisodeTiming(2.0, 50)], [[(0, 2)], []]
+        record = Measurements(50.0, 1, episodes=episodes, effects=effects, lateness=[0] * 250)
+        record.reason = "stop() was called" if self._stopped else None
+        return record.report()
 
     def save(self, directory: Path, iteration: int) -> None:
         self._count("save")
@@ -233,7 +277,7 @@ class Interrupted:
         self._left -= call == self._call
         if self._left == 0:
             self._left = -1
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
 
 def faked(base_dir: Path, iterations: int, fake: Interrupted) -> Experiment:
@@ -243,40 +287,72 @@ def faked(base_dir: Path, iterations: int, fake: Interrupted) -> Experiment:
     return runner
 
 
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Let SIGINT interrupt, whatever runs the tests does with it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
-    ("call", "n", "done"),
-    [("run", 3, 0), ("run", 4, 0), ("save", 2, 0), ("take_states", 2, 0), ("forget", 2, 0), ("run", 1, -1)],
+    ("call", "n", "done", "frames"),
+    [
+        *(("run", 3, 0, 550), ("run", 4, 0, 600), ("run", 1, -1, 250)),
+        *(("save", 2, 1, 600), ("take_states", 2, 1, 600), ("forget", 2, 1, 600)),
+    ],
 )
-def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_again(
-    tmp_path: Path, call: str, n: int, done: int
+def test_a_signal_ends_the_phase_and_the_rest_of_it_is_played_later(
+    tmp_path: Path, call: str, n: int, done: int, frames: int
 ) -> None:
     runner = faked(tmp_path, 3, Interrupted(call, n))
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     bundle = newest(tmp_path)
-    assert bundle["current_iteration"] == done
+    assert (bundle["current_iteration"], bundle["frames"]) == (done, frames)
     assert runner.saved.iterations_done == done + 1
     assert [line["iteration"] for line in bundle["logs"]] == list(range(done + 1))
-    played(tmp_path, 3, Interrupted("never", 1))
-    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
+    assert bundle["episodes"]["TRAIN"] == frames // 300 + frames % 300 // 200
+    assert bundle["episodes"]["EVAL"] == done + 1
+    rest = Counting()
+    played(tmp_path, 3, rest)
+    lines = newest(tmp_path)["logs"]
+    assert [line["iteration"] for line in lines] == [0, 1, 2]
+    assert rest.frames[0] == (50 if frames % 300 else 300) or n == 4
+    cut = 50 * bool(frames % 300)
+    assert lines[-1].get("cut_frames", 0) == cut and lines[-1]["frames"] == 900 + 250 * bool(cut)
 
 
-def test_the_replays_of_a_checkpoint_amid_an_iteration_are_its_own_and_are_tied_to_it(
+class Counting(Interrupted):
+    """A runner that notes how many frames of training it was asked for; whatever that is, it plays 300."""
+
+    def __init__(self) -> None:
+        super().__init__("never", 1)
+        self.frames: list[Any] = []
+
+    def run(self, **phase: Any) -> TimingReport:
+        self.frames += [] if phase["eval_mode"] else [phase["frames"]]
+        return super().run(**phase)
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_replays_of_a_checkpoint_within_an_iteration_are_its_own_and_are_tied_to_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     runner = faked(tmp_path, 3, Interrupted("run", 3))
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
-    bundle, replays = newest(tmp_path), tmp_path / "checkpoints" / "replay_0"
-    assert (bundle["current_iteration"], bundle["replays"], bundle["replay_of"]) == (0, -2, {1: -2})
+    replays = tmp_path / "checkpoints" / "replay_0"
+    assert (newest(tmp_path)["current_iteration"], runner.saved.number) == (0, 1)
     of_another = create_replay(Box(-np.inf, np.inf, (4,)), capacity=11)
-    of_another.save(replays, 1)  # as the iteration's end does before its own checkpoint, where it is killed then
+    of_another.save(replays, 2)  # as the iteration's end does before its own checkpoint, where it is killed then
     again = build(tmp_path, "Runner.num_iterations = 3")
     assert again.resume() and again.start_iteration == 1
     assert caplog.text == ""
-    of_another.save(replays, -2)
+    of_another.save(replays, 1)
     assert build(tmp_path, "Runner.num_iterations = 3").resume()
-    assert "index_-2.json is not the index that the checkpoint was written with" in caplog.text
+    assert "index_1.json is not the index that the checkpoint was written with" in caplog.text
     assert "the run goes on from checkpoint 0, the newest one that loads" in caplog.text
 
 
@@ -289,7 +365,7 @@ def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, mo
     monkeypatch.setattr(runner_module, "iteration_line", pressed)  # what is printed after the checkpoint
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
-    assert newest(tmp_path)["current_iteration"] == 0
+    assert runner.saved.number == newest(tmp_path)["current_iteration"] == 0
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0]
 
 
@@ -300,11 +376,10 @@ class Restoring(Interrupted):
         super().__init__("never", 1)
         self._bad, self.asked = bad, list[object]()
 
-    def restore(self, *where: object) -> list[int]:
+    def restore(self, *where: object) -> None:
         self.asked.append(where[1])
         if where[1] in self._bad:
             raise ValueError("learner 0 cannot be restored: index_2.json is missing")
-        return [0, 7]
 
 
 def played(base_dir: Path, iterations: int, fake: Interrupted) -> None:
@@ -351,8 +426,6 @@ def test_learners_that_cannot_be_restored_go_on_from_an_earlier_checkpoint(
     assert fake.asked == [2, 1]
     assert "checkpoint 2 is not used: learner 0 cannot be restored: index_2.json is missing" in caplog.text
     assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
-    assert "7 transitions are lost" in caplog.text
-    assert [line.get("lost_transitions") for line in newest(tmp_path)["logs"]] == [None, None, 7]
     with pytest.raises(NoCheckpointLoads, match=r"learner 0 cannot be restored"):
         played(tmp_path, 4, Restoring(0, 1, 2))
 
@@ -458,20 +531,21 @@ def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("children_of_a_server")
-def test_transitions_of_a_damaged_segment_are_lost_and_the_live_run_goes_on(
+def test_a_segment_whose_content_is_damaged_leads_to_the_checkpoint_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Which only the learner's process finds, as it reads it."""
     quick = ("AsyncRunner.fps = 50", "Runner.training_steps = 60", "Runner.evaluation_steps = 0")
     build(tmp_path, *quick, "Runner.num_iterations = 2").run_experiment()
     replay = tmp_path / "checkpoints" / "replay_0"
-    first = read_index(replay, 1)[0][0]
-    (replay / first.name).unlink()
+    newest_one = replay / read_index(replay, 1)[0][-1].name
+    content = bytearray(newest_one.read_bytes())
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 255
+    newest_one.write_bytes(content)
     build(tmp_path, *quick, "Runner.num_iterations = 3").run_experiment()
-    assert f"{first.name} is missing in {replay}" not in caplog.text  # it is the learner's process that says so
-    lost = newest(tmp_path)["logs"][2]["lost_transitions"]
-    assert 0 < lost <= read_index(replay, 1)[2]["transitions"]
-    assert f"checkpoint 1 is used though files of its replay are damaged: {lost} transitions are lost" in caplog.text
-    assert first not in read_index(replay, 2)[0]
+    assert f"checkpoint 1 is not used: learner 0 cannot be restored: {newest_one.name} in " in caplog.text
+    assert "the run goes on from checkpoint 0, the newest one that loads" in caplog.text
+    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
 
 
 class Winning(Interrupted):
@@ -601,13 +675,18 @@ def test_a_live_evaluation_cannot_be_recorded(tmp_path: Path) -> None:
         runner.evaluation(runner.agent, 1, tmp_path / "videos")
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("after", [0, 1])
 def test_an_interrupt_while_the_parts_are_being_started_does_not_start_them_again(tmp_path: Path, after: int) -> None:
     """In the first iteration, and in a continued run's; there is nothing to save that the last checkpoint has not."""
     made: list[Starting] = []
 
     class Starting(Interrupted):
-        is_open = False
+        is_open, pace = False, 50.0
+
+        def start(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
         def save(self, *where: object) -> None:
             raise AssertionError("it would start everything to save what nobody has learnt")
@@ -676,7 +755,9 @@ class Ageing(Interrupted):
         record.note_learning([([1, 1], {"Rho": 2.0}, {"Rho": 1.5, "KL": 0.25}), ([1], {}, {"Rho": 3.0, "KL": 0.25})])
         record.lateness = [0] * 300
         record.too_old = 7
-        record.reason = "no action for 9 frames in a row" if self._phases >= self._stops_at else None
+        if self._phases >= self._stops_at:
+            record.reason = "no action for 9 frames in a row"
+            record.episodes, record.effects = [*record.episodes, EpisodeTiming(1.0, 40)], [*record.effects, []]
         return record.report()
 
 
@@ -699,9 +780,9 @@ def test_both_ages_and_how_far_off_the_policy_was_are_in_a_runs_metrics_and_in_t
 
 def test_a_run_that_the_game_ends_leaves_a_checkpoint_and_the_reason_and_goes_on(tmp_path: Path) -> None:
     runner = faked(tmp_path, 3, Ageing(stops_at=3))
-    with pytest.raises(RunStopped, match=r"^the train phase ended after 300 frames: no action for 9 frames"):
+    with pytest.raises(RunStopped, match=r"^the train phase ended after 340 frames: no action for 9 frames"):
         runner.run_experiment()
-    assert newest(tmp_path)["current_iteration"] == 0
+    assert (newest(tmp_path)["current_iteration"], newest(tmp_path)["cut_frames"]) == (0, 40)
     assert json.loads((tmp_path / "timing" / "train.1.json").read_text())["stopped"].startswith("no action")
     played(tmp_path, 3, Ageing())
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]

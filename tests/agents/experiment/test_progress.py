@@ -82,7 +82,7 @@ def test_what_an_earlier_process_has_played_is_no_pace_of_this_one(
     with shown.iteration(3, {Phase.TRAIN: Length(800, None), Phase.EVAL: Length(200, None)}):
         shown.note(Phase.TRAIN, 4, 600)
         clock.now += 10
-        shown.tell(Phase.TRAIN, 5, 800)  # 20 frames a second
+        shown.tell(Phase.TRAIN, 1, 200)  # 20 frames a second
         shown.note(Phase.EVAL, 0, 0)
         clock.now += 20
         shown.tell(Phase.EVAL, 1, 40)  # 2 frames a second

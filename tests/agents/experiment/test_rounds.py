@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -27,7 +28,7 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.learners import Group, LearnerFailed, open_meeting_place
 from async_wrappers.agents.play.many.rounds import Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import DifferentExperiment, Phase
+from async_wrappers.agents.play.play import DifferentExperiment, Length, Phase
 from async_wrappers.agents.spec import Spec
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds import host_runs
@@ -96,7 +97,7 @@ def train(of: Sequence[Share], frames: int, cuts: bool = True) -> list[Trained]:
     trained: list[Any] = [None] * len(of)
 
     def play(number: int) -> None:
-        trained[number] = of[number].train(frames, None, cuts)
+        trained[number] = of[number].train(Length(frames, None), cuts)
 
     threads = [threading.Thread(target=play, args=(number,)) for number in range(1, len(of))]
     for thread in threads:
@@ -189,13 +190,13 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     stopped = make(tmp_path / "parts")
     train_once, phases, killed = stopped.play.train, [], []
 
-    def kill_in_the_last_iteration(length: Any, carried: Any) -> Any:
+    def kill_in_the_last_iteration(length: Any) -> Any:
         phases.append(length)
         if len(phases) == 4:
             [child] = learners_that_live()
             killed.append(child.name)
             os.kill(child.pid, signal.SIGKILL)
-        return train_once(length, carried)
+        return train_once(length)
 
     stopped.play.train = kill_in_the_last_iteration  # type: ignore[method-assign]
     with pytest.raises(LearnerFailed) as caught:
@@ -215,31 +216,38 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
 
 
 @pytest.mark.usefixtures("children_of_a_server")
-def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_did(tmp_path: Path) -> None:
-    stopped = make(tmp_path, "Runner.exact_resume = False")
+def test_a_run_that_was_interrupted_ends_as_one_that_was_cut_at_the_same_round(tmp_path: Path) -> None:
+    here = make(tmp_path / "here", "Runner.exact_resume = False")
+    parts: list[int] = []
 
     def due() -> bool:
-        updates, written = stopped.agent.updates, stopped.saved.amid_count
-        stopped.ending.asked = written == 1 and updates >= 6
-        return updates >= 3 * (written + 1)
+        if here.agent.updates >= 3 * (len(parts) + 1):  # a checkpoint by the clock, then a signal
+            parts.append(here.agent.updates)
+            if len(parts) == 2:
+                here.ending.ask(KeyboardInterrupt())
+            return len(parts) == 1
+        return False
 
-    stopped.saved.is_late = due  # type: ignore[method-assign]
+    here.saved.is_late = due  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        stopped.run_experiment()
-    assert stopped.saved.amid_count == 2 and not learners_that_live()
-    replays, found = (list((tmp_path / "checkpoints").glob(each)) for each in ("replay_1/index_*", "ckpt.*"))
+        here.run_experiment()
+    assert here.saved.number >= 1 and not learners_that_live()
+    assert not any(sum(each["cut"]) for each in rows_of(here)) and here.counts.cut_frames > 0
+    replays, found = (list((tmp_path / "here" / "checkpoints").glob(each)) for each in ("replay_1/index_*", "ckpt.*"))
     assert len(replays) == len(found)
-    resumed = make(tmp_path, "Runner.exact_resume = False")
-    assert resumed.resume() and resumed.start_iteration == stopped.saved.iterations_done
-    assert (resumed.counts.frames, resumed.agent.updates) == (stopped.counts.frames, stopped.agent.updates)
-    assert resumed.counts.cut_frames == sum(sum(each["cut"]) for each in rows_of(stopped)) > 0
-    resumed.run_experiment()
-    lines = read_iterations(tmp_path)
-    running = sum(sum(each["cut"]) for each in rows_of(resumed))
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    there = make(tmp_path / "there", "Runner.exact_resume = False")
+    assert there.resume() and there.start_iteration == here.saved.iterations_done
+    assert (there.counts.frames, there.agent.updates) == (here.counts.frames, here.agent.updates)
+    for runner in (here, there):
+        runner.run_experiment()
+    assert_identical(state(there), state(here))
+    lines = read_iterations(tmp_path / "there")
+    running = sum(sum(each["cut"]) for each in rows_of(there))
     ended = sum(sum(line["train_episode_lengths"]) for line in lines)
-    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == resumed.counts.frames >= 480
-    assert sum(line["train_updates"] for line in lines) == resumed.agent.updates > 10
-    assert sum(len(line["train_episode_returns"]) for line in lines) == resumed.counts.episodes[Phase.TRAIN]
+    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == there.counts.frames >= 480
+    assert sum(line["train_updates"] for line in lines) == there.agent.updates > 10
+    assert sum(len(line["train_episode_returns"]) for line in lines) == there.counts.episodes[Phase.TRAIN]
     assert not learners_that_live()
 
 

@@ -8,7 +8,6 @@ import itertools
 import math
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -284,8 +283,8 @@ class TestResuming:
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
-    @pytest.mark.parametrize("at", [1, 4, 7])
-    def test_a_run_that_is_asked_to_end_amid_an_iteration_ends_as_an_uninterrupted_one(
+    @pytest.mark.parametrize("at", [1, 2, 4])
+    def test_a_run_that_is_asked_to_end_between_two_episodes_ends_as_an_uninterrupted_one(
         self, tmp_path: Path, at: int, uninterrupted: Whole
     ) -> None:
         stopped, asked = make_runner(tmp_path), []
@@ -298,57 +297,63 @@ class TestResuming:
         stopped.saved.is_late = due  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped.saved.amid_count == 1 and stopped.counts.frames > 0
+        assert stopped.counts.frames > stopped.counts.cut_frames == 0
         resumed = make_runner(tmp_path)
         assert resumed.resume() and resumed.start_iteration == stopped.saved.iterations_done
         assert resumed.counts.frames == stopped.counts.frames and resumed.agent.updates == stopped.agent.updates
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
+    @pytest.mark.parametrize("overlap", [False, True])
+    @pytest.mark.parametrize("at", [1, 8, 30, 52, 75])
+    def test_a_run_that_was_interrupted_ends_as_one_that_was_cut_at_the_same_decision(
+        self, tmp_path: Path, at: int, overlap: bool
+    ) -> None:
+        here = make_runner(tmp_path / "here", overlap=overlap)
+        in_step(here.environment, at, lambda: here.ending.ask(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            here.run_experiment()
+        shutil.copytree(tmp_path / "here", tmp_path / "there")
+        here.run_experiment()
+        there = make_runner(tmp_path / "there", overlap=overlap)
+        assert there.resume()
+        there.run_experiment()
+        assert_identical(state(there), state(here))
+        assert len(here.history) == ITERATIONS and here.counts.frames >= 40 * ITERATIONS
+        assert here.counts.cut_frames == there.counts.cut_frames < 15
+
     def test_checkpoints_after_every_episode_change_nothing(self, tmp_path: Path, uninterrupted: Whole) -> None:
         runner = run(tmp_path, checkpoint_minutes=1e-6)
-        assert runner.saved.amid_count > 2 * ITERATIONS
+        last = runner.saved.number
+        assert last >= 2 * ITERATIONS
         assert_identical(state(runner), uninterrupted[0])
-        assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt*")) == ["ckpt.0", "ckpt.1", "ckpt.2"]
+        names = {f"ckpt.{number}" for number in range(last - 3, last + 1)}
+        assert {path.name for path in (tmp_path / "checkpoints").glob("ckpt*")} == names
 
     @pytest.mark.usefixtures("signals")
-    def test_a_signal_amid_an_episode_lets_it_end(self, tmp_path: Path, uninterrupted: Whole) -> None:
-        stopped = make_runner(tmp_path)
-        in_step(stopped.environment, 75, lambda: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            stopped.run_experiment()
-        assert stopped.saved.amid_count == 1
-        resumed = make_runner(tmp_path)
-        resumed.run_experiment()
-        assert_identical(state(resumed), uninterrupted[0])
-
-    @pytest.mark.usefixtures("signals")
-    @pytest.mark.parametrize("how", ["twice", "too slow", "too slow though cut"])
+    @pytest.mark.parametrize("how", ["twice", "too slow"])
     def test_a_run_that_does_not_come_to_a_moment_is_interrupted(
         self, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ending, "_PATIENCE", 0.05)
-        begun, cut = time.monotonic(), threading.Event()
-        with pytest.raises(KeyboardInterrupt), Ending().deferred(cut.set if "cut" in how else None):
+        begun, told = time.monotonic(), list[str]()
+        with pytest.raises(KeyboardInterrupt), Ending().deferred(lambda: told.append("stop")):
             signal.raise_signal(signal.SIGINT)
             if how == "twice":
                 signal.raise_signal(signal.SIGINT)
             time.sleep(60)
         assert time.monotonic() - begun < 30
-        assert cut.is_set() == ("cut" in how)
+        assert told == ["stop"]
 
     @pytest.mark.usefixtures("signals")
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_an_episode_that_does_not_end_is_cut_and_played_again(
-        self, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(ending, "_PATIENCE", 0.05)
+    def test_an_episode_is_cut_by_a_signal_and_played_again(self, tmp_path: Path, number: signal.Signals) -> None:
         endless = {"max_steps_per_episode": None, "create_environment_fn": partial(DriftingEnv, lengths=[10**9])}
         stopped = make_runner(tmp_path, training_episodes=2, **endless)
         in_step(stopped.environment, 20, lambda: signal.raise_signal(number))
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped.counts.cut_frames == stopped.counts.frames >= 20 and stopped.saved.unsaved == ""
+        assert stopped.counts.cut_frames == stopped.counts.frames == 20 and stopped.saved.unsaved == ""
         short = partial(DriftingEnv, lengths=[9])
         resumed = make_runner(tmp_path, training_episodes=2, create_environment_fn=short)
         assert resumed.resume() and resumed.start_iteration == 0
@@ -365,15 +370,9 @@ class TestResuming:
         short = {"create_environment_fn": partial(drifting, *delays, lengths=[20]), "max_steps_per_episode": None}
         short |= {"training_steps": 50, "evaluation_steps": 30, "num_iterations": 2}
         stopped = make_runner(tmp_path, **short)
-
-        def ask() -> None:
-            stopped.ending.asked = True
-            stopped.play.cut()
-
-        in_step(stopped.environment.unwrapped, at, ask)
+        in_step(stopped.environment.unwrapped, at, lambda: stopped.ending.ask(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped.saved.amid_count == 1
         lived = [len(life.actions) for life in lives(stopped)]
         resumed = make_runner(tmp_path, **short)
         assert resumed.resume()
@@ -401,15 +400,14 @@ class TestResuming:
         assert [sum(row["phase"] == phase.name.lower() for row in rows) for phase in numbers] == list(numbers.values())
 
     @pytest.mark.usefixtures("signals")
-    def test_with_exact_resume_no_episode_is_cut_and_what_is_lost_is_told(
+    def test_what_is_lost_is_told_where_no_decision_comes_soon(
         self, tmp_path: Path, uninterrupted: Whole, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ending, "_PATIENCE", 0.05)
-        stopped = make_runner(tmp_path, exact_resume=True)
+        stopped = make_runner(tmp_path)
         in_step(stopped.environment, 20, lambda: (signal.raise_signal(signal.SIGINT), time.sleep(60)))
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped.saved.amid_count == stopped.counts.cut_frames == 0
         assert stopped.saved.unsaved == "no checkpoint was written, so that the run begins anew"
         with pytest.raises(ValueError, match=r"\(none was completed: the first iteration has not ended\): train there"):
             newest_bundle(tmp_path)
@@ -565,7 +563,7 @@ def flip(path: Path) -> None:
 def as_format_1(path: Path) -> None:
     """Write a checkpoint as it was before it stated its format."""
     bundle = torch.load(path, weights_only=True)
-    del bundle["stamp"], bundle["lost_transitions"]
+    del bundle["stamp"]
     torch.save(bundle, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     path.with_name(f"sentinel_checkpoint_complete{path.suffix}").write_text(f"done sha256={digest}\n")
@@ -634,30 +632,27 @@ class TestDamage:
         assert_identical(state(resumed), uninterrupted[0])
 
     @pytest.mark.parametrize(("damage", "scheme"), [(flip, "prioritized"), (Path.unlink, "uniform")])
-    def test_in_a_segment_that_all_checkpoints_share_costs_its_transitions_and_not_the_run(
+    def test_in_a_segment_that_all_checkpoints_share_refuses_all_and_names_the_way_to_keep_the_weights(
         self, tmp_path: Path, damage: Callable[[Path], None], scheme: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         make_agent = partial(make_dqn, replay_scheme=scheme, replay_capacity=1000)
         whole = state(run(tmp_path, num_iterations=2, create_agent_fn=make_agent))
-        replay = tmp_path / "checkpoints" / "replay"
-        damage(replay / read_index(replay, 1)[0][0].name)
-        resumed = make_runner(tmp_path, create_agent_fn=make_agent)
-        assert resumed.resume()
-        assert resumed.start_iteration == 2
-        less = state(resumed)
-        assert_identical(less["learner"], whole["learner"])
-        lost = whole["replay"]["transitions"] - less["replay"]["transitions"]
-        assert lost >= read_index(replay, 0)[2]["transitions"] > 0
-        assert (
-            f"checkpoint 1 is used though files of its replay are damaged: {lost} transitions are lost" in caplog.text
+        first = read_index(tmp_path / "checkpoints" / "replay", 1)[0][0].name
+        damage(tmp_path / "checkpoints" / "replay" / first)
+        before, newest = contents(tmp_path), tmp_path / "checkpoints" / "ckpt.1"
+        with pytest.raises(NoCheckpointLoads) as caught:
+            make_runner(tmp_path, create_agent_fn=make_agent).resume()
+        told = [message.partition(": ")[0] for message in caplog.messages]
+        assert told == ["checkpoint 1 is not used", "checkpoint 0 is not used"]
+        assert first in str(caught.value) and "\n" not in str(caught.value)
+        assert str(caught.value).endswith(
+            "restore the files, or choose another --base_dir, which may begin with its weights "
+            f"(Runner.initial_checkpoint = {str(newest)!r})"
         )
-        resumed.run_experiment()
-        assert [line.get("lost_transitions") for line in read_iterations(tmp_path)] == [None, None, lost]
-        caplog.clear()
-        again = make_runner(tmp_path, create_agent_fn=make_agent)
-        assert again.resume()
-        assert not caplog.records
-        assert_identical(state(again), state(resumed))
+        assert contents(tmp_path) == before
+        warm = make_runner(tmp_path / "warm", create_agent_fn=make_agent, initial_checkpoint=str(newest))
+        assert not warm.resume()
+        assert_identical(dict(state(warm)["learner"]["network"]), dict(whole["learner"]["network"]))
 
     def test_in_an_older_index_that_is_kept_does_not_end_the_run(
         self, tmp_path: Path, uninterrupted: Whole, caplog: pytest.LogCaptureFixture

@@ -63,9 +63,6 @@ class TestReservoirKeepsTheContract(ReplayContract):
         slots = replay.state_dict()["slots"]
         return {index: {name: slots[name][row] for name in slots} for row, index in enumerate(slots["index"].tolist())}
 
-    def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
-        return {index for index, row in self.all_of(replay).items() if row["entry"].item() not in lost}
-
 
 class TestReservoir:
     @given(configs, streams(), st.integers(0, 5))

@@ -10,7 +10,6 @@ import pytest
 
 from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.replay.sequence_replay import create_sequence_replay
 from async_wrappers.agents.spaces.schema import leaves
 from tests.contracts.source_contract import SourceContract, lived
@@ -97,23 +96,6 @@ def test_sequences_are_drawn_by_priority_and_a_late_one_is_ignored() -> None:
     replay.set_priorities(slots[:3], np.zeros(3))
     assert len(set(replay.sample(32)["index"].tolist())) > 1
     assert replay.sample()["weight"].shape == (4,)
-
-
-def test_a_damaged_file_costs_its_own_sequences(tmp_path: Path) -> None:
-    replay, world = make(capacity=40), World(2, 3)
-    for number in range(2):
-        lived(replay, world, 30)
-        names = replay.save(tmp_path, number)
-    kept = replay.valid_slots()
-    first = next(name for name in names if name.startswith("segment"))
-    (tmp_path / first).write_bytes(b"torn")
-    with pytest.raises(DamagedReplay):
-        make(capacity=40).load(tmp_path, 1)
-    restored = make(capacity=40)
-    lost = restored.load(tmp_path, 1, partial=True)
-    assert 0 < lost < len(kept)
-    assert restored.valid_slots().tolist() == kept[lost:].tolist()
-    assert set(restored.sample(50)["index"].tolist()) <= set(kept[lost:].tolist())
 
 
 def test_arguments_out_of_range_are_refused() -> None:

@@ -23,6 +23,7 @@ from async_wrappers.agents.play.hosts.rounds import HostRounds, Journal
 from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.rounds import Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
+from async_wrappers.agents.play.play import Due, Length
 from async_wrappers.envs import EpisodicLife
 from tests.contracts.hosts_contract import HOSTS, SHARE, make_envs, plan_of
 from tests.worlds.agents import hyperparameters
@@ -67,9 +68,10 @@ def plan_and_agent(block_length: int, lives: bool) -> tuple[Plan, VectorAgent]:
     block_length=st.integers(1, 9),
     phases=st.lists(st.integers(1, 150), min_size=1, max_size=3),
     deaths=st.sets(st.integers(1, 30), max_size=2),
+    due=st.sampled_from(Due),
 )
-def test_frames_and_episodes_add_up_at_the_end_of_a_phase_and_at_a_checkpoint_during_it(
-    free: bool, lives: bool, lag: int | None, block_length: int, phases: list[int], deaths: set[int]
+def test_frames_and_episodes_add_up_at_the_end_of_a_phase_and_of_a_part_of_one(
+    free: bool, lives: bool, lag: int | None, block_length: int, phases: list[int], deaths: set[int], due: Due
 ) -> None:
     plan, agent = plan_and_agent(block_length, lives)
     over: list[Ended] = []
@@ -92,9 +94,7 @@ def test_frames_and_episodes_add_up_at_the_end_of_a_phase_and_at_a_checkpoint_du
         with closing(rounds):
             for frames in phases:
                 try:
-                    trained = rounds.train(
-                        frames, None, not free, due=lambda harmless: 1, save=lambda number, so_far: check(so_far)
-                    )
+                    trained = rounds.train(Length(frames, None), not free, due=lambda: due)
                 except HostsFailed as error:
                     assert "max_version_lag must be larger" in str(error)  # each block was too old
                     return

@@ -225,7 +225,7 @@ def test_a_host_that_only_steps_is_replaced_and_its_episodes_are_cut(free: bool)
 @pytest.mark.usefixtures("address")
 class TestRefusals:
     def test_hosts_that_no_node_has_room_for(self) -> None:
-        with pytest.raises(HostsFailed, match=r"Hosts.num_hosts must be <= 2, as many as the cluster's nodes have 1 CPUs"):
+        with pytest.raises(HostsFailed, match=r"num_hosts must be <= 2, as many as the cluster's nodes have 1 CPUs"):
             on_ray.RayHosts(plan_of(), num_hosts=3)
 
     def test_another_version_of_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,13 +69,14 @@ class TestTurnBased:
         assert agent.calls[-1] == ("end", life.rewards[-1], terminal, life.observations[-1].tolist(), None)
 
     def test_a_cut_is_a_truncation_at_the_next_decision_and_comes_after_an_end(self) -> None:
-        running = Running()
+        cut: list[bool] = []
+        running = Running(lambda: bool(cut))
 
         class Cutting(DriftingEnv):
             def step(self, action: Any) -> Any:
                 step = super().step(action)
                 if running.frames == 2:  # of the steps before
-                    running.cut()
+                    cut.append(True)
                 return step
 
         env, agent = Cutting(lengths=[5, 3]), ScriptedAgent()
@@ -84,9 +85,9 @@ class TestTurnBased:
         [life] = env.lives
         assert (caught.value.frames, caught.value.actions, running.frames, len(life.actions)) == (3, 3, 3, 3)
         assert agent.calls[-1] == ("end", life.rewards[-1], False, life.observations[-1].tolist(), None)
-        running = Running()
+        cut.clear()
         assert play_episode(agent, env, 1, running=running).frames == 3
-        assert running.is_cut
+        assert cut
 
 
 class TestUnderDelay:

@@ -232,7 +232,7 @@ def test_a_run_goes_on_from_its_files_as_one_that_was_never_ended(
     assert expected.updates > 0
 
     resumed = Room(30, **terms)
-    assert resumed.runner.restore(tmp_path, 1) == [0] * learners
+    resumed.runner.restore(tmp_path, 1)
     report = play(resumed, 2)
     assert repr(report.to_dict()) == repr(expected.to_dict())
     for one, other in zip(whole.learners, resumed.learners, strict=True):
