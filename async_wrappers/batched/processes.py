@@ -35,11 +35,11 @@ from async_wrappers.batched.child import DONE, END, FAILED, INFOS, LOAD, RESET, 
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.child import signals_blocked
+from async_wrappers.fleet.starting import unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, assure_room
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.child import signals_blocked
-from async_wrappers.processes.starting import unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 from async_wrappers.wrapper_statistics import Statistics
 from async_wrappers.wrappers.copies import Info
 

@@ -26,10 +26,10 @@ import cloudpickle
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host
 from async_wrappers.checks import refuse_daemonic
+from async_wrappers.fleet.child import become_child, signals_blocked
+from async_wrappers.fleet.pulse import Pulse, await_dead_fork_server, wake_servers
+from async_wrappers.fleet.starting import shorten_socket_paths
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.child import become_child, signals_blocked
-from async_wrappers.processes.pulse import Pulse, await_dead_fork_server, wake_servers
-from async_wrappers.processes.starting import shorten_socket_paths
 
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile

@@ -38,8 +38,8 @@ from torch import Tensor
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.checks import refuse_daemonic
 from async_wrappers.files import FULL, write_text_atomically
-from async_wrappers.processes.child import become_child, signals_blocked
-from async_wrappers.processes.pulse import Pulse, wake_servers
+from async_wrappers.fleet.child import become_child, signals_blocked
+from async_wrappers.fleet.pulse import Pulse, wake_servers
 
 _PATIENCE = 600.0  # seconds that a learner waits for the others in an update, at most
 _GRACE = 5.0  # seconds that processes have to end once they are asked to

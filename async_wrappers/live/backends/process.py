@@ -28,6 +28,9 @@ from typing import Any
 
 import cloudpickle
 
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.backends.mains import CLOSING, run_environment, run_learner, run_recorder, run_worker
 from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.memory.layout import SharedMemory
@@ -38,9 +41,6 @@ from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.report.snapshot import Snapshots
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.schedule.frames import FrameClock
 
 # Seconds before the next restart, by failures in a row; after these it is given up.

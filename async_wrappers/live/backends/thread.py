@@ -13,6 +13,8 @@ import warnings
 from contextlib import ExitStack
 from functools import partial
 
+from async_wrappers.fleet.starting import start_thread
+from async_wrappers.fleet.supervised import as_raised, enough_descriptors
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop.clocks import RealClock
@@ -24,8 +26,6 @@ from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
-from async_wrappers.processes.starting import start_thread
-from async_wrappers.processes.supervised import as_raised, enough_descriptors
 
 _PATIENCE = 5.0  # seconds that the threads have to end
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
@@ -31,7 +32,6 @@ from async_wrappers.live.remote.transport import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.ray_cluster import Exits, connect_to_ray, disconnect_from_ray, in_short, room
 
 _BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths

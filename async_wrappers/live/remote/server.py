@@ -32,14 +32,14 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers import checks
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.starting import kill_all, pickled, start_child, start_thread, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.remote.address import Address, as_token, has_ended, prepare
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.posix import cores
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.starting import kill_all, pickled, start_child, start_thread, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
 
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from async_wrappers.fleet.standstill import Standstill
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.inference.transport import Ready, wait_for
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
@@ -36,8 +38,6 @@ from async_wrappers.live.remote.wire import (
 )
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig, LoopEnd
-from async_wrappers.processes.standstill import Standstill
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
 _BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most

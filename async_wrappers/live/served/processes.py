@@ -37,15 +37,15 @@ import numpy as np
 
 from async_wrappers.batched.child import Spaces
 from async_wrappers.batched.rows import check_space
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.fleet.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.children import COUNT, END, run_accelerator, run_worlds
 from async_wrappers.live.served.server import Server, refuse_slow
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
 from async_wrappers.schedule.served import ServedSchedule
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to

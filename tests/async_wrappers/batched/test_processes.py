@@ -22,8 +22,8 @@ from gymnasium.spaces import Discrete
 
 from async_wrappers.batched import processes
 from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.processes import pulse
-from async_wrappers.processes.supervised import RunFailed
+from async_wrappers.fleet import pulse
+from async_wrappers.fleet.supervised import RunFailed
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 

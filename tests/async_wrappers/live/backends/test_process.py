@@ -22,11 +22,11 @@ import psutil
 import pytest
 
 from async_wrappers import AsyncRunner
+from async_wrappers.fleet import pulse
 from async_wrappers.live import Decision
 from async_wrappers.live.backends import process as processes
 from async_wrappers.live.backends.process import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file
-from async_wrappers.processes import pulse
 from tests.worlds.endless import Endless, make_learning, make_lingering, make_runner
 
 ROOT = Path(__file__).parents[4]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner, RayWorkers
+from async_wrappers.fleet.block import Block
 from async_wrappers.live import RunFailed
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
@@ -24,7 +25,6 @@ from async_wrappers.live.ray.ray_transport import RayTransport
 from async_wrappers.live.ray.ray_worker import Job, RayWorker, versions
 from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.processes.block import Block
 from async_wrappers.schedule.stagger import NoStagger
 from tests.worlds.ray_fake import FakeRay
 

@@ -23,13 +23,13 @@ import pytest
 
 from async_wrappers import AsyncRunner
 from async_wrappers.__main__ import main
+from async_wrappers.fleet import pulse
 from async_wrappers.live import RunFailed
 from async_wrappers.live.remote import server as server_module
 from async_wrappers.live.remote import worker as worker_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.processes import pulse
 from tests.worlds.served import PATIENCE, Echo, Guest, Line, answered, play_until, served
 
 ROOT = Path(__file__).parents[4]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from async_wrappers.fleet import pulse
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.served import processes
 from async_wrappers.live.served.runner import ServedRunner
-from async_wrappers.processes import pulse
-from async_wrappers.processes.supervised import RunFailed
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 LONG = 100_000  # frames, which no test plays

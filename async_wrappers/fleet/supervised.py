@@ -19,7 +19,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from async_wrappers.checks import refuse_daemonic
-from async_wrappers.processes.pulse import Pulse, wake_servers
+from async_wrappers.fleet.pulse import Pulse, wake_servers
 
 
 @dataclass(eq=False)

@@ -17,9 +17,9 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.processes.child import signals_blocked
-from async_wrappers.processes.pulse import await_dead_fork_server, wake_servers
-from async_wrappers.processes.supervised import Child, RunFailed, assure_room
+from async_wrappers.fleet.child import signals_blocked
+from async_wrappers.fleet.pulse import await_dead_fork_server, wake_servers
+from async_wrappers.fleet.supervised import Child, RunFailed, assure_room
 
 _PATIENCE = 3.0  # seconds that a process has to end once it is killed
 _REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
@@ -147,7 +147,7 @@ def shorten_socket_paths() -> None:
 
 def _start_fork_server() -> None:
     """Start the fork server, if it is not running; see `fork_server` for why signals are blocked meanwhile."""
-    names = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.processes.fork_server")
+    names = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
     shorten_socket_paths()
     with signals_blocked():

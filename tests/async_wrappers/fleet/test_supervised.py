@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.processes import child, supervised
-from async_wrappers.processes.starting import start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
+from async_wrappers.fleet import child, supervised
+from async_wrappers.fleet.starting import start_child, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 
 
 def start(target: Any, *arguments: Any) -> Child:

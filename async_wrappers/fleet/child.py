@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers import posix
-from async_wrappers.processes.pulse import wake_servers
+from async_wrappers.fleet.pulse import wake_servers
 
 GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 _ENDING = (signal.SIGINT, signal.SIGTERM)
