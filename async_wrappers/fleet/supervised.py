@@ -24,31 +24,18 @@ from async_wrappers.fleet.pulse import Pulse, wake_servers
 
 @dataclass(eq=False)
 class Child:
-    """A started process, the supervisor's end of its pipe, and its history.
+    """A started process, and the supervisor's end of its pipe.
 
     Attributes:
         name: Its name in messages.
-        awaits_layout: Whether it waits for the layout of the weights before anything else.
         incarnation: How many were there before it under the same number.
-        failures: How many of them in a row ended before they had done anything.
-        updates: Made by those before it.
-        restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
-        error: Its exception, if that could be pickled, and its traceback.
-        unmade: Whether the exception came from making its policy.
-        closes: Whether it has come to the `close` of its environment or learner.
+        started: When, in monotonic nanoseconds.
     """
 
     name: str
     process: BaseProcess
     pipe: connection.Connection
-    awaits_layout: bool = False
     incarnation: int = 0
-    failures: int = 0
-    updates: int = 0
-    restart_at: float | None = None
-    error: tuple[BaseException | None, str] | None = None
-    unmade: bool = False
-    closes: bool = False
     started: int = field(default_factory=time.monotonic_ns)
 
     def __post_init__(self) -> None:
