@@ -16,9 +16,9 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers import posix
+from async_wrappers.fleet import limits
 from async_wrappers.fleet.pulse import wake_servers
 
-GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -56,7 +56,7 @@ def _watch_parent(on_orphaned: Callable[[], None] | None) -> None:
     connection.wait([parent.sentinel])
     if on_orphaned is not None:
         on_orphaned()
-        time.sleep(GRACE)
+        time.sleep(limits.PATIENCE)
     os._exit(1)
 
 

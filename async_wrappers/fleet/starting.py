@@ -17,11 +17,12 @@ from typing import Any
 
 import cloudpickle
 
+from async_wrappers.fleet import limits
 from async_wrappers.fleet.child import signals_blocked
 from async_wrappers.fleet.pulse import await_dead_fork_server, wake_servers
 from async_wrappers.fleet.supervised import Child, RunFailed, assure_room
 
-_PATIENCE = 3.0  # seconds that a process has to end once it is killed
+_PRELOAD = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
 _REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _LONGEST = 104 - 1  # bytes that a socket's path may have on every system
@@ -34,6 +35,9 @@ def start_child(
     target: Callable[..., None],
     arguments: Sequence[Any],
     started: dict[str, Child | BaseProcess],
+    *,
+    preload: Sequence[str] = _PRELOAD,
+    daemon: bool = True,
 ) -> Child:
     """Start a process; again, if the fork server ends over it.
 
@@ -43,6 +47,8 @@ def start_child(
         target: Its main function, called with the arguments and its end of a pipe.
         arguments: See `target`.
         started: Receives the process by its name, also if the start is interrupted.
+        preload: Modules that the fork server, if it is started now, imports once for all that it forks.
+        daemon: False for one that may start others.
 
     Raises:
         RunFailed: It cannot be started.
@@ -51,12 +57,12 @@ def start_child(
     for _ in range(_TRIES):
         assure_room()
         ours, theirs = multiprocessing.Pipe()
-        process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
+        process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=daemon)
         started[name] = process
         try:
             resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
             if not spawned:
-                _start_fork_server()
+                _start_fork_server(preload)
             # a process that is spawned inherits the mask; one that is forked has the server's
             with _main_without_file(), signals_blocked() if spawned else nullcontext():
                 process.start()
@@ -98,7 +104,7 @@ def kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
     for each in left:
         each.kill()
     for each in left:
-        each.join(_PATIENCE)
+        each.join(limits.PATIENCE)
 
 
 def pickled(name: str, value: Any) -> bytes:
@@ -145,10 +151,9 @@ def shorten_socket_paths() -> None:
         )
 
 
-def _start_fork_server() -> None:
+def _start_fork_server(preload: Sequence[str]) -> None:
     """Start the fork server, if it is not running; see `fork_server` for why signals are blocked meanwhile."""
-    names = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
-    forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
+    forkserver.set_forkserver_preload([name for name in preload if importlib.util.find_spec(name)])
     shorten_socket_paths()
     with signals_blocked():
         forkserver.ensure_running()

@@ -67,20 +67,23 @@ class Child:
         """Let the process go on if it is stopped."""
         self._send(signal.SIGCONT)
 
-    def how_it_ended(self) -> str:
-        """Return an end of a sentence, such as "was ended by SIGKILL"."""
+    def ended_by(self) -> str | None:
+        """Return the name of the signal that has ended the process, if one has and that is known."""
         wake_servers()
         self.process.join(1)  # the fork server reports the exit code a little later
+        code = self.process.exitcode
+        return None if code is None or code >= 0 else _name_of(-code)
+
+    def how_it_ended(self) -> str:
+        """Return an end of a sentence, such as "was ended by SIGKILL"."""
+        self.ended_by()
         code = self.process.exitcode
         if code is None or code == _UNKNOWN:
             return "ended"
         if code >= 0:
             return f"ended with exit code {code}"
-        with suppress(ValueError):
-            name = signal.Signals(-code).name
-            hint = ", as the system does where memory runs out" if -code == signal.SIGKILL else ""
-            return f"was ended by {name} (exit code {code}){hint}"
-        return f"was ended by signal {-code} (exit code {code})"
+        hint = ", as the system does where memory runs out" if -code == signal.SIGKILL else ""
+        return f"was ended by {_name_of(-code)} (exit code {code}){hint}"
 
     def close(self) -> None:
         """Release the pipe and the process, which has ended."""
@@ -100,6 +103,13 @@ class Child:
             elif self.process.is_alive():
                 assert self.process.pid is not None
                 os.kill(self.process.pid, number)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 _UNKNOWN = 255  # exit code of a process whose fork server is gone, as multiprocessing has it

@@ -14,8 +14,9 @@ from typing import Any
 
 import cloudpickle
 
+from async_wrappers.fleet import limits
 from async_wrappers.fleet.block import Block
-from async_wrappers.fleet.child import GRACE, as_child, one_thread
+from async_wrappers.fleet.child import as_child, one_thread
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
@@ -110,7 +111,7 @@ def run_environment(
 
 def _let_it_close(closes: threading.Event) -> None:
     """Give an orphaned process time for a `close` that it comes to soon."""
-    if closes.wait(GRACE):
+    if closes.wait(limits.PATIENCE):
         time.sleep(CLOSING)
 
 
