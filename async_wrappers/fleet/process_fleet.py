@@ -10,20 +10,17 @@ which is a member's last one, and ``("closes",)``, by which one that was asked t
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, util
-from multiprocessing.process import BaseProcess
+from multiprocessing import connection
 from typing import Any
 
 from async_wrappers.fleet import limits
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
-from async_wrappers.fleet.starting import kill_all, start_child, unpickled
+from async_wrappers.fleet.starting import Children, unpickled
 from async_wrappers.fleet.supervised import Child, RunFailed, raised_in
 
 
@@ -37,7 +34,7 @@ class Role:
 
     Attributes:
         name: Of a member in messages, from its number: ``"worker {}"``.
-        method: How one is started: ``"spawn"``, or ``"forkserver"`` for one that shares torch's pages.
+        forked: Whether a server that has torch's pages forks one; else it is a new interpreter.
         main: Its main function, called with the arguments and its end of a pipe.
         arguments: From a member to these arguments.
         pauses: Nanoseconds before another one takes its place, by ends in a row; none does without any.
@@ -50,7 +47,7 @@ class Role:
     """
 
     name: str
-    method: str
+    forked: bool
     main: Callable[..., None]
     arguments: Callable[[Member], Sequence[Any]]
     pauses: tuple[int, ...] = ()
@@ -101,16 +98,10 @@ class ProcessFleet:
 
     def __init__(self, user: str) -> None:
         """Begin without members."""
-        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(limits.NO_GUARD)  # the parent raises the error that explains it
-        self._user, self._rule, self._looked = user, Fleet(), 0.0
+        self._children, self._rule, self._looked = Children(user), Fleet(), 0.0
         self.members: list[Member] = []
         self.restarts = 0
         """Members that were started in the place of others."""
-        self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
-        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
-        # SIGTERM, so they are killed before.
-        util.Finalize(self, kill_all, (self._started,), exitpriority=10)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -133,8 +124,7 @@ class ProcessFleet:
         """Forget a member that has ended."""
         self.members.remove(member)
         self._rule.leave(member)
-        self._started.pop(member.name, None)
-        member.child.close()
+        self._children.forget(member.child)
 
     def is_up(self, member: Member) -> bool:
         """Return whether a member has neither ended nor is to be killed."""
@@ -165,9 +155,10 @@ class ProcessFleet:
         """Return the exception to raise for a member that has raised, or has ended."""
         if member.error is not None:
             return raised_in(member.name, *member.error)
-        how = member.child.how_it_ended()
-        if member.child.process.exitcode == limits.NO_GUARD:
-            return unguarded(self._user)
+        try:
+            how = self._children.how_it_ended(member.child)
+        except RuntimeError as error:
+            return error
         again = f", {self._rule.ends(member)} times in a row before it had done anything" if member.role.pauses else ""
         return RunFailed(f"{member.name} {how}{again}")
 
@@ -209,13 +200,8 @@ class ProcessFleet:
 
     def close(self) -> None:
         """End all by force, and release what they took."""
-        kill_all(self._started)
-        # the start of one that was interrupted may have put it nowhere else
-        children = {each.child for each in self.members} | {c for c in self._started.values() if isinstance(c, Child)}
         self.members = []
-        for child in children:
-            child.close()
-        self._started.clear()
+        self._children.close()
 
     def _pause(self) -> float:
         """Return the seconds until an order is due, or until members are looked at again."""
@@ -223,11 +209,10 @@ class ProcessFleet:
         return limits.LOOK if due is None else min(limits.LOOK, max(0.0, (due - time.monotonic_ns()) / SECOND))
 
     def _start(self, member: Member) -> None:
-        role, context = member.role, multiprocessing.get_context(member.role.method)
+        role = member.role
         member.incarnation += 1
         member.error, member.why, member.said = None, "", set()
-        given = role.arguments(member)
-        member.child = start_child(context, member.name, role.main, given, self._started)
+        member.child = self._children.start(member.name, role.main, role.arguments(member), forked=role.forked)
         self._rule.started(member)
         role.started(member)
 
@@ -287,11 +272,3 @@ class ProcessFleet:
         if member.role.ends(member):
             self._rule.works(member)
         self._rule.ended(member, time.monotonic_ns())
-
-
-def unguarded(user: str) -> RuntimeError:
-    """Return the error of a script that starts processes again when they import it."""
-    return RuntimeError(
-        f"{user} starts processes, which import the main script again: put what the script does under "
-        "`if __name__ == '__main__':`"
-    )

@@ -9,7 +9,8 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
@@ -29,61 +30,124 @@ _LONGEST = 104 - 1  # bytes that a socket's path may have on every system
 _BELOW = len("/pymp-12345678/listener-12345678")  # of it, below the directory of temporary files
 
 
-def start_child(
-    context: Any,
-    name: str,
-    target: Callable[..., None],
-    arguments: Sequence[Any],
-    started: dict[str, Child | BaseProcess],
-    *,
-    preload: Sequence[str] = _PRELOAD,
-    daemon: bool = True,
-) -> Child:
-    """Start a process; again, if the fork server ends over it.
+class Children:
+    """The processes that one user has started: none of them outlives it, in whatever way it ends.
 
     Args:
-        context: Of multiprocessing: "spawn", or "forkserver" for one that shares torch's pages.
-        name: Of the process, in messages.
-        target: Its main function, called with the arguments and its end of a pipe.
-        arguments: See `target`.
-        started: Receives the process by its name, also if the start is interrupted.
-        preload: Modules that the fork server, if it is started now, imports once for all that it forks.
-        daemon: False for one that may start others.
-
-    Raises:
-        RunFailed: It cannot be started.
+        user: The class that starts them, in the sentence for a script without a main guard.
     """
-    spawned = context.get_start_method() == "spawn"
-    for _ in range(_TRIES):
-        assure_room()
-        ours, theirs = multiprocessing.Pipe()
-        process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=daemon)
-        started[name] = process
-        try:
-            resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
-            if not spawned:
-                _start_fork_server(preload)
-            # a process that is spawned inherits the mask; one that is forked has the server's
-            with _main_without_file(), signals_blocked() if spawned else nullcontext():
-                process.start()
-            child = started[name] = Child(name, process, ours)
-            return child
-        except (EOFError, ConnectionError) as error:
-            ours.close()
-            if spawned:
-                raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
-            await_dead_fork_server()
-        except BaseException as error:
-            ours.close()
-            if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-                raise RunFailed(f"{name} cannot be started, as no more processes may run: {_REMEDY}") from None
-            raise
-        finally:
-            theirs.close()
-    raise RunFailed(
-        f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
-        "and whether there is room for more processes (`ulimit -u`) and memory"
-    )
+
+    def __init__(self, user: str) -> None:
+        """Begin without any."""
+        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+            os._exit(limits.NO_GUARD)  # the parent raises the error that explains it
+        self._user = user
+        self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest one, perhaps not yet up
+        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
+        # SIGTERM, so they are killed before.
+        util.Finalize(self, _kill, (self._started,), exitpriority=10)
+
+    def __len__(self) -> int:
+        """Return how many there are that have not been forgotten."""
+        return len(self._started)
+
+    def start(
+        self,
+        name: str,
+        main: Callable[..., None],
+        arguments: Sequence[Any],
+        *,
+        forked: bool,
+        preload: Sequence[str] = _PRELOAD,
+        daemon: bool = True,
+    ) -> Child:
+        """Start a process; again, if the fork server ends over it.
+
+        Args:
+            name: Of the process, in messages; one of this name before it has ended.
+            main: Its main function, called with the arguments and its end of a pipe.
+            arguments: See `main`.
+            forked: Whether a server that has torch's pages forks it; else it is a new interpreter.
+            preload: Modules that the fork server, if it is started now, imports once for all that it forks.
+            daemon: False for one that may start others.
+
+        Raises:
+            RunFailed: It cannot be started.
+        """
+        context: Any = multiprocessing.get_context("forkserver" if forked else "spawn")
+        spawned = context.get_start_method() == "spawn"
+        for _ in range(_TRIES):
+            assure_room()
+            ours, theirs = multiprocessing.Pipe()
+            process = context.Process(target=main, args=(*arguments, theirs), name=name, daemon=daemon)
+            self._started[name] = process  # also if the start is interrupted
+            try:
+                resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
+                if not spawned:
+                    _start_fork_server(preload)
+                # a process that is spawned inherits the mask; one that is forked has the server's
+                with _main_without_file(), signals_blocked() if spawned else nullcontext():
+                    process.start()
+                child = self._started[name] = Child(name, process, ours)
+                return child
+            except (EOFError, ConnectionError) as error:
+                ours.close()
+                if spawned:
+                    raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
+                await_dead_fork_server()
+            except BaseException as error:
+                ours.close()
+                if isinstance(error, OSError) and error.errno == errno.EAGAIN:
+                    raise RunFailed(f"{name} cannot be started, as no more processes may run: {_REMEDY}") from None
+                raise
+            finally:
+                theirs.close()
+        raise RunFailed(
+            f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
+            "and whether there is room for more processes (`ulimit -u`) and memory"
+        )
+
+    def how_it_ended(self, child: Child) -> str:
+        """Return how a process ended, as `Child.how_it_ended`.
+
+        Raises:
+            RuntimeError: It has imported a main script without a guard, which would have started others.
+        """
+        how = child.how_it_ended()
+        if child.process.exitcode == limits.NO_GUARD:
+            raise RuntimeError(
+                f"{self._user} starts processes, which import the main script again: put what the script does under "
+                "`if __name__ == '__main__':`"
+            ) from None
+        return how
+
+    def forget(self, child: Child) -> None:
+        """Release what a process took that has ended."""
+        if self._started.get(child.name) is child:
+            del self._started[child.name]
+        child.close()
+
+    def join(self, children: Iterable[Child], seconds: float = limits.PATIENCE) -> None:
+        """Wait for the ends of processes that were asked to end."""
+        deadline = time.monotonic() + seconds
+        for child in children:
+            child.join(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """End all that are left by force, and release what they took."""
+        _kill(self._started)
+        for child in [each for each in self._started.values() if isinstance(each, Child)]:
+            self.forget(child)
+        self._started.clear()
+
+
+def _kill(started: Mapping[str, Child | BaseProcess]) -> None:
+    """End by force all that have not ended."""
+    left = [each for each in started.values() if each.is_alive()]
+    for each in left:
+        each.kill()
+    for each in left:
+        each.join(limits.PATIENCE)
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -96,15 +160,6 @@ def start_thread(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError:
         raise RunFailed(f"{thread.name} cannot be started, as no more threads may run: {_REMEDY}") from None
-
-
-def kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
-    """End by force all that have not ended."""
-    left = [each for each in started.values() if each.is_alive()]
-    for each in left:
-        each.kill()
-    for each in left:
-        each.join(limits.PATIENCE)
 
 
 def pickled(name: str, value: Any) -> bytes:

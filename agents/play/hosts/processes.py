@@ -8,7 +8,6 @@ at once, without a thread's wake-up.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import queue
@@ -17,8 +16,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import util
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import cloudpickle
@@ -28,7 +25,7 @@ from async_wrappers.agents.play.hosts.host import make_host
 from async_wrappers.fleet import limits
 from async_wrappers.fleet.child import become_child
 from async_wrappers.fleet.pulse import wake_servers
-from async_wrappers.fleet.starting import kill_all, start_child
+from async_wrappers.fleet.starting import Children
 from async_wrappers.fleet.supervised import Child, RunFailed
 from async_wrappers.posix import needs_fork_server
 
@@ -55,11 +52,9 @@ class ProcessHosts:
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
         self._processes: dict[int, _Process] = {}
-        self._started: dict[str, Child | BaseProcess] = {}
+        self._children = Children("ProcessHosts")
         self._news: queue.SimpleQueue[Answer | Lost | HostsFailed] = queue.SimpleQueue()
         self._weights: tuple[list[Any], int | None] = [], None
-        # At exit multiprocessing waits for processes that are left without limit.
-        self._at_exit = util.Finalize(self, kill_all, (self._started,), exitpriority=10)
 
     @property
     def pids(self) -> dict[int, int]:
@@ -69,16 +64,16 @@ class ProcessHosts:
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         """See `HostEngine`."""
         if (old := self._processes.pop(host, None)) is not None:
-            old.close()
-            del self._started[f"host {host}"]
+            old.end()
+            self._children.forget(old.child)
         of_host = host, self._payload, self._modules, self._threads, host, incarnation, rows
-        context, preload = multiprocessing.get_context("forkserver"), ("torch", make_host.__module__)
+        preload = "torch", make_host.__module__
         try:
             # It is no daemon, which could not start processes of environments.
-            child = start_child(context, f"host {host}", _play, of_host, self._started, preload=preload, daemon=False)
+            child = self._children.start(f"host {host}", _play, of_host, forked=True, preload=preload, daemon=False)
         except RunFailed as error:
             raise HostsFailed(str(error)) from None
-        self._processes[host] = _Process(host, incarnation, child, self._news)
+        self._processes[host] = _Process(host, incarnation, child, self._children, self._news)
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""
@@ -115,16 +110,16 @@ class ProcessHosts:
         for process in self._processes.values():
             process.say_end()
         for process in self._processes.values():
-            process.close()
+            process.end()
         self._processes.clear()
-        self._started.clear()
-        self._at_exit.cancel()
+        self._children.close()
 
 
 class _Process:
     """A host's process, as the learner sees it."""
 
-    def __init__(self, host: int, incarnation: int, child: Child, news: Any) -> None:
+    def __init__(self, host: int, incarnation: int, child: Child, children: Children, news: Any) -> None:
+        self._children = children
         self.host, self.incarnation, self.child, self.why = host, incarnation, child, ""
         self._version: int | None = None  # of the weights that it has
         self._closing = False
@@ -167,14 +162,17 @@ class _Process:
             self.child.kill()
         if not self._closing:
             self.child.join(limits.ORDER)
-            news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
+            try:
+                news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
+            except RuntimeError as error:  # it would do so again
+                news.put(HostsFailed(str(error)))
 
     def say_end(self) -> None:
         """Ask the process to end after the order that it carries out."""
         self._closing = True
         self._sender.send(_parts(("end", None)))
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Wait a while for the process's end, then end it."""
         self._closing = True
         if not self.child.join(limits.ORDER):
@@ -182,9 +180,9 @@ class _Process:
             self.child.join(limits.ORDER)
         self._sender.close(limits.ORDER)
         self._reader.join(limits.ORDER)
-        self.child.close()
 
     def _how_it_ended(self) -> str:
+        self._children.how_it_ended(self.child)
         name = self.child.ended_by()
         if name is None and self.child.is_alive():
             return "does not answer"

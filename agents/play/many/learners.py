@@ -8,7 +8,6 @@ nodes of a Ray cluster. In both each runs `learn`.
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import secrets
 import shutil
@@ -39,7 +38,7 @@ from async_wrappers.files import FULL, write_text_atomically
 from async_wrappers.fleet import limits
 from async_wrappers.fleet.child import become_child
 from async_wrappers.fleet.pulse import wake_servers
-from async_wrappers.fleet.starting import start_child
+from async_wrappers.fleet.starting import Children
 from async_wrappers.fleet.supervised import RunFailed
 
 _UPDATE = 600.0  # seconds that a learner waits for the others in an update, at most
@@ -276,10 +275,11 @@ class _Process:
     """A process of this machine; see `OtherLearner`."""
 
     def __init__(self, job: Job) -> None:
-        context = multiprocessing.get_context("spawn")
+        self._children = Children("OtherLearners")
         try:
             # It is no daemon, which could not start processes of its own: hosts, and those of environments.
-            self._child = start_child(context, f"learner {job.number}", _in_process, (job,), {}, daemon=False)
+            name = f"learner {job.number}"
+            self._child = self._children.start(name, _in_process, (job,), forked=False, daemon=False)
         except RunFailed as error:
             raise LearnerFailed(str(error)) from None
         self.pipe, self.sentinels = self._child.pipe, [self._child.sentinel]
@@ -300,14 +300,13 @@ class _Process:
         self._child.join(_REPORT)
         if self._ailment:
             return f"{self._ailment} and was ended"
+        self._children.how_it_ended(self._child)
         name = self._child.ended_by()
         return "has ended" if name is None else f"was ended by {name}"
 
     def close(self) -> None:
-        if not self._child.join(limits.ORDER):
-            self._child.kill()
-            self._child.join(limits.ORDER)
-        self._child.close()
+        self._child.join(limits.ORDER)
+        self._children.close()
 
 
 class OtherLearners:

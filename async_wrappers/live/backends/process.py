@@ -289,27 +289,27 @@ class ProcessBackend:
 
     def _start(self) -> None:
         """Start all children; the environment reports its spaces, the learner the layout of its weights."""
-        spec, forked = self._spec, "forkserver"
+        spec = self._spec
         environment = Role(
-            *("the environment", "spawn", run_environment, self._of_environment),
+            *("the environment", False, run_environment, self._of_environment),
             hear=self._hear,
             ails=self._tell_of_stop,
         )
         recorder = Role(
-            *("the recorder", forked, run_recorder, self._of_recorder),
+            *("the recorder", True, run_recorder, self._of_recorder),
             started=self._keep_off_loop,
             hear=self._hear,
             lost=self._lose_recorder,
         )
         learner = Role(
-            *("learner {}", forked, run_learner, self._of_learner, limits.PAUSES),
+            *("learner {}", True, run_learner, self._of_learner, limits.PAUSES),
             started=self._note_learner,
             hear=self._hear,
             ends=self._learner_ends,
             lost=self._lose,
         )
         worker = Role(
-            *("worker {}", forked, run_worker, self._of_worker, limits.PAUSES),
+            *("worker {}", True, run_worker, self._of_worker, limits.PAUSES),
             started=self._keep_off_loop,
             ends=self._worker_ends,
             lost=self._lose,

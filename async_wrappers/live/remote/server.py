@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
-import os
 import secrets
 import selectors
 import signal
@@ -26,14 +25,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection as pipes
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import gymnasium as gym
 
 from async_wrappers import checks
+from async_wrappers.fleet import limits
 from async_wrappers.fleet.block import Block
-from async_wrappers.fleet.starting import kill_all, pickled, start_child, start_thread, unpickled
+from async_wrappers.fleet.starting import Children, pickled, start_thread, unpickled
 from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.remote.address import Address, as_token, has_ended, prepare
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
@@ -48,8 +47,6 @@ _ACCEPTED = 16  # connections, before those that are known are heard again
 _REST = 1.0  # seconds for which none is accepted after too many open files
 _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
-_PATIENCE = 3.0  # seconds that workers have to end
-_NO_GUARD = 86  # exit code of a worker that was about to start workers of its own
 _LOOK = 1.0  # seconds between two looks for workers that do not come back
 _RETURN = 10.0  # seconds that a worker has to come back once its connection has ended
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
@@ -185,7 +182,7 @@ class PolicyServer:
         self._declared = Declared(observation_space, action_space, extras, features)
         self._declared.described  # noqa: B018 - now, or the desk would have to
         self.restarts = 0
-        self._started: dict[str, Child | BaseProcess] = {}
+        self._children: Children | None = None
         self._parts: _Parts | None = None
         self._over = False
         self._desk: threading.Thread | None = None
@@ -276,8 +273,8 @@ class PolicyServer:
 
     def _open(self) -> None:
         """Bind, start the workers, wait until all have made their policies, and listen."""
-        if self._backend == "process" and getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # the parent raises the error that explains it
+        if self._backend == "process":
+            self._children = Children("PolicyServer")
         listener, address = self._bind.bound()
         self._welcome = Welcome(secrets.token_hex(16), self._workers)
         selector = selectors.DefaultSelector()
@@ -477,21 +474,20 @@ class PolicyServer:
         """Start a worker."""
         assert self._parts is not None
         door, theirs = socket.socketpair()
-        door.settimeout(_PATIENCE)
+        door.settimeout(limits.PATIENCE)
         raised: list[BaseException] = []
         name = f"worker {number}"
         try:
-            if self._backend == "thread":
+            if self._children is None:
                 pipe, messages = multiprocessing.Pipe()
                 given = self._make_policy, theirs.dup(), messages, raised
                 handle: Any = threading.Thread(target=run_thread, args=given, name=name, daemon=True)
                 start_thread(handle)
             else:
-                context = multiprocessing.get_context("forkserver")
                 block = Block.holding(self._payload)
                 try:
                     takes = block, theirs, max(1, cores() // self._workers)
-                    handle = start_child(context, name, run_process, takes, self._started)
+                    handle = self._children.start(name, run_process, takes, forked=True)
                 finally:
                     block.close()
                 pipe = handle.pipe
@@ -574,24 +570,20 @@ class PolicyServer:
         station.is_ready = False
         (payload, text), how = station.raised, "has ended"
         if isinstance(station.handle, Child):
-            how = station.ended_for or station.handle.how_it_ended()
+            assert self._children is not None
+            how = station.ended_for or self._children.how_it_ended(station.handle)
             error = unpickled(payload)
-            if first and station.handle.process.exitcode == _NO_GUARD:
-                raise RuntimeError(
-                    "PolicyServer starts processes, which import the main script again: put what the script does under "
-                    "`if __name__ == '__main__':`"
-                ) from None
         else:
             station.pipe.close()
-            station.handle.join(_PATIENCE)
+            station.handle.join(limits.PATIENCE)
             error = station.errors[0] if station.errors else None
         name = f"worker {station.number} of the policy server"
         if first:
             raise (raised_in(name, error, text) if text else RunFailed(f"{name} {how}")) from None
         _fail(station)
         if isinstance(station.handle, Child):  # where it is the first time, `_close` does it
-            del self._started[station.handle.name]
-            station.handle.close()
+            assert self._children is not None
+            self._children.forget(station.handle)
         self._warn(station, f"raised, and is started again:\n{text}" if text else f"{how}: it is started again")
 
     def _restart(self, parts: _Parts, place: int, station: _Station) -> None:
@@ -620,15 +612,15 @@ class PolicyServer:
                     with suppress(OSError):
                         station.visitor.end.shutdown(socket.SHUT_RDWR)
                 station.door.close()
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + limits.PATIENCE
             for station in living:
                 station.handle.join(max(0.0, deadline - time.monotonic()))
         finally:  # an interrupt, say, leaves no process behind
-            kill_all(self._started)
+            if self._children is not None:
+                self._children.close()
             for station in living:
                 self._free(station)
-                station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
-            self._started.clear()
+                station.pipe.close()
             parts.selector.close()
             for each in parts.wakes:
                 each.close()

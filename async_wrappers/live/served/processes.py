@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import multiprocessing
-import os
 import queue
 import selectors
 import socket
@@ -30,15 +28,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, util
+from multiprocessing import connection
 from typing import Any
 
 import numpy as np
 
 from async_wrappers.batched.child import Spaces
 from async_wrappers.batched.rows import check_space
+from async_wrappers.fleet import limits
 from async_wrappers.fleet.block import Block
-from async_wrappers.fleet.starting import kill_all, pickled, start_child, unpickled
+from async_wrappers.fleet.starting import Children, pickled, unpickled
 from async_wrappers.fleet.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.children import COUNT, END, run_accelerator, run_worlds
@@ -48,10 +47,8 @@ from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.schedule.served import ServedSchedule
 
-_PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LEAD = 50_000_000  # nanoseconds from the order to begin to the first frame
 _LOOK = 0.5  # seconds between two looks for an order to stop, and for processes that hang
-_NO_GUARD = 86  # exit code of a child that was about to start children of its own
 _HANGS = (10.0, 5.0)  # an inference: seconds, and times the longest one of the run; whichever is more
 _FAILURES = 5  # times in a row that a process is started again
 
@@ -149,8 +146,7 @@ class ServedProcesses:
 
     def __init__(self, settings: ServedSettings, schedule: ServedSchedule, stops: Callable[[], bool]) -> None:
         """See the class."""
-        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # the parent raises the error that explains it
+        self._children = Children("ServedRunner")
         needs_fork_server("backend='process'", "use backend='virtual' with a latency")
         self._settings, self._schedule = settings, schedule
         processes = settings.process_count()
@@ -160,7 +156,7 @@ class ServedProcesses:
         world = settings.default_action, settings.seed, settings.max_age, settings.log
         self._environments = pickled("a default action", (settings.make_env, schedule, world, settings.realtime))
         self._policy = pickled("make_policy", settings.make_policy)
-        self._held, self._started, self._stops = ExitStack(), {}, stops  # type: ignore[var-annotated]
+        self._held, self._stops = ExitStack(), stops
         self._worlds: list[_Place] = []
         self._accelerators: list[_Place] = []
         # (place, its new process and where that gets batches, or what went wrong), from the threads that start them
@@ -168,9 +164,6 @@ class ServedProcesses:
         self._starters: list[threading.Thread] = []
         self._asked_to_stop = False
         self._board: ServedBoard | None = None
-        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
-        # SIGTERM, so they are killed before.
-        util.Finalize(self, kill_all, (self._started,), exitpriority=10)
         try:
             with enough_descriptors(processes=processes, accelerators=schedule.accelerators):
                 self._start(processes)
@@ -230,21 +223,16 @@ class ServedProcesses:
                 if place.orders is not None:
                     place.orders.close()
                     place.child.pipe.close()  # it may wait there for the spaces
-            deadline = time.monotonic() + _PATIENCE
-            for place in places:
-                place.child.join(max(0.0, deadline - time.monotonic()))
+            self._children.join(place.child for place in places)
             for starter in self._starters:
-                starter.join(max(0.0, deadline - time.monotonic()))
+                starter.join(limits.PATIENCE)
         finally:
-            kill_all(self._started)
+            self._children.close()
             while not self._new.empty():
                 _, found = self._new.get()
-                if isinstance(found, tuple):
-                    found[0].close()
-            for place in places:
-                place.child.close()
+                if isinstance(found, tuple) and found[1] is not None:
+                    found[1].close()
             self._worlds, self._accelerators, self._board = [], [], None
-            self._started.clear()
             held.close()
 
     @property
@@ -281,17 +269,16 @@ class ServedProcesses:
 
     def _world(self, name: str, environments: range, incarnation: int) -> Child:
         takes = self._environments, environments, incarnation, self._block, self._wakes
-        child = start_child(multiprocessing.get_context("spawn"), name, run_worlds, takes, self._started)
+        child = self._children.start(name, run_worlds, takes, forked=False)
         child.incarnation = incarnation
         return child
 
     def _accelerator(self, number: int) -> tuple[Child, socket.socket]:
         schedule, (ours, orders) = self._schedule, socket.socketpair()
         takes = self._policy, number, self._block, schedule.environments, schedule.every, orders
-        fork = multiprocessing.get_context("forkserver")
         try:
             with closing(orders):
-                return start_child(fork, f"accelerator {number}", run_accelerator, takes, self._started), ours
+                return self._children.start(f"accelerator {number}", run_accelerator, takes, forked=True), ours
         except BaseException:
             ours.close()
             raise
@@ -331,7 +318,7 @@ class ServedProcesses:
                     answers[child.name] = message[1:]
             now = time.monotonic()
             if stops_at is None and self._stops():
-                stops_at = now + _PATIENCE
+                stops_at = now + limits.PATIENCE
             if stops_at is not None and now > stops_at:
                 raise RunFailed("stop() was called before the run's first frame: nothing was played")
             if now > deadline and len(answers) < len(places):
@@ -353,12 +340,7 @@ class ServedProcesses:
         if message is None:
             if child.is_alive():
                 return None
-            if child.process.exitcode == _NO_GUARD:
-                raise RuntimeError(
-                    "ServedRunner starts processes, which import the main script again: put what the script does under "
-                    "`if __name__ == '__main__':`"
-                )
-            raise RunFailed(f"{child.name} {child.how_it_ended()}, and the run with it: nothing goes on")
+            raise RunFailed(f"{child.name} {self._children.how_it_ended(child)}, and the run with it: nothing goes on")
         if message[0] == "failed":
             _, error, text = message
             raise raised_in(child.name, unpickled(error), text)
@@ -419,7 +401,7 @@ class ServedProcesses:
                 run.longest = max(run.longest, (ended - began) / 1e9)
                 place.failures = 0
                 return
-        place.child.join(_PATIENCE)
+        place.child.join(limits.PATIENCE)
         while self._heard(place.child) is None:  # what it raised, or how it ended
             pass
 
@@ -461,7 +443,7 @@ class ServedProcesses:
         run.looked = now
         assert self._board is not None
         if run.stops_at is None and self._board.stop[0]:
-            run.stops_at = now + _PATIENCE
+            run.stops_at = now + limits.PATIENCE
         is_late = run.stops_at is not None and now > run.stops_at
         for place in (*self._worlds, *self._accelerators):
             if place.is_absent:
@@ -470,7 +452,7 @@ class ServedProcesses:
             place.child.pulse.look(False)
             why = place.child.pulse.ailment() or self._overdue(run, place)
             if is_late and (place.owes or run.server.is_computing(place.number)):
-                why = f"did not stop within {_PATIENCE:g} s"
+                why = f"did not stop within {limits.PATIENCE:g} s"
             if why is not None:
                 self._give_up(run, place, why)
 
@@ -502,7 +484,7 @@ class ServedProcesses:
     def _give_up(self, run: _Run, place: _Place, why: str) -> None:
         """End a process, and let another one take its place if there is more to play."""
         place.child.kill()
-        place.child.join(_PATIENCE)
+        place.child.join(limits.PATIENCE)
         place.failures += 1
         if place.failures > _FAILURES:
             raise RunFailed(f"{place.name} {why}; it was the {place.failures}th time in a row")
@@ -545,7 +527,7 @@ class ServedProcesses:
         if isinstance(found, BaseException):
             raise found
         old, (place.child, place.orders) = place.child, found
-        old.close()
+        self._children.forget(old)
         if place.number >= 0:
             self._tell([place], self._spaces_of_all)
         return place

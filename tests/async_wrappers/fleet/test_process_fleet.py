@@ -16,9 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 class TestForked(FleetContract):
     def role(self, at_once: str, **more: Any) -> Role:
-        return Role(
-            "member {}", "forkserver", run_member, lambda each: (each.number, each.incarnation, at_once), **more
-        )
+        return Role("member {}", True, run_member, lambda each: (each.number, each.incarnation, at_once), **more)
 
 
 UNGUARDED = """
@@ -29,7 +27,7 @@ def fail(member):
     raise fleet.failure(member)
 
 fleet = ProcessFleet("ThisRunner")
-fleet.add(Role("member {}", "spawn", run_member, lambda each: (0, 0, ""), lost=fail))
+fleet.add(Role("member {}", False, run_member, lambda each: (0, 0, ""), lost=fail))
 while True:
     fleet.turn()
 """
