@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
+from async_wrappers.fleet import limits
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
@@ -34,9 +35,8 @@ from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.ray_cluster import Exits, connect_to_ray, disconnect_from_ray, in_short, room
 
-_BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
-_PATIENCE = 2.0  # seconds that the courier has to end
+_COURIER = 2.0  # seconds that the courier has to end
 _ENDING = 15.0  # seconds that Ray has to end, which is less than `RayWorkers.patience`
 _NEVER = 1 << 62
 
@@ -131,7 +131,7 @@ class _Courier:
     def close(self) -> None:
         """End the thread, all actors, and the connection; a cluster that does not answer is left."""
         self._orders.put(None)
-        self._thread.join(_PATIENCE)
+        self._thread.join(_COURIER)
         ending = threading.Thread(target=self._end, name="end of Ray", daemon=True)
         ending.start()
         ending.join(_ENDING)
@@ -409,7 +409,7 @@ class RayTransport:
         now = time.monotonic_ns()
         self._trouble[worker.number] = sentence = f"worker {worker.number} on Ray {why}"
         worker.deaths += not keeps_actor
-        if (is_final and not self._has_begun) or worker.deaths > len(_BACKOFF):
+        if (is_final and not self._has_begun) or worker.deaths > len(limits.PAUSES):
             raise RunFailed(sentence if is_final else f"{sentence}; it was the {worker.deaths}th time in a row")
         if worker.is_up:
             self._events.append(Finished(worker.number, -1, now, now, Fate.LOST, None, 0))
@@ -419,6 +419,6 @@ class RayTransport:
             worker.due = _NEVER
             self._courier.order(_Order(worker.number, worker.incarnation, anew=True))
         else:
-            self._set_due(worker, now + _BACKOFF[worker.deaths - 1])
+            self._set_due(worker, now + limits.PAUSES[worker.deaths - 1])
         if self._has_begun and self._reasons.is_new(why):
             self._warns(f"{sentence}; it is started again, and frames go on without it")

@@ -288,7 +288,7 @@ class TestProcessesThatHang:
 
     def test_an_accelerator_that_hangs_again_and_again_ends_the_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(processes, "_HANGS", (0.3, 1.0))
-        monkeypatch.setattr(processes, "_FAILURES", 1)
+        monkeypatch.setattr(processes, "_PAUSES", (0,))
 
         def make() -> Any:
             count = [0]
