@@ -33,7 +33,7 @@ from async_wrappers.batched.child import DONE, END, FAILED, INFOS, LOAD, RESET, 
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.starting import Children, unpickled
 from async_wrappers.fleet.supervised import Child, RunFailed
@@ -264,7 +264,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             ours, theirs = socket.socketpair()
             takes = self._payload, self._shares[number], self.num_envs, self._block, theirs
             with closing(theirs):  # no daemon: an environment may start processes
-                child = self._children.start(f"process {number}", run, takes, forked=False, daemon=False)
+                child = self._children.start(f"process {number}", run, takes, shares_torch=False, daemon=False)
         except OSError as error:
             # Of a descriptor whose number is above the limit the system says that it is a bad one.
             few = error.errno in (errno.EMFILE, errno.ENFILE, errno.EBADF)
@@ -307,7 +307,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             how = f"{process.child.name} of ProcessEnvs {process.how_it_ended(Child.how_it_ended)}"
             warnings.warn(f"{how}: another one takes its place", RuntimeWarning, stacklevel=2)
         number = self._all.index(process)
-        process.child.join(limits.PATIENCE)
+        process.child.join(waits.PATIENCE)
         process.socket.close()
         self._children.forget(process.child)
         new = self._all[number] = self._start(number)
@@ -337,8 +337,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         failure, child = process.failure, process.child
         try:
             how = process.how_it_ended(self._children.how_it_ended) if failure is None else ""
-        except RuntimeError as error:
-            return error
+        except RuntimeError as unguarded:
+            return unguarded
         finally:
             self.close()
         if process.ailment is not None:
@@ -412,11 +412,11 @@ class _Process:
         waited, limit = 0.0, math.inf if timeout is None else timeout
         while True:
             before = time.monotonic()
-            if connection.wait([end], min(limits.LOOK, limit - waited)):
+            if connection.wait([end], min(waits.LOOK, limit - waited)):
                 return True
             self.child.pulse.look(owes=False)
             self.ailment = self.child.pulse.ailment()
-            waited += min(time.monotonic() - before, 2 * limits.LOOK)
+            waited += min(time.monotonic() - before, 2 * waits.LOOK)
             if waited >= limit or self.ailment is not None:
                 return False
 
@@ -432,4 +432,4 @@ class _Process:
     def end(self) -> None:
         """End the process by force."""
         self.child.kill()
-        self.child.join(limits.PATIENCE)
+        self.child.join(waits.PATIENCE)

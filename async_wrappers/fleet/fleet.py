@@ -24,8 +24,7 @@ and ends nothing. All times are whole nanoseconds of one clock.
 #   update, a frame. A member that works now and then is started again for ever; one that only dies is given up.
 # * The pause before a start grows with the ends in a row. It is zero after the first one, so that a member that was
 #   killed from outside is missed for as short as can be.
-# * A member owes something only while it is told to: a limit on silence would end those that have nothing to say. When
-#   a driver stood still itself, nobody could have been heard, and what is owed is put off by as long (`excuse`).
+# * A member owes something only while it is told to: a limit on silence would end those that have nothing to say.
 # * That a process is stopped or hangs by the system's own account is not seen in its messages: the driver looks, and
 #   reports why the member ails.
 # * Late and ailing members are killed, stopped ones too, and never asked: they would not hear it.
@@ -77,7 +76,6 @@ class _Books:
         state: Where it stands.
         ends: Those in a row after which it had not worked.
         due: When it is late, if something is owed or it was asked to end; while it waits, when it is started.
-        since: Since when that is so.
         why: The end of the sentence if it is late; of one that ails, the reason.
     """
 
@@ -86,7 +84,6 @@ class _Books:
     state: _State = _State.ABSENT
     ends: int = 0
     due: int | None = None
-    since: int = 0
     why: str = ""
 
 
@@ -118,18 +115,17 @@ class Fleet:
         books = self._books[member]
         books.state, books.due, books.why = _State.UP, None, ""
 
-    def owes(self, member: Hashable, now: int, until: int, why: str) -> None:
+    def owes(self, member: Hashable, until: int, why: str) -> None:
         """A member that is up owes something.
 
         Args:
             member: Its name.
-            now: The time.
             until: When it is late.
             why: The reason for its kill then, such as "has not answered for 3 s".
         """
         books = self._books[member]
         if books.state == _State.UP:
-            books.due, books.since, books.why = until, now, why
+            books.due, books.why = until, why
 
     def heard(self, member: Hashable) -> None:
         """What a member owed has come."""
@@ -159,23 +155,17 @@ class Fleet:
             books.state, books.due = _State.OVER, None
             self._orders.append(Order(What.GIVE_UP, member))
             return
-        books.state, books.since = _State.WAITS, now
+        books.state = _State.WAITS
         books.due = now + books.pauses[min(books.ends, len(books.pauses)) - 1]
 
-    def asked(self, member: Hashable, now: int, until: int) -> None:
+    def asked(self, member: Hashable, until: int) -> None:
         """A member was asked to end by a time; none takes its place. To ask once more is to give it more time."""
         books = self._books[member]
         if books.state in (_State.UP, _State.ENDING):
-            books.state, books.due, books.since, books.why = _State.ENDING, until, now, ""
+            books.state, books.due, books.why = _State.ENDING, until, ""
         else:
             books.state, books.due = _State.OVER, None
             self._orders = [order for order in self._orders if order != Order(What.GIVE_UP, member)]
-
-    def excuse(self, now: int, still: int) -> None:
-        """Hold time for which the driver itself stood still against nobody who owed something then."""
-        for books in self._books.values():
-            if books.state == _State.UP and books.due is not None:
-                books.due += min(still, now - books.since)
 
     def orders(self, now: int) -> list[Order]:
         """Return what is to be done by now, and was not ordered before."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import Any
 
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
 from async_wrappers.fleet.starting import Children, unpickled
 from async_wrappers.fleet.supervised import Child, RunFailed, raised_in
@@ -34,7 +34,7 @@ class Role:
 
     Attributes:
         name: Of a member in messages, from its number: ``"worker {}"``.
-        forked: Whether a server that has torch's pages forks one; else it is a new interpreter.
+        shares_torch: Whether one comes from a server that has torch loaded; else it is a new interpreter.
         main: Its main function, called with the arguments and its end of a pipe.
         arguments: From a member to these arguments.
         pauses: Nanoseconds before another one takes its place, by ends in a row; none does without any.
@@ -47,7 +47,7 @@ class Role:
     """
 
     name: str
-    forked: bool
+    shares_torch: bool
     main: Callable[..., None]
     arguments: Callable[[Member], Sequence[Any]]
     pauses: tuple[int, ...] = ()
@@ -144,7 +144,7 @@ class ProcessFleet:
         self._obey()
         heard = [each for each in (self.members if members is None else members) if self.is_up(each)]
         ends: dict[Any, Member] = {end: each for each in heard for end in (each.child.sentinel, each.child.pipe)}
-        ready = connection.wait([*ends], min(seconds or limits.LOOK, self._pause()))
+        ready = connection.wait([*ends], min(seconds or waits.LOOK, self._pause()))
         for member in dict.fromkeys(ends[end] for end in ready):
             if member.child.sentinel in ready or not self._hear(member):
                 self._bury(member)
@@ -178,7 +178,7 @@ class ProcessFleet:
         speak = set(left)  # whose pipes are open
         for each in members:
             more = closing if "closes" in each.said else 0.0
-            self._rule.asked(each, begin, begin + round((seconds + more) * SECOND))
+            self._rule.asked(each, begin + round((seconds + more) * SECOND))
         while left:
             ends = [each.child.sentinel for each in left] + [each.child.pipe for each in left if each in speak]
             ready, now = connection.wait(ends, self._pause()), time.monotonic_ns()
@@ -187,13 +187,13 @@ class ProcessFleet:
                 if member.child.pipe in ready and not self._hear(member):
                     speak.discard(member)
                 if "closes" in member.said and not closes:
-                    self._rule.asked(member, now, begin + round((seconds + closing) * SECOND))
+                    self._rule.asked(member, begin + round((seconds + closing) * SECOND))
             late = [each.member for each in self._rule.orders(now)]
             for member in [each for each in left if each in late or not each.child.is_alive()]:
                 if member in late:
                     cut += [member] if "closes" in member.said else []
                     member.child.kill()
-                    member.child.join(limits.PATIENCE)
+                    member.child.join(waits.PATIENCE)
                 self._rule.ended(member, now)
                 left.remove(member)
         return cut
@@ -206,13 +206,15 @@ class ProcessFleet:
     def _pause(self) -> float:
         """Return the seconds until an order is due, or until members are looked at again."""
         due = self._rule.next_time()
-        return limits.LOOK if due is None else min(limits.LOOK, max(0.0, (due - time.monotonic_ns()) / SECOND))
+        return waits.LOOK if due is None else min(waits.LOOK, max(0.0, (due - time.monotonic_ns()) / SECOND))
 
     def _start(self, member: Member) -> None:
         role = member.role
         member.incarnation += 1
         member.error, member.why, member.said = None, "", set()
-        member.child = self._children.start(member.name, role.main, role.arguments(member), forked=role.forked)
+        member.child = self._children.start(
+            member.name, role.main, role.arguments(member), shares_torch=role.shares_torch
+        )
         self._rule.started(member)
         role.started(member)
 
@@ -236,7 +238,7 @@ class ProcessFleet:
         A stopped one may block others (learners have a lock), so all are looked at.
         """
         now = time.monotonic()
-        if now - self._looked < limits.LOOK:
+        if now - self._looked < waits.LOOK:
             return
         self._looked = now
         for member in filter(self.is_up, self.members):
@@ -268,7 +270,7 @@ class ProcessFleet:
         self._hear(member)
         if not member.child.join(1):
             member.child.kill()
-            member.child.join(limits.PATIENCE)
+            member.child.join(waits.PATIENCE)
         if member.role.ends(member):
             self._rule.works(member)
         self._rule.ended(member, time.monotonic_ns())

@@ -18,11 +18,12 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.child import signals_blocked
 from async_wrappers.fleet.pulse import await_dead_fork_server, wake_servers
 from async_wrappers.fleet.supervised import Child, RunFailed, assure_room
 
+_NO_GUARD = 86  # exit code of a process that was about to start others while it imported a main script
 _PRELOAD = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
 _REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
@@ -40,7 +41,7 @@ class Children:
     def __init__(self, user: str) -> None:
         """Begin without any."""
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(limits.NO_GUARD)  # the parent raises the error that explains it
+            os._exit(_NO_GUARD)  # the parent raises the error that explains it
         self._user = user
         self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest one, perhaps not yet up
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
@@ -57,7 +58,7 @@ class Children:
         main: Callable[..., None],
         arguments: Sequence[Any],
         *,
-        forked: bool,
+        shares_torch: bool,
         preload: Sequence[str] = _PRELOAD,
         daemon: bool = True,
     ) -> Child:
@@ -67,14 +68,14 @@ class Children:
             name: Of the process, in messages; one of this name before it has ended.
             main: Its main function, called with the arguments and its end of a pipe.
             arguments: See `main`.
-            forked: Whether a server that has torch's pages forks it; else it is a new interpreter.
+            shares_torch: Whether it is forked by a server that has torch loaded; else it is a new interpreter.
             preload: Modules that the fork server, if it is started now, imports once for all that it forks.
             daemon: False for one that may start others.
 
         Raises:
             RunFailed: It cannot be started.
         """
-        context: Any = multiprocessing.get_context("forkserver" if forked else "spawn")
+        context: Any = multiprocessing.get_context("forkserver" if shares_torch else "spawn")
         spawned = context.get_start_method() == "spawn"
         for _ in range(_TRIES):
             assure_room()
@@ -114,7 +115,7 @@ class Children:
             RuntimeError: It has imported a main script without a guard, which would have started others.
         """
         how = child.how_it_ended()
-        if child.process.exitcode == limits.NO_GUARD:
+        if child.process.exitcode == _NO_GUARD:
             raise RuntimeError(
                 f"{self._user} starts processes, which import the main script again: put what the script does under "
                 "`if __name__ == '__main__':`"
@@ -127,7 +128,7 @@ class Children:
             del self._started[child.name]
         child.close()
 
-    def join(self, children: Iterable[Child], seconds: float = limits.PATIENCE) -> None:
+    def join(self, children: Iterable[Child], seconds: float = waits.PATIENCE) -> None:
         """Wait for the ends of processes that were asked to end."""
         deadline = time.monotonic() + seconds
         for child in children:
@@ -147,7 +148,7 @@ def _kill(started: Mapping[str, Child | BaseProcess]) -> None:
     for each in left:
         each.kill()
     for each in left:
-        each.join(limits.PATIENCE)
+        each.join(waits.PATIENCE)
 
 
 def start_thread(thread: threading.Thread) -> None:

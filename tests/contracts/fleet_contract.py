@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from async_wrappers.fleet import limits, pulse
+from async_wrappers.fleet import pulse, waits
 from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.supervised import RunFailed
 
@@ -59,7 +59,7 @@ class FleetContract:
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
         monkeypatch.setattr(pulse, "IDLE_FOR", 2.0)
-        monkeypatch.setattr(limits, "LOOK", 0.1)
+        monkeypatch.setattr(waits, "LOOK", 0.1)
 
     @pytest.fixture
     def fleet(self) -> Iterator[ProcessFleet]:

@@ -26,7 +26,7 @@ from ray import exceptions
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.ray_cluster import Exits, connected_to_ray, exits_told, in_short, room, room_for
 
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
@@ -179,7 +179,7 @@ class RayHosts:
         with suppress(Exception):  # of a cluster that is gone
             ended = [actor.made.close.remote() for actor in self._actors.values()]
             if ended:
-                ray.wait(ended, num_returns=len(ended), timeout=limits.ORDER)
+                ray.wait(ended, num_returns=len(ended), timeout=waits.ORDER)
             for actor in self._actors.values():
                 ray.kill(actor.made, no_restart=True)
         self._actors.clear()
@@ -367,7 +367,7 @@ class _Learner:
 
     def close(self) -> None:
         with suppress(Exception):  # of a cluster that is gone
-            ray.wait([self._running], timeout=limits.ORDER)
+            ray.wait([self._running], timeout=waits.ORDER)
             ray.kill(self._actor, no_restart=True)
 
 

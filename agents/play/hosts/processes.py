@@ -22,7 +22,7 @@ import cloudpickle
 
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.child import become_child
 from async_wrappers.fleet.pulse import wake_servers
 from async_wrappers.fleet.starting import Children
@@ -70,7 +70,9 @@ class ProcessHosts:
         preload = "torch", make_host.__module__
         try:
             # It is no daemon, which could not start processes of environments.
-            child = self._children.start(f"host {host}", _play, of_host, forked=True, preload=preload, daemon=False)
+            child = self._children.start(
+                f"host {host}", _play, of_host, shares_torch=True, preload=preload, daemon=False
+            )
         except RunFailed as error:
             raise HostsFailed(str(error)) from None
         self._processes[host] = _Process(host, incarnation, child, self._children, self._news)
@@ -161,7 +163,7 @@ class _Process:
             self.why = f"sent what cannot be read ({error})"
             self.child.kill()
         if not self._closing:
-            self.child.join(limits.ORDER)
+            self.child.join(waits.ORDER)
             try:
                 news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
             except RuntimeError as error:  # it would do so again
@@ -175,11 +177,11 @@ class _Process:
     def end(self) -> None:
         """Wait a while for the process's end, then end it."""
         self._closing = True
-        if not self.child.join(limits.ORDER):
+        if not self.child.join(waits.ORDER):
             self.child.kill()
-            self.child.join(limits.ORDER)
-        self._sender.close(limits.ORDER)
-        self._reader.join(limits.ORDER)
+            self.child.join(waits.ORDER)
+        self._sender.close(waits.ORDER)
+        self._reader.join(waits.ORDER)
 
     def _how_it_ended(self) -> str:
         self._children.how_it_ended(self.child)
@@ -292,7 +294,7 @@ def _play(number: int, *given: Any) -> None:
         if host is not None:
             with suppress(Exception):
                 host.close()
-    answers.close(None if code else limits.ORDER)
+    answers.close(None if code else waits.ORDER)
     os._exit(code)
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.files import FULL, write_text_atomically
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.child import become_child
 from async_wrappers.fleet.pulse import wake_servers
 from async_wrappers.fleet.starting import Children
@@ -279,7 +279,7 @@ class _Process:
         try:
             # It is no daemon, which could not start processes of its own: hosts, and those of environments.
             name = f"learner {job.number}"
-            self._child = self._children.start(name, _in_process, (job,), forked=False, daemon=False)
+            self._child = self._children.start(name, _in_process, (job,), shares_torch=False, daemon=False)
         except RunFailed as error:
             raise LearnerFailed(str(error)) from None
         self.pipe, self.sentinels = self._child.pipe, [self._child.sentinel]
@@ -305,7 +305,7 @@ class _Process:
         return "has ended" if name is None else f"was ended by {name}"
 
     def close(self) -> None:
-        self._child.join(limits.ORDER)
+        self._child.join(waits.ORDER)
         self._children.close()
 
 

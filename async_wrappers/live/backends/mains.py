@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.child import as_child, one_thread
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
@@ -111,7 +111,7 @@ def run_environment(
 
 def _let_it_close(closes: threading.Event) -> None:
     """Give an orphaned process time for a `close` that it comes to soon."""
-    if closes.wait(limits.PATIENCE):
+    if closes.wait(waits.PATIENCE):
         time.sleep(CLOSING)
 
 

@@ -1,8 +1,8 @@
 """The process backend: the supervisor of an environment process, N workers, L learners and a recorder.
 
 The supervisor is the calling process. It starts the others, restarts those that die, and ends all of them.
-The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
-server that has torch loaded, so that they start in a moment and share its pages.
+The environment's process is a new interpreter, so that it holds nothing it does not need; workers and learners come
+from a server that has torch loaded, so that they start in a moment and share its pages.
 
 Messages: to the environment ``(number, pickled phase)``, ``(number, None)`` after an error, or None; from it
 ``("record", number, record)``, ``("warning", number, sentence)`` and ``("closes",)``; to a learner
@@ -25,7 +25,7 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.starting import pickled
@@ -230,9 +230,9 @@ class ProcessBackend:
             self._close_inboxes()
             if environment is not None:  # the environment first: when it is gone, workers end
                 patience = 0.0 if self._spec.remote is None else self._spec.remote.patience
-                for _ in self._fleet.end([environment], max(limits.PATIENCE, patience), CLOSING):
+                for _ in self._fleet.end([environment], max(waits.PATIENCE, patience), CLOSING):
                     self._warn_of_close(environment, "a machine may not be at rest")
-            for member in self._fleet.end(others, limits.PATIENCE, CLOSING):
+            for member in self._fleet.end(others, waits.PATIENCE, CLOSING):
                 self._warn_of_close(member, "what it writes may not be whole")
             if recorder is not None:
                 recorder.send(None)
@@ -302,14 +302,14 @@ class ProcessBackend:
             lost=self._lose_recorder,
         )
         learner = Role(
-            *("learner {}", True, run_learner, self._of_learner, limits.PAUSES),
+            *("learner {}", True, run_learner, self._of_learner, waits.PAUSES),
             started=self._note_learner,
             hear=self._hear,
             ends=self._learner_ends,
             lost=self._lose,
         )
         worker = Role(
-            *("worker {}", True, run_worker, self._of_worker, limits.PAUSES),
+            *("worker {}", True, run_worker, self._of_worker, waits.PAUSES),
             started=self._keep_off_loop,
             ends=self._worker_ends,
             lost=self._lose,

@@ -13,7 +13,7 @@ import warnings
 from contextlib import ExitStack
 from functools import partial
 
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.starting import start_thread
 from async_wrappers.fleet.supervised import as_raised, enough_descriptors
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
@@ -130,7 +130,7 @@ class ThreadBackend:
         self._over = True
         for inbox in self._inboxes:
             inbox.close()
-        deadline = time.monotonic() + limits.ORDER
+        deadline = time.monotonic() + waits.ORDER
         for thread in filter(threading.Thread.is_alive, self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         self._held.close()

@@ -30,7 +30,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers import checks
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
 from async_wrappers.fleet.starting import Children, pickled, start_thread, unpickled
@@ -283,7 +283,7 @@ class PolicyServer:
         self._payload = pickled("make_policy", self._make_policy) if self._backend == "process" else b""
         with enough_descriptors(workers=self._workers):
             for number in range(self._workers):
-                parts.rule.join(number, limits.PAUSES, is_endless=True)
+                parts.rule.join(number, waits.PAUSES, is_endless=True)
                 parts.stations.append(self._station(number))
         while not self._over and not all(each.is_ready for each in parts.stations):
             self._turn(parts, first=True)
@@ -326,7 +326,7 @@ class PolicyServer:
             parts.queue.remove(visitor)
             self._dismiss(parts, visitor, self._busy())
         if parts.looks_at <= now:
-            parts.looks_at = now + limits.LOOK
+            parts.looks_at = now + waits.LOOK
             self._look_after(parts, now)
         for what, number, why in parts.rule.orders(time.monotonic_ns()):
             assert isinstance(number, int)
@@ -476,7 +476,7 @@ class PolicyServer:
         """Start a worker."""
         assert self._parts is not None
         door, theirs = socket.socketpair()
-        door.settimeout(limits.PATIENCE)
+        door.settimeout(waits.PATIENCE)
         raised: list[BaseException] = []
         name = f"worker {number}"
         try:
@@ -489,7 +489,7 @@ class PolicyServer:
                 block = Block.holding(self._payload)
                 try:
                     takes = block, theirs, max(1, cores() // self._workers)
-                    handle = self._children.start(name, run_process, takes, forked=True)
+                    handle = self._children.start(name, run_process, takes, shares_torch=True)
                 finally:
                     block.close()
                 pipe = handle.pipe
@@ -540,7 +540,7 @@ class PolicyServer:
             if station.visitor is not None and not station.has_left and has_ended(station.visitor.end):
                 station.has_left = True
                 why = f"has not come back for {_RETURN:g} s from a run that has ended or given it up"
-                parts.rule.owes(station.number, at, at + round(_RETURN * SECOND), why)
+                parts.rule.owes(station.number, at + round(_RETURN * SECOND), why)
 
     def _give_up(self, parts: _Parts, station: _Station, why: str) -> None:
         """End a worker's process, whose end is heard; a thread that does not come back is left to itself."""
@@ -579,7 +579,7 @@ class PolicyServer:
             error = unpickled(payload)
         else:
             station.pipe.close()
-            station.handle.join(limits.PATIENCE)
+            station.handle.join(waits.PATIENCE)
             error = station.errors[0] if station.errors else None
         name = f"worker {station.number} of the policy server"
         if first:
@@ -620,7 +620,7 @@ class PolicyServer:
                     with suppress(OSError):
                         station.visitor.end.shutdown(socket.SHUT_RDWR)
                 station.door.close()
-            deadline = time.monotonic() + limits.PATIENCE
+            deadline = time.monotonic() + waits.PATIENCE
             for station in living:
                 station.handle.join(max(0.0, deadline - time.monotonic()))
         finally:  # an interrupt, say, leaves no process behind

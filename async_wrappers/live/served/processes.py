@@ -35,7 +35,7 @@ import numpy as np
 
 from async_wrappers.batched.child import Spaces
 from async_wrappers.batched.rows import check_space
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
 from async_wrappers.fleet.starting import Children, pickled, unpickled
@@ -226,7 +226,7 @@ class ServedProcesses:
                     place.child.pipe.close()  # it may wait there for the spaces
             self._children.join(place.child for place in places)
             for starter in self._starters:
-                starter.join(limits.PATIENCE)
+                starter.join(waits.PATIENCE)
         finally:
             self._children.close()
             while not self._new.empty():
@@ -273,7 +273,7 @@ class ServedProcesses:
 
     def _world(self, name: str, environments: range, incarnation: int) -> Child:
         takes = self._environments, environments, incarnation, self._block, self._wakes
-        child = self._children.start(name, run_worlds, takes, forked=False)
+        child = self._children.start(name, run_worlds, takes, shares_torch=False)
         child.incarnation = incarnation
         return child
 
@@ -282,7 +282,7 @@ class ServedProcesses:
         takes = self._policy, number, self._block, schedule.environments, schedule.every, orders
         try:
             with closing(orders):
-                return self._children.start(f"accelerator {number}", run_accelerator, takes, forked=True), ours
+                return self._children.start(f"accelerator {number}", run_accelerator, takes, shares_torch=True), ours
         except BaseException:
             ours.close()
             raise
@@ -312,17 +312,17 @@ class ServedProcesses:
         answers: dict[str, tuple[Any, ...]] = {}
         timeout = self._settings.start_timeout
         deadline, stops_at = time.monotonic() + timeout, None
-        waits: dict[Any, Child] = {}
+        ends: dict[Any, Child] = {}
         for place in (*self._worlds, *self._accelerators):
-            waits |= dict.fromkeys((place.child.pipe, place.child.sentinel), place.child)
+            ends |= dict.fromkeys((place.child.pipe, place.child.sentinel), place.child)
         while len(answers) < len(places):
-            for child in {waits[each] for each in connection.wait([*waits], _LOOK)}:
+            for child in {ends[each] for each in connection.wait([*ends], _LOOK)}:
                 if (message := self._heard(child)) is not None:
                     assert message[0] == kind
                     answers[child.name] = message[1:]
             now = time.monotonic()
             if stops_at is None and self._stops():
-                stops_at = now + limits.PATIENCE
+                stops_at = now + waits.PATIENCE
             if stops_at is not None and now > stops_at:
                 raise RunFailed("stop() was called before the run's first frame: nothing was played")
             if now > deadline and len(answers) < len(places):
@@ -394,7 +394,7 @@ class ServedProcesses:
             place.moved = now = time.monotonic_ns()
             limit = max(_HANGS[0], _HANGS[1] * run.longest)
             why = f"has inferred a batch for more than {limit:.3g} s"
-            self._rule.owes(place, now, now + round(limit * SECOND), why)
+            self._rule.owes(place, now + round(limit * SECOND), why)
             with suppress(BrokenPipeError, ConnectionResetError):
                 assert place.orders is not None
                 place.orders.sendall(COUNT.pack(len(pairs)) + order.tobytes())
@@ -411,7 +411,7 @@ class ServedProcesses:
                 self._rule.works(place)
                 self._rule.heard(place)
                 return
-        place.child.join(limits.PATIENCE)
+        place.child.join(waits.PATIENCE)
         while self._heard(place.child) is None:  # what it raised, or how it ended
             pass
 
@@ -454,7 +454,7 @@ class ServedProcesses:
         run.looked = now
         assert self._board is not None
         if run.stops_at is None and self._board.stop[0]:
-            run.stops_at = now + limits.PATIENCE
+            run.stops_at = now + waits.PATIENCE
         is_late = run.stops_at is not None and now > run.stops_at
         for place in (*self._worlds, *self._accelerators):
             if place.is_absent:
@@ -463,7 +463,7 @@ class ServedProcesses:
             place.child.pulse.look(False)
             why = place.child.pulse.ailment()
             if is_late and (place.owes or run.server.is_computing(place.number)):
-                why = f"did not stop within {limits.PATIENCE:g} s"
+                why = f"did not stop within {waits.PATIENCE:g} s"
             if why is not None:
                 self._rule.ails(place, why)
             elif place.number < 0:
@@ -508,12 +508,12 @@ class ServedProcesses:
         place.shown, now, timeout = shown, time.monotonic_ns(), self._settings.timeout
         if timeout is not None and place.owes:
             until = now + round((timeout + self._settings.every / self._schedule.clock.fps) * SECOND)
-            self._rule.owes(place, now, until, f"has not come back from a step or a reset for {timeout:g} s")
+            self._rule.owes(place, until, f"has not come back from a step or a reset for {timeout:g} s")
 
     def _end(self, run: _Run, place: _Place, why: str) -> None:
         """End a process; another one takes its place if there is more to play."""
         place.child.kill()
-        place.child.join(limits.PATIENCE)
+        place.child.join(waits.PATIENCE)
         run.forget(place)
         place.is_absent, place.moved, place.why = True, time.monotonic_ns(), why
         if place.orders is not None:
@@ -521,7 +521,7 @@ class ServedProcesses:
             place.orders.close()
         if run.stops_at is not None or not any(each.owes for each in self._worlds):
             place.owes = False
-            self._rule.asked(place, place.moved, place.moved)
+            self._rule.asked(place, place.moved)
             self._warn(place, "was ended")
         self._rule.ended(place, place.moved)
 

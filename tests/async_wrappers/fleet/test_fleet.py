@@ -58,16 +58,14 @@ class Naive:
         return bool(life) and not any(event.what in ("ails", "KILL") for event in life)
 
     def owed(self, member: int) -> tuple[int, str] | None:
-        """When a member is late, and why; it may have been excused since."""
-        due: tuple[int, int, str] | None = None
+        """When a member is late, and why."""
+        due: tuple[int, str] | None = None
         for event in self.life(member):
-            if event.what == "asked" or (event.what == "owes" and not (due and due[2] == "")):
-                due = event.until, event.now, "" if event.what == "asked" else event.why
-            elif event.what == "heard" and due and due[2]:
+            if event.what == "asked" or (event.what == "owes" and not (due and due[1] == "")):
+                due = event.until, "" if event.what == "asked" else event.why
+            elif event.what == "heard" and due and due[1]:
                 due = None
-            elif event.what == "excuse" and due and due[2]:
-                due = due[0] + min(event.until, event.now - due[1]), due[1], due[2]
-        return None if due is None else (due[0], due[2])
+        return due
 
     def orders(self, now: int) -> list[Order]:
         kills, starts = [], []
@@ -96,7 +94,7 @@ ACTIONS = st.tuples(
     st.integers(0, 4),  # time that passes before
     st.integers(0, 1),  # the member
     st.integers(0, 255),  # which of the events that are possible
-    st.integers(0, 6),  # how much later it is late, or how long the driver stood still
+    st.integers(0, 6),  # how much later it is late
     st.booleans(),  # whether orders are asked for afterwards
 )
 
@@ -105,7 +103,7 @@ def possible(naive: Naive, member: int) -> list[str]:
     """Return what may happen to a member, the usual more often."""
     if naive.life(member):
         may_owe = naive.is_up(member) and not naive.was_asked(member)
-        more = ["owes", "owes", "owes", "heard", "excuse", "ails"] if may_owe else ["ails", "excuse"]
+        more = ["owes", "owes", "owes", "heard", "ails"] if may_owe else ["ails"]
         return ["ended"] * 4 + ["works"] * 2 + more + ["asked"] * naive.is_up(member)
     events = [event.what for event in naive.of(member)]
     ordered = [what for what in events if what in ("START", "ended", "GIVE_UP")]
@@ -141,7 +139,7 @@ def test_orders_are_those_of_a_naive_reading_of_the_history(
             fleet.works(member)
         elif what == "owes":
             until, why = now + more, f"has not answered for {more}"
-            fleet.owes(member, now, until, why)
+            fleet.owes(member, until, why)
         elif what == "heard":
             fleet.heard(member)
         elif what == "ails":
@@ -150,12 +148,8 @@ def test_orders_are_those_of_a_naive_reading_of_the_history(
             what = "ails" if naive.is_up(member) and not naive.was_asked(member) else "nothing"
         elif what == "asked":
             until = now + more
-            fleet.asked(member, now, until)
-        elif what == "excuse":
-            until = more
-            fleet.excuse(now, more)
-        for each in range(2) if what == "excuse" else [member]:
-            naive.history.append(Event(now, what, each, until, why))
+            fleet.asked(member, until)
+        naive.history.append(Event(now, what, member, until, why))
         assert [fleet.is_up(each) for each in range(2)] == [naive.is_up(each) for each in range(2)]
         assert all(fleet.ends(each) == naive.ends_in_a_row(each) or naive.was_asked(each) for each in range(2))
         if looks:
@@ -206,7 +200,7 @@ def test_an_endless_rule_keeps_its_last_pause() -> None:
 
 def test_a_late_member_is_killed_once_with_its_reason_and_then_replaced() -> None:
     fleet = made()
-    fleet.owes("worker 0", 0, 50, "has not answered for 50 ns")
+    fleet.owes("worker 0", 50, "has not answered for 50 ns")
     assert fleet.orders(49) == []
     assert fleet.orders(50) == [Order(What.KILL, "worker 0", "has not answered for 50 ns")]
     assert not fleet.is_up("worker 0")
@@ -214,18 +208,11 @@ def test_a_late_member_is_killed_once_with_its_reason_and_then_replaced() -> Non
     assert die(fleet, 60) == [("START", "")]
 
 
-def test_time_for_which_the_driver_stood_still_is_held_against_nobody() -> None:
-    fleet = made()
-    fleet.owes("worker 0", 100, 150, "is late")
-    fleet.excuse(140, 1000)  # it owes since 100: no more than 40 of them were its own
-    assert fleet.next_time() == 190
-
-
 def test_a_member_that_was_asked_to_end_is_killed_when_its_time_is_over_and_not_started_again() -> None:
     fleet = made()
-    fleet.asked("worker 0", 0, 30)
+    fleet.asked("worker 0", 30)
     fleet.ails("worker 0", "is stopped")  # which is no news any more
-    fleet.asked("worker 0", 30, 60)  # it has come to its close
+    fleet.asked("worker 0", 60)  # it has come to its close
     assert fleet.orders(59) == []
     assert fleet.orders(60) == [Order(What.KILL, "worker 0")]
     assert die(fleet, 61) == []
@@ -235,7 +222,7 @@ def test_a_member_that_was_asked_to_end_is_killed_when_its_time_is_over_and_not_
 def test_a_member_that_waits_for_its_start_when_it_is_asked_to_end_is_not_started() -> None:
     fleet = made(pauses=(5,))
     die(fleet, 0)
-    fleet.asked("worker 0", 1, 30)
+    fleet.asked("worker 0", 30)
     assert fleet.orders(100) == []
 
 

@@ -124,7 +124,7 @@ def test_where_no_more_processes_may_run_a_sentence_names_the_limit(monkeypatch:
     children = Children("The test")
     monkeypatch.setattr(multiprocessing, "get_context", Refused)
     with pytest.raises(RunFailed, match=r"^worker 3 cannot be started, as no more processes may run: .*`ulimit -u`"):
-        children.start("worker 3", print, (), forked=False)
+        children.start("worker 3", print, (), shares_torch=False)
     children.close()
     assert len(os.listdir("/dev/fd")) == before
 

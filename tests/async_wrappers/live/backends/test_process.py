@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from async_wrappers import AsyncRunner, RunFailed
-from async_wrappers.fleet import limits, pulse
+from async_wrappers.fleet import pulse, waits
 from async_wrappers.live import Decision
 from async_wrappers.live.backends import process as processes
 from async_wrappers.live.learning.learner_state import read_state, state_file
@@ -478,7 +478,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor looks often, and waits shortly."""
     monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
     monkeypatch.setattr(pulse, "IDLE_FOR", 2.0)
-    monkeypatch.setattr(limits, "LOOK", 0.1)
+    monkeypatch.setattr(waits, "LOOK", 0.1)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -833,7 +833,7 @@ def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_chi
 
 
 def test_a_learners_close_may_take_longer_than_a_process_has_to_end(tmp_path: Path) -> None:
-    with nothing_left(), make_lingering(tmp_path / "closed", limits.PATIENCE + 2) as runner:
+    with nothing_left(), make_lingering(tmp_path / "closed", waits.PATIENCE + 2) as runner:
         runner.run(frames=10)
     assert (tmp_path / "closed").exists()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner, RayWorkers
-from async_wrappers.fleet import limits
+from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.live import RunFailed
 from async_wrappers.live.inference.transport import Ready
@@ -97,7 +97,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setattr(ray_transport, "connect_to_ray", lambda *address, **given: None)
     monkeypatch.setattr(ray_transport, "disconnect_from_ray", lambda: None)
-    monkeypatch.setattr(limits, "PAUSES", (0,) * 5)
+    monkeypatch.setattr(waits, "PAUSES", (0,) * 5)
     made: list[RayTransport] = []
     begin = RayTransport.__init__
 

@@ -23,7 +23,7 @@ import pytest
 
 from async_wrappers import AsyncRunner
 from async_wrappers.__main__ import main
-from async_wrappers.fleet import limits, pulse
+from async_wrappers.fleet import pulse, waits
 from async_wrappers.fleet.fleet import SECOND
 from async_wrappers.live import RunFailed
 from async_wrappers.live.remote import server as server_module
@@ -210,7 +210,7 @@ def test_a_server_without_room_for_its_workers_names_the_limit_and_leaves_nothin
 
 
 def test_a_server_is_closed_while_a_process_waits_for_its_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PAUSES", (PATIENCE * SECOND,))
+    monkeypatch.setattr(waits, "PAUSES", (PATIENCE * SECOND,))
     with PolicyServer(Echo, "tcp://127.0.0.1:0", 2) as server:
         other = server.pids["worker 1"]
         os.kill(server.pids["worker 0"], signal.SIGKILL)
@@ -257,7 +257,7 @@ def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytes
 
 
 def test_a_worker_that_does_not_take_its_connection_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PATIENCE", 0.3)
+    monkeypatch.setattr(waits, "PATIENCE", 0.3)
     with served(workers=2) as server:
         assert server._parts is not None
         stuck = server._parts.stations[0]
@@ -380,7 +380,7 @@ def test_a_thread_that_does_not_come_back_from_a_run_that_gave_it_up_is_replaced
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Hanging, "let_go", threading.Event())
-    monkeypatch.setattr(limits, "LOOK", 0.05)
+    monkeypatch.setattr(waits, "LOOK", 0.05)
     monkeypatch.setattr(server_module, "_RETURN", 0.5)
     before = threading.active_count()
     with served(Hanging, workers=1) as server:
@@ -443,7 +443,7 @@ def test_a_process_that_does_not_come_back_is_ended_started_again_and_counted(
 
 
 def test_a_worker_that_is_slow_and_comes_back_in_time_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOK", 0.05)
+    monkeypatch.setattr(waits, "LOOK", 0.05)
     monkeypatch.setattr(server_module, "_RETURN", 30.0)
     with served(Sleeping, workers=1) as server:
         guest = Guest(server.address)

@@ -1,4 +1,4 @@
-"""How long a fleet waits: each limit once, with its meaning. They are read here, so that a test can change them."""
+"""How long a fleet waits, each time once, with its meaning. They are read here, so that a test can change them."""
 
 from __future__ import annotations
 
@@ -12,5 +12,3 @@ PATIENCE = 3.0
 """Seconds that a process has to end once it is asked to, is killed, or has lost its parent."""
 ORDER = 5.0
 """Seconds that one has to end which may carry out an order first: a host, a learner; a thread that infers."""
-NO_GUARD = 86
-"""Exit code of a process that was about to start others while it imported a main script without a guard."""
