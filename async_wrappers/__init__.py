@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from async_wrappers.envs.factories import ClipReward, KeepEntries, create_gym_environment, create_gym_vector
     from async_wrappers.envs.falling_blocks import FallingBlocksEnv
     from async_wrappers.envs.minatar import MinAtarEnv, create_minatar_environment
+    from async_wrappers.fleet.supervised import RunFailed
     from async_wrappers.latency import (
         Constant,
         Correlated,
@@ -92,7 +93,6 @@ if TYPE_CHECKING:
     from async_wrappers.live.world.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.world.realtime import Realtime
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
-    from async_wrappers.processes.supervised import RunFailed
     from async_wrappers.schedule.batching import Batcher
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.served import ServedSchedule
@@ -228,7 +228,7 @@ _LAZY = {
     "live.served.runner": "ServedRunner",
     "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
-    "processes.supervised": "RunFailed",
+    "fleet.supervised": "RunFailed",
     "schedule.plain": "PlainSchedule",
     "schedule.served": "ServedSchedule",
     "schedule.served_stream": "ServedStream",

@@ -9,8 +9,8 @@ from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.cli import machines, plan, score
 from async_wrappers.cli.flags import Parser, refuse_unwritable
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.printing import OwnCodeFailed, in_pipeline, let_all_be_printed, own_traceback
-from async_wrappers.processes.supervised import RunFailed
 
 COMMANDS = ("plan", "probe", "score", "convert", "doctor", "serve")
 _MOVED = {"workers": "plan --latencies-ms", "networks": "plan --networks"}

@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 # Ray speaks gRPC, which is HTTP/2: each end begins with a frame of settings.
 _HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _FRAME, _SETTINGS = 9, b"\4"  # bytes of a frame's header, and its kind in it
-_PATIENCE = 10.0  # seconds that a cluster has to answer
+_ANSWER = 10.0  # seconds that a cluster has to answer
 # Where `async_wrappers` is: the clone, or site-packages.
 _ROOT = str(Path(__file__).absolute().parents[1])
 
@@ -221,7 +221,7 @@ def refuse_silent(address: str) -> None:
         return
     reason = "what answers is no Ray"
     try:
-        with socket.create_connection((place[1], int(place[2])), timeout=_PATIENCE) as end:
+        with socket.create_connection((place[1], int(place[2])), timeout=_ANSWER) as end:
             end.sendall(_HTTP_2)
             if end.recv(_FRAME, socket.MSG_WAITALL)[3:4] == _SETTINGS:
                 return

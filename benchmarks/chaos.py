@@ -46,13 +46,13 @@ def kill_children(runner: AsyncRunner, seconds: float, killed: list[str]) -> Non
     while (now := time.monotonic()) < end - 1:
         backend = runner._backend
         assert backend is not None
-        child = rng.choice(backend._workers)  # type: ignore[attr-defined]
+        member = rng.choice(backend._workers)  # type: ignore[attr-defined]
         if learner_at and now > learner_at[0]:
             learner_at.pop(0)
-            child = backend._learners[0]  # type: ignore[attr-defined]
-        if child.restart_at is None and child.process.pid:
-            killed.append(child.name)
-            psutil.Process(child.process.pid).send_signal(signal.SIGKILL)
+            member = backend._learners[0]  # type: ignore[attr-defined]
+        if member.child.is_alive() and member.child.process.pid:
+            killed.append(member.name)
+            psutil.Process(member.child.process.pid).send_signal(signal.SIGKILL)
         time.sleep(1)
 
 

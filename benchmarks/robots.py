@@ -28,8 +28,8 @@ import numpy as np
 from gymnasium import spaces
 
 from async_wrappers import AsyncRunner
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing
-from async_wrappers.processes.block import Block
 from benchmarks.measuring import print_hold, quietly, run_parts
 
 CAMERAS_FPS, INFERENCE = 30, 0.05

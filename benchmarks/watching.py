@@ -37,8 +37,8 @@ import psutil
 
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment.metrics import add_iteration, read_iterations
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.glance import Glance
-from async_wrappers.processes.block import Block
 from benchmarks.measuring import FIFO, interleave, print_hold, print_table, quietly, ratios, run_parts
 
 ROOT = Path(__file__).parents[1]

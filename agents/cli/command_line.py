@@ -150,7 +150,7 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.sweep.trial import TrialsCutOff
     from async_wrappers.agents.trained.export import ActsDifferently
     from async_wrappers.checks import BrokenEnvironment
-    from async_wrappers.processes.supervised import RunFailed
+    from async_wrappers.fleet.supervised import RunFailed
     from async_wrappers.ray_cluster import NoCluster
 
     of_usage = ConfigError | DirectoryInUse | NoCheckpointLoads | NoCluster | gym.error.DependencyNotInstalled

@@ -58,7 +58,7 @@ OnChange = Callable[[Path, str], None]
 _FROM_OUTSIDE = (1, 2, 9, 15)
 _INTERRUPTED = 130  # the exit code of train.py after SIGTERM or SIGINT
 # Seconds that an interrupted trial has to save its progress.
-_GRACE = 15
+_TIME_TO_SAVE = 15
 # Where `async_wrappers` is: the clone, or site-packages.
 _CHILD = "from async_wrappers.agents.sweep.trial import main; main()"
 # Metrics of each phase of an iteration. Those of encounters are of games that go from one to the next.
@@ -294,7 +294,7 @@ class TrialProcess(subprocess.Popen[bytes]):
         """Interrupt processes, so that they can save their progress; kill those that take longer than 15 s."""
         for process in processes:
             process.terminate()
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + _TIME_TO_SAVE
         for process in processes:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))

@@ -49,7 +49,7 @@ _POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _MOST_OPEN = 64  # connections
-_PATIENCE = 10.0  # seconds that a browser may neither ask nor read
+_SILENCE = 10.0  # seconds that a browser may neither ask nor read
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Start = Callable[..., Any]
@@ -233,7 +233,7 @@ class Server:
         self._open = [each for each in self._open if each.fileno() >= 0]  # those that are not closed
         for oldest in self._open[: 1 - _MOST_OPEN]:
             _hang_up(oldest)
-        connection.settimeout(_PATIENCE)
+        connection.settimeout(_SILENCE)
         self._open.append(connection)
         return True
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.rows import mapped
 from async_wrappers.checks import reward_of
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.child import as_child
 from async_wrappers.gymnasium_api import begun, stepped
 from async_wrappers.observations import observation_check
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.child import as_child
 from async_wrappers.wrapper_statistics import Statistics, freeze, load_statistics, statistics_of
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 

@@ -32,7 +32,7 @@ from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, taken, together
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
-from async_wrappers.processes.supervised import RunFailed
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
 _LOOK = 1.0  # seconds between two looks at whether a host is late

@@ -13,15 +13,13 @@ from __future__ import annotations
 import errno
 import itertools
 import math
-import multiprocessing
-import os
 import socket
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, util
+from multiprocessing import connection
 from typing import Any
 
 import cloudpickle
@@ -35,17 +33,13 @@ from async_wrappers.batched.child import DONE, END, FAILED, INFOS, LOAD, RESET, 
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.starting import Children, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.child import signals_blocked
-from async_wrappers.processes.starting import unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, assure_room
 from async_wrappers.wrapper_statistics import Statistics
 from async_wrappers.wrappers.copies import Info
-
-_PATIENCE = 3.0  # seconds that processes have to end once they are asked to
-_LOOK = 1.0  # seconds between two looks at whether a process is late
-_NO_GUARD = 86  # exit code of a child that was about to start children of its own
 
 
 class ProcessEnvs(VectorEnvs):
@@ -132,8 +126,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def __init__(
         self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int, timeout: float | None
     ) -> None:
-        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # the parent raises the error that explains it
+        self._children = Children("ProcessEnvs")
         needs_fork_server(f"processes={processes}", "take 0, which plays all environments in this process")
         function("make", make, "makes an environment")
         self.num_envs = whole("num_envs", num_envs, 1)
@@ -152,9 +145,6 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         bounds = np.linspace(0, self.num_envs, processes + 1).astype(int).tolist()
         self._shares = [range(*each) for each in itertools.pairwise(bounds)]
         self._all: list[_Process] = []
-        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
-        # SIGTERM, so they are killed before.
-        util.Finalize(self, _kill_all, (self._all,), exitpriority=10)
         try:
             for number in range(processes):
                 self._all.append(self._start(number))
@@ -257,11 +247,10 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         for process in self._all:
             process.say(END)
             process.child.pipe.close()  # it may wait there for the memory's layout
+        self._children.join(process.child for process in self._all)
+        self._children.close()
         for process in self._all:
-            if not process.child.join(_PATIENCE):
-                process.child.kill()
-                process.child.join(_PATIENCE)
-            process.close()
+            process.socket.close()
         self._all.clear()
         self._block.close()
 
@@ -272,14 +261,10 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def _start(self, number: int) -> _Process:
         """Start a process."""
         try:
-            assure_room()
-            context = multiprocessing.get_context("spawn")  # the live backend's fork server holds torch
             ours, theirs = socket.socketpair()
-            pipe, their_pipe = context.Pipe()
-            takes = (self._payload, self._shares[number], self.num_envs, self._block, theirs, their_pipe)
-            process = context.Process(target=run, args=takes, name=f"async_wrappers environments {number}")
-            with closing(theirs), closing(their_pipe), signals_blocked():
-                process.start()
+            takes = self._payload, self._shares[number], self.num_envs, self._block, theirs
+            with closing(theirs):  # no daemon: an environment may start processes
+                child = self._children.start(f"process {number}", run, takes, shares_torch=False, daemon=False)
         except OSError as error:
             # Of a descriptor whose number is above the limit the system says that it is a bad one.
             few = error.errno in (errno.EMFILE, errno.ENFILE, errno.EBADF)
@@ -288,7 +273,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 f"process {number} of ProcessEnvs cannot start ({error.strerror}): {remedy}ask for fewer processes "
                 f"than {len(self._shares)}"
             ) from error
-        return _Process(Child(f"process {number}", process, pipe), ours, self._shares[number])
+        return _Process(child, ours, self._shares[number])
 
     def _spaces_of(self, process: _Process) -> None:
         """Wait until a process has made its environments, and compare their spaces with those of the others."""
@@ -319,10 +304,12 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         if process.failure is not None or (process.incarnation and not process.steps):
             raise self._over(process)
         if not (process.late or process.ailment):  # it has been told of then
-            how = f"{process.child.name} of ProcessEnvs {process.how_it_ended()}"
+            how = f"{process.child.name} of ProcessEnvs {process.how_it_ended(Child.how_it_ended)}"
             warnings.warn(f"{how}: another one takes its place", RuntimeWarning, stacklevel=2)
         number = self._all.index(process)
-        process.close()
+        process.child.join(waits.PATIENCE)
+        process.socket.close()
+        self._children.forget(process.child)
         new = self._all[number] = self._start(number)
         new.incarnation = process.incarnation + 1
         self._spaces_of(new)
@@ -348,14 +335,12 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def _over(self, process: _Process) -> RuntimeError:
         """Close everything, and return the error that says why."""
         failure, child = process.failure, process.child
-        how = process.how_it_ended() if failure is None else ""
-        exit_code = child.process.exitcode
-        self.close()
-        if exit_code == _NO_GUARD:
-            return RuntimeError(
-                "ProcessEnvs starts processes, which import the main script again: put what the script does under "
-                "`if __name__ == '__main__':`"
-            )
+        try:
+            how = process.how_it_ended(self._children.how_it_ended) if failure is None else ""
+        except RuntimeError as unguarded:
+            return unguarded
+        finally:
+            self.close()
         if process.ailment is not None:
             return RunFailed(f"{child.name} of ProcessEnvs {process.ailment}, before it had finished a step")
         if process.late:
@@ -427,38 +412,24 @@ class _Process:
         waited, limit = 0.0, math.inf if timeout is None else timeout
         while True:
             before = time.monotonic()
-            if connection.wait([end], min(_LOOK, limit - waited)):
+            if connection.wait([end], min(waits.LOOK, limit - waited)):
                 return True
             self.child.pulse.look(owes=False)
             self.ailment = self.child.pulse.ailment()
-            waited += min(time.monotonic() - before, 2 * _LOOK)
+            waited += min(time.monotonic() - before, 2 * waits.LOOK)
             if waited >= limit or self.ailment is not None:
                 return False
 
-    def how_it_ended(self) -> str:
-        """Return an end of a sentence: what it raised, where that ends programs, or how it was ended."""
+    def how_it_ended(self, told: Callable[[Child], str]) -> str:
+        """Return an end of a sentence: what it raised, where that ends programs, or how it was ended, as it is told."""
         with suppress(OSError, EOFError):
             if self.child.pipe.poll(0):
                 _, pickled, _ = self.child.pipe.recv()
                 if (error := unpickled(pickled)) is not None:
                     return f"raised {error!r:.200}"
-        return self.child.how_it_ended()
+        return told(self.child)
 
     def end(self) -> None:
         """End the process by force."""
         self.child.kill()
-        self.child.join(_PATIENCE)
-
-    def close(self) -> None:
-        """Release the resources of the process, which has ended."""
-        self.child.join(_PATIENCE)
-        self.socket.close()
-        self.child.close()
-
-
-def _kill_all(processes: Sequence[_Process]) -> None:
-    """End by force all that have not ended."""
-    for process in processes:
-        process.child.kill()
-    for process in processes:
-        process.child.join(_PATIENCE)
+        self.child.join(waits.PATIENCE)

@@ -23,9 +23,9 @@ from async_wrappers.wrappers.committed_prefix import PrefixRows
 from async_wrappers.wrappers.limits import Limits
 
 if TYPE_CHECKING:
+    from async_wrappers.fleet.block import Block
     from async_wrappers.live.inference.transport import DistantTransport
     from async_wrappers.live.memory.weights import WeightsBoard
-    from async_wrappers.processes.block import Block
 
 
 @dataclass(frozen=True)

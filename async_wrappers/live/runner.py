@@ -14,13 +14,13 @@ import gymnasium as gym
 from async_wrappers import posix
 from async_wrappers.checks import flag, function, plain_data, whole
 from async_wrappers.files import path_of
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.live.run_spec import Backend, PhaseSpec, RunSpec
 from async_wrappers.live.settings import LONGEST_STACK, RunnerSettings, chunk_and_prefix
 from async_wrappers.live.world.environment import FrameStatus
 from async_wrappers.live.world.stacks import stacked_space
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.schedule.frames import FrameClock, as_fraction
 from async_wrappers.settings import documented, takes
 from async_wrappers.wrappers.committed_prefix import PrefixRows

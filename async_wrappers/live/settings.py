@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from async_wrappers import checks
 from async_wrappers.files import path_of
+from async_wrappers.fleet.block import Codec
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.loop.safety import check_deadman
@@ -25,7 +26,6 @@ from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.world.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.world.realtime import Realtime
 from async_wrappers.needs import Words, refuse
-from async_wrappers.processes.block import Codec
 from async_wrappers.schedule.dispatch import refuse_early_stop, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import MOST_WORKERS

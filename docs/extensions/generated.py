@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the tests import this module without Sphinx
 
 ROOT = Path(__file__).parents[2]
 PLANNING = ("plan", "probe", "score")  # of python -m async_wrappers
-LEFT_OUT = ("async_wrappers.processes.fork_server",)  # it changes signals when imported
+LEFT_OUT = ("async_wrappers.fleet.fork_server",)  # it changes signals when imported
 
 
 def command_line() -> str:

@@ -82,7 +82,7 @@ def test_all_public_names_are_listed_before_anything_is_imported() -> None:
     packages = {"analysis", "batched", "envs", "latency", "live", "schedule", "testing", "wrappers"}
     assert set(done.stdout.split()) == {*async_wrappers.__all__, *packages}
     folders = {path.parent.name for path in (ROOT / "async_wrappers").glob("*/__init__.py")}
-    assert packages == folders - {"agents", "cli", "configs", "processes"}
+    assert packages == folders - {"agents", "cli", "configs", "fleet"}
 
 
 def test_type_checkers_see_the_names_that_are_imported_late() -> None:
@@ -126,6 +126,7 @@ def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_eac
         "checks",
         "extras",
         "files",
+        "fleet",
         "frame_rate",
         "gymnasium_api",
         "needs",
@@ -135,7 +136,6 @@ def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_eac
         "policy",
         "posix",
         "printing",
-        "processes",
         "ray_cluster",
         "settings",
         "version",

@@ -7,7 +7,7 @@ from multiprocessing import forkserver
 
 import pytest
 
-from async_wrappers.processes.child import signals_blocked
+from async_wrappers.fleet.child import signals_blocked
 
 __all__ = ["children_of_a_server", "fork_server"]
 
@@ -22,7 +22,7 @@ _LIBRARIES = (
     "async_wrappers.live.runner",
 )
 # The last of them ignores signals: see there.
-_CHILDREN = ("async_wrappers.live.backends.mains", "async_wrappers.processes.fork_server")
+_CHILDREN = ("async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
 
 
 @pytest.fixture(scope="module")

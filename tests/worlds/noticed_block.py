@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.processes.block import Block
+from async_wrappers.fleet.block import Block
 
 
 class NoticedBlock(Block):

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.exchange import FrameRing
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.processes.block import Block
 
 FRAME = spaces.Box(0, 2**62, (882,), np.int64)  # as many bytes as a grey 84 x 84 picture
 ACTION = spaces.Discrete(7)

@@ -26,9 +26,9 @@ from ray import exceptions
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
+from async_wrappers.fleet import waits
 from async_wrappers.ray_cluster import Exits, connected_to_ray, exits_told, in_short, room, room_for
 
-_GRACE = 5.0  # seconds that hosts have to end once they are asked to
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
 
 
@@ -179,7 +179,7 @@ class RayHosts:
         with suppress(Exception):  # of a cluster that is gone
             ended = [actor.made.close.remote() for actor in self._actors.values()]
             if ended:
-                ray.wait(ended, num_returns=len(ended), timeout=_GRACE)
+                ray.wait(ended, num_returns=len(ended), timeout=waits.ORDER)
             for actor in self._actors.values():
                 ray.kill(actor.made, no_restart=True)
         self._actors.clear()
@@ -264,7 +264,6 @@ def _full(error: BaseException) -> HostsFailed:
 # of its machine, and all compute together over TCP. An actor stands for one call of `learners.learn`.
 
 
-_GRACE_OF_LEARNERS = 5.0  # seconds that actors have to end once they are asked to
 _REPORT = 30.0  # seconds until Ray reports the death of an actor
 _START = 300.0  # seconds that a learner has to start in
 
@@ -368,7 +367,7 @@ class _Learner:
 
     def close(self) -> None:
         with suppress(Exception):  # of a cluster that is gone
-            ray.wait([self._running], timeout=_GRACE_OF_LEARNERS)
+            ray.wait([self._running], timeout=waits.ORDER)
             ray.kill(self._actor, no_restart=True)
 
 

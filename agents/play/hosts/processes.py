@@ -8,31 +8,27 @@ at once, without a thread's wake-up.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import queue
-import signal
 import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from multiprocessing import connection, forkserver, util
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
 
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host
-from async_wrappers.checks import refuse_daemonic
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.child import become_child
+from async_wrappers.fleet.pulse import wake_servers
+from async_wrappers.fleet.starting import Children
+from async_wrappers.fleet.supervised import Child, RunFailed
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.child import become_child, signals_blocked
-from async_wrappers.processes.pulse import Pulse, await_dead_fork_server, wake_servers
-from async_wrappers.processes.starting import shorten_socket_paths
 
-_GRACE = 5.0  # seconds that processes have to end once they are asked to
-_TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _LEAST = 4096  # bytes of an array that goes beside the pickle
 _SHORT = 2**15  # bytes of an order that is written at once: a few of them fit into the pipe of a host that has stopped
 _SHORT_ANSWER = 2**20  # of an answer, which the learner's thread reads at any time
@@ -56,22 +52,30 @@ class ProcessHosts:
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
         self._processes: dict[int, _Process] = {}
+        self._children = Children("ProcessHosts")
         self._news: queue.SimpleQueue[Answer | Lost | HostsFailed] = queue.SimpleQueue()
         self._weights: tuple[list[Any], int | None] = [], None
-        # At exit multiprocessing waits for processes that are left without limit.
-        self._at_exit = util.Finalize(self, _kill_all, (self._processes,), exitpriority=10)
 
     @property
     def pids(self) -> dict[int, int]:
         """See the class."""
-        return {host: process.process.pid or 0 for host, process in self._processes.items()}
+        return {host: process.child.process.pid or 0 for host, process in self._processes.items()}
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         """See `HostEngine`."""
         if (old := self._processes.pop(host, None)) is not None:
-            old.close()
-        of_host = self._payload, self._modules, self._threads, host, incarnation, rows
-        self._processes[host] = _Process(host, incarnation, of_host, self._news)
+            old.end()
+            self._children.forget(old.child)
+        of_host = host, self._payload, self._modules, self._threads, host, incarnation, rows
+        preload = "torch", make_host.__module__
+        try:
+            # It is no daemon, which could not start processes of environments.
+            child = self._children.start(
+                f"host {host}", _play, of_host, shares_torch=True, preload=preload, daemon=False
+            )
+        except RunFailed as error:
+            raise HostsFailed(str(error)) from None
+        self._processes[host] = _Process(host, incarnation, child, self._children, self._news)
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """See `HostEngine`."""
@@ -100,7 +104,7 @@ class ProcessHosts:
     def kill(self, host: int, why: str) -> None:
         """See `HostEngine`."""
         self._processes[host].why = why
-        self._processes[host].kill()
+        self._processes[host].child.kill()
 
     def close(self) -> None:
         """See `HostEngine`."""
@@ -108,27 +112,20 @@ class ProcessHosts:
         for process in self._processes.values():
             process.say_end()
         for process in self._processes.values():
-            process.close()
+            process.end()
         self._processes.clear()
-        self._at_exit.cancel()
+        self._children.close()
 
 
 class _Process:
-    """A host's process, as the learner sees it.
+    """A host's process, as the learner sees it."""
 
-    The kernel is asked whether it has ended: multiprocessing asks the fork server, which may be stopped or gone.
-    """
-
-    def __init__(self, host: int, incarnation: int, of_host: Sequence[Any], news: Any) -> None:
-        self.host, self.incarnation, self.why = host, incarnation, ""
+    def __init__(self, host: int, incarnation: int, child: Child, children: Children, news: Any) -> None:
+        self._children = children
+        self.host, self.incarnation, self.child, self.why = host, incarnation, child, ""
         self._version: int | None = None  # of the weights that it has
-        refuse_daemonic()
-        self._pipe, self.process = _started(host, of_host)
-        self._descriptor: int | None = None  # a number could come to mean another process
-        with suppress(AttributeError, OSError):
-            self._descriptor = os.pidfd_open(self.process.pid)
-        self._pulse, self._closing = Pulse(self.process.pid), False
-        self._sender = _Sender(self._pipe, _SHORT)
+        self._closing = False
+        self._sender = _Sender(child.pipe, _SHORT)
         self._reader = threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True)
         self._reader.start()
 
@@ -140,119 +137,58 @@ class _Process:
 
     def look(self) -> None:
         """End the process if it has been stopped for a while."""
-        if not self._pulse.is_due():
+        pulse = self.child.pulse
+        if not pulse.is_due():
             return
-        self._pulse.look(owes=False)
-        if not self.why and (ailment := self._pulse.ailment()) is not None:
-            self.why = f"(process {self.process.pid}) {ailment}, and was ended"
-            self.kill()
+        pulse.look(owes=False)
+        if not self.why and (ailment := pulse.ailment()) is not None:
+            self.why = f"(process {self.child.process.pid}) {ailment}, and was ended"
+            self.child.kill()
 
     def _read(self, news: Any) -> None:
         """Pass on what the process sends, and then how it ended."""
         try:
             while True:
-                kind, found = _received(self._pipe)
+                kind, found = _received(self.child.pipe)
                 if kind == "failed":
                     news.put(HostsFailed(found))
                     return
                 if kind == "exits":
-                    self.why = f"(process {self.process.pid}) {found}"
+                    self.why = f"(process {self.child.process.pid}) {found}"
                 else:
                     news.put(found)
         except (EOFError, OSError):
             pass
         except Exception as error:  # a message that is torn
             self.why = f"sent what cannot be read ({error})"
-            self.kill()
+            self.child.kill()
         if not self._closing:
-            self._join()
-            news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
+            self.child.join(waits.ORDER)
+            try:
+                news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
+            except RuntimeError as error:  # it would do so again
+                news.put(HostsFailed(str(error)))
 
     def say_end(self) -> None:
         """Ask the process to end after the order that it carries out."""
         self._closing = True
         self._sender.send(_parts(("end", None)))
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Wait a while for the process's end, then end it."""
         self._closing = True
-        if not self._join():
-            self.kill()
-            self._join()
-        self._sender.close(_GRACE)
-        self._reader.join(_GRACE)
-        self._pipe.close()
-        with suppress(ValueError):  # the fork server has not said yet that it has ended
-            self.process.close()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def kill(self) -> None:
-        """End the process by force, stopped or not."""
-        with suppress(ProcessLookupError, ValueError):
-            if self._descriptor is not None:
-                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
-            else:
-                self.process.kill()
-
-    @property
-    def _sentinel(self) -> int:
-        return self.process.sentinel if self._descriptor is None else self._descriptor
-
-    def _join(self) -> bool:
-        """Wait a while for the process's end; return whether it has ended."""
-        has_ended = bool(connection.wait([self._sentinel], _GRACE))
-        if has_ended:
-            wake_servers()
-            self.process.join(1)  # the fork server reports the exit code a little later
-        return has_ended
+        if not self.child.join(waits.ORDER):
+            self.child.kill()
+            self.child.join(waits.ORDER)
+        self._sender.close(waits.ORDER)
+        self._reader.join(waits.ORDER)
 
     def _how_it_ended(self) -> str:
-        code = self.process.exitcode
-        if code is None and not connection.wait([self._sentinel], 0):
+        self._children.how_it_ended(self.child)
+        name = self.child.ended_by()
+        if name is None and self.child.is_alive():
             return "does not answer"
-        known = code is not None and code < 0
-        return f"(process {self.process.pid}) " + (
-            f"was ended by {signal.Signals(-code).name}" if known else "has ended"
-        )
-
-
-def _started(host: int, of_host: Sequence[Any]) -> tuple[Any, Any]:
-    """Start a process that plays, and return its pipe and it; again, if the fork server ends over it.
-
-    The fork server has imported PyTorch once for all hosts, also for those that come later.
-
-    Raises:
-        HostsFailed: It cannot be started.
-    """
-    context = multiprocessing.get_context("forkserver")
-    shorten_socket_paths()
-    for _ in range(_TRIES):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_play, args=(host, theirs, *of_host), name=f"host {host}")
-        try:
-            with closing(theirs), signals_blocked():
-                forkserver.set_forkserver_preload(["torch", "async_wrappers.agents.play.hosts.host"])
-                forkserver.ensure_running()
-                wake_servers()
-                process.start()
-            return ours, process
-        except (EOFError, ConnectionError):
-            ours.close()
-            await_dead_fork_server()
-        except BaseException:
-            ours.close()
-            raise
-    raise HostsFailed(
-        f"host {host} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
-        "and whether there is room for more processes (`ulimit -u`) and memory"
-    )
-
-
-def _kill_all(processes: Mapping[int, _Process]) -> None:
-    for each in processes.values():
-        each.kill()
+        return f"(process {self.child.process.pid}) " + ("has ended" if name is None else f"was ended by {name}")
 
 
 # Messages, of a kind and a value: the lengths of the large arrays with a pickle of all else, and then these arrays.
@@ -329,8 +265,9 @@ class _Sender:
 # In a host's process.
 
 
-def _play(number: int, pipe: Any, *of_host: Any) -> None:
-    """Make a host from the arguments of `make_host`, and carry out orders until the pipe closes."""
+def _play(number: int, *given: Any) -> None:
+    """Make a host from the arguments of `make_host`, and carry out orders until the pipe, the last of them, closes."""
+    *of_host, pipe = given
     become_child()
     orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     ending = threading.Event()
@@ -357,7 +294,7 @@ def _play(number: int, pipe: Any, *of_host: Any) -> None:
         if host is not None:
             with suppress(Exception):
                 host.close()
-    answers.close(None if code else _GRACE)
+    answers.close(None if code else waits.ORDER)
     os._exit(code)
 
 

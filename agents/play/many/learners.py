@@ -8,11 +8,9 @@ nodes of a Ray cluster. In both each runs `learn`.
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import secrets
 import shutil
-import signal
 import socket
 import struct
 import sys
@@ -36,14 +34,16 @@ from absl import logging
 from torch import Tensor
 
 from async_wrappers.agents.learning.diverged import DivergedError
-from async_wrappers.checks import refuse_daemonic
 from async_wrappers.files import FULL, write_text_atomically
-from async_wrappers.processes.child import become_child, signals_blocked
-from async_wrappers.processes.pulse import Pulse, wake_servers
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.child import become_child
+from async_wrappers.fleet.pulse import wake_servers
+from async_wrappers.fleet.starting import Children
+from async_wrappers.fleet.supervised import RunFailed
 
-_PATIENCE = 600.0  # seconds that a learner waits for the others in an update, at most
-_GRACE = 5.0  # seconds that processes have to end once they are asked to
+_UPDATE = 600.0  # seconds that a learner waits for the others in an update, at most
 _REPORT = 30.0  # seconds until the death of a process is reported, which takes a while on a busy machine
+_SEEN = 5.0  # seconds until a network file system shows a file
 _LOOK = 1.0  # seconds between two looks at whether a learner lives
 _LONG = 60.0  # seconds of waiting for others after which the user is told
 _SIGN = ".learners"  # the name of a file that each learner must see
@@ -86,7 +86,7 @@ class Group:
                     init_method=f"file://{meeting_place}" if by_file else meeting_place,
                     rank=number,
                     world_size=learners,
-                    timeout=timedelta(seconds=_PATIENCE),
+                    timeout=timedelta(seconds=_UPDATE),
                 )
             except RuntimeError as error:
                 said = str(error).partition("\n")[0]
@@ -275,43 +275,38 @@ class _Process:
     """A process of this machine; see `OtherLearner`."""
 
     def __init__(self, job: Job) -> None:
-        refuse_daemonic()
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        # It is no daemon, which could not start processes of its own: hosts, and those of environments.
-        self._process = context.Process(target=_in_process, args=(job, theirs), name=f"learner {job.number}")
-        with signals_blocked():
-            self._process.start()
-        theirs.close()
-        assert self._process.pid is not None
-        self.place = f"process {self._process.pid}"
-        self._pulse, self._ailment = Pulse(self._process.pid), ""
-
-    @property
-    def sentinels(self) -> Sequence[Any]:
-        return [self._process.sentinel]
+        self._children = Children("OtherLearners")
+        try:
+            # It is no daemon, which could not start processes of its own: hosts, and those of environments.
+            name = f"learner {job.number}"
+            self._child = self._children.start(name, _in_process, (job,), shares_torch=False, daemon=False)
+        except RunFailed as error:
+            raise LearnerFailed(str(error)) from None
+        self.pipe, self.sentinels = self._child.pipe, [self._child.sentinel]
+        self.place = f"process {self._child.process.pid}"
+        self._ailment = ""
 
     def lives(self) -> bool:
-        return self._process.is_alive()
+        return self._child.is_alive()
 
     def look(self) -> None:
-        self._pulse.look(owes=False)
-        if not self._ailment and (ailment := self._pulse.ailment()) is not None:
+        pulse = self._child.pulse
+        pulse.look(owes=False)
+        if not self._ailment and (ailment := pulse.ailment()) is not None:
             self._ailment = ailment
-            self._process.kill()
+            self._child.kill()
 
     def how_it_ended(self) -> str:
-        self._process.join(_REPORT)
+        self._child.join(_REPORT)
         if self._ailment:
             return f"{self._ailment} and was ended"
-        code = self._process.exitcode
-        return f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else "has ended"
+        self._children.how_it_ended(self._child)
+        name = self._child.ended_by()
+        return "has ended" if name is None else f"was ended by {name}"
 
     def close(self) -> None:
-        self._process.join(_GRACE)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join(_GRACE)
+        self._child.join(waits.ORDER)
+        self._children.close()
 
 
 class OtherLearners:
@@ -500,7 +495,7 @@ def _heard(others: Sequence[OtherLearner], timeout: float) -> list[OtherLearner]
 
 def _silent() -> LearnerFailed:
     return LearnerFailed(
-        f"a learner has not come to an update for {_PATIENCE:g} s: the same command goes on from the newest checkpoint"
+        f"a learner has not come to an update for {_UPDATE:g} s: the same command goes on from the newest checkpoint"
     )
 
 
@@ -533,7 +528,7 @@ def check_sign(directory: Path, sign: str) -> None:
     Raises:
         LearnerFailed: It has not the sign.
     """
-    path, deadline = directory / _SIGN, time.monotonic() + _GRACE  # a network file system may be late
+    path, deadline = directory / _SIGN, time.monotonic() + _SEEN  # a network file system may be late
     while not (path.is_file() and path.read_text() == sign):
         if time.monotonic() > deadline:
             raise LearnerFailed(

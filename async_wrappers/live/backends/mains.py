@@ -14,6 +14,9 @@ from typing import Any
 
 import cloudpickle
 
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.child import as_child, one_thread
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
@@ -27,8 +30,6 @@ from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.run_spec import LoopEnd
 from async_wrappers.live.world.environment import made_environment
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.child import GRACE, as_child, one_thread
 
 # Seconds that the `close` of an environment, which may have to bring a robot to rest, or of a learner may take.
 CLOSING = 60.0
@@ -110,7 +111,7 @@ def run_environment(
 
 def _let_it_close(closes: threading.Event) -> None:
     """Give an orphaned process time for a `close` that it comes to soon."""
-    if closes.wait(GRACE):
+    if closes.wait(waits.PATIENCE):
         time.sleep(CLOSING)
 
 

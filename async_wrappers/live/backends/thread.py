@@ -13,6 +13,9 @@ import warnings
 from contextlib import ExitStack
 from functools import partial
 
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.starting import start_thread
+from async_wrappers.fleet.supervised import as_raised, enough_descriptors
 from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop.clocks import RealClock
@@ -24,10 +27,6 @@ from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
-from async_wrappers.processes.starting import start_thread
-from async_wrappers.processes.supervised import as_raised, enough_descriptors
-
-_PATIENCE = 5.0  # seconds that the threads have to end
 
 
 class ThreadBackend:
@@ -131,7 +130,7 @@ class ThreadBackend:
         self._over = True
         for inbox in self._inboxes:
             inbox.close()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + waits.ORDER
         for thread in filter(threading.Thread.is_alive, self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         self._held.close()

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from async_wrappers.fleet.standstill import Standstill
 from async_wrappers.latency import nanoseconds
 from async_wrappers.live.inference.transport import Ready, Transport
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.glance import Glance
-from async_wrappers.processes.standstill import Standstill
 from async_wrappers.schedule.dispatch import Due
 
 

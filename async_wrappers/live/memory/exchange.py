@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.fleet.block import Block, Codec
 from async_wrappers.live.report.journey import RoundTrip
-from async_wrappers.processes.block import Block, Codec
 
 
 class Ticket(NamedTuple):

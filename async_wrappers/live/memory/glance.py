@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.processes.block import Block
+from async_wrappers.fleet.block import Block
 
 _DEPTH = 4096  # rows of each kind, four seconds at 1,000 frames a second
 _WHOLE = ("phase", "episode", "frame", "deadline", "lateness", "start", "delay", "lag")

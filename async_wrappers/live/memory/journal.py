@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.processes.block import Block, Codec
+from async_wrappers.fleet.block import Block, Codec
 from async_wrappers.wrappers.chunk import executed_entries
 
 Space = gym.Space[Any]

@@ -7,11 +7,11 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.exchange import ActionSlots, Controls, FrameRing
 from async_wrappers.live.memory.glance import Glance
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.processes.block import Block
 
 _RING_DEPTH = 64  # frames that a worker may be late in reading
 

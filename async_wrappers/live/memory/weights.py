@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.processes.block import Block
+from async_wrappers.fleet.block import Block
 
 Array = npt.NDArray[Any]
 _ALIGNMENT = 64  # bytes

@@ -22,6 +22,9 @@ from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.fleet import Fleet, What
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
@@ -31,14 +34,11 @@ from async_wrappers.live.remote.transport import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.ray_cluster import Exits, connect_to_ray, disconnect_from_ray, in_short, room
 
-_BACKOFF = (0, 100_000_000, 300_000_000, 600_000_000, 1_200_000_000)  # nanoseconds before another actor, by deaths
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
-_PATIENCE = 2.0  # seconds that the courier has to end
+_COURIER = 2.0  # seconds that the courier has to end
 _ENDING = 15.0  # seconds that Ray has to end, which is less than `RayWorkers.patience`
-_NEVER = 1 << 62
 
 
 class Place(Protocol):
@@ -131,7 +131,7 @@ class _Courier:
     def close(self) -> None:
         """End the thread, all actors, and the connection; a cluster that does not answer is left."""
         self._orders.put(None)
-        self._thread.join(_PATIENCE)
+        self._thread.join(_COURIER)
         ending = threading.Thread(target=self._end, name="end of Ray", daemon=True)
         ending.start()
         ending.join(_ENDING)
@@ -199,8 +199,6 @@ class _Worker:
         has_answered: Whether it has ever answered.
         ticket: The one that is not yet answered.
         sent: When that was sent.
-        due: When another actor is started, or the answer is given up.
-        deaths: In a row, without an answer between them.
         failures: Exceptions of the policy in a row.
         server: Number of its actor among all, whose node may have another clock than the one before.
     """
@@ -208,10 +206,9 @@ class _Worker:
     def __init__(self, number: int) -> None:
         """See the class."""
         self.number = number
-        self.incarnation = self.sent = self.deaths = self.failures = self.server = 0
+        self.incarnation = self.sent = self.failures = self.server = 0
         self.is_up = self.was_up = self.has_answered = False
         self.ticket: Ticket | None = None
-        self.due = _NEVER
 
 
 class RayTransport:
@@ -253,15 +250,17 @@ class RayTransport:
         self._first_timeout = int(min(config.start_timeout, 1e9) * 1e9)
         self._times, self._least = config.overdue
         self._longest = self._reconnections = self._servers = 0
-        self._next = _NEVER  # when the first of the workers is due
         self._events: list[Ready | Finished] = []
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
         self._reasons = Reasons()
         self._trouble: dict[int, str] = {}
         self._courier = _Courier(workers, cloudpickle.dumps(job), board, self._news)
         self._workers = [_Worker(number) for number in range(layout.workers)]
-        for worker in self._workers:
-            self._courier.order(_Order(worker.number, 0))
+        self._rule = Fleet()  # of the workers, by number
+        for number in range(layout.workers):
+            self._rule.join(number, waits.PAUSES)
+            self._rule.started(number)
+            self._courier.order(_Order(number, 0))
 
     # The loop's calls.
 
@@ -278,16 +277,18 @@ class RayTransport:
         self._record.order(ticket, of.incarnation)
         of.sent = now = time.monotonic_ns()
         limit = max(int(self._times * self._longest), self._least)
-        self._set_due(of, now + (limit if of.has_answered else max(limit, self._first_timeout)))
+        limit = limit if of.has_answered else max(limit, self._first_timeout)
+        why = f"has not answered for {limit / 1e9:.1f} s, {self._times:g} times the longest answer"
+        self._rule.owes(worker, now + limit, why)
         self._courier.order(_Order(worker, of.incarnation, bytes(self._record.data)))
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until a time of the monotonic clock."""
         while True:
             now = time.monotonic_ns()
-            if now >= self._next:
-                self._look_at_clock(now)
-            wait = 0 if self._events else min(until, self._next) - now
+            self._obey(now)
+            due = self._rule.next_time()
+            wait = 0 if self._events else (until if due is None else min(until, due)) - now
             with suppress(queue.Empty):
                 self._take(self._news.get(timeout=wait / 1e9) if wait > 0 else self._news.get_nowait())
                 while True:
@@ -316,29 +317,28 @@ class RayTransport:
 
     # The books.
 
-    def _set_due(self, worker: _Worker, when: int) -> None:
-        worker.due = when
-        self._next = min(self._next, when)
+    def _obey(self, now: int) -> None:
+        """Start the actors that are due; give up answers that have taken too long.
 
-    def _look_at_clock(self, now: int) -> None:
-        """Start the actors that are due; give up answers that have taken too long."""
-        for worker in self._workers:
-            if worker.due > now:
-                continue
-            worker.due = _NEVER
-            if worker.is_up:
-                waited = (now - worker.sent) / 1e9
-                self._lose(worker, f"has not answered for {waited:.1f} s, {self._times:g} times the longest answer")
+        Raises:
+            RunFailed: A worker has died again and again.
+        """
+        for what, number, why in self._rule.orders(now):
+            assert isinstance(number, int)
+            if what == What.KILL:
+                self._lose(self._workers[number], why)
+            elif what == What.START:
+                self._rule.started(number)
+                self._courier.order(_Order(number, self._workers[number].incarnation))
             else:
-                self._courier.order(_Order(worker.number, worker.incarnation))
-        self._next = min(worker.due for worker in self._workers)
+                raise RunFailed(f"{self._trouble[number]}; it was the {self._rule.ends(number)}th time in a row")
 
     def _take(self, news: _News) -> None:
         """Book what has come of an order; what an earlier actor had to tell is of no more use.
 
         Raises:
             Exception: The policy's, if it does nothing else.
-            RunFailed: No worker can be started, or one dies again and again.
+            RunFailed: No worker can be started.
         """
         worker = self._workers[news.order.worker]
         if news.order.incarnation != worker.incarnation:
@@ -372,8 +372,9 @@ class RayTransport:
             self._answer.data[: len(record)] = record
             fate, (action, extras) = Fate.DONE, self._answer.read()
         self._longest = max(self._longest, news.here - worker.sent)
-        worker.ticket, worker.has_answered, worker.deaths, worker.failures = None, True, 0, 0
-        worker.due = _NEVER
+        worker.ticket, worker.has_answered, worker.failures = None, True, 0
+        self._rule.works(worker.number)
+        self._rule.heard(worker.number)
         trip = RoundTrip(worker.server, worker.sent, *header.times, news.here)
         booked = worker.number, ticket.number, worker.sent, news.here, fate, action
         self._events.append(Finished(*booked, news.version, extras, news.updates, trip))
@@ -404,21 +405,20 @@ class RayTransport:
             is_final: Whether another actor will do no better: the run ends, if it has not begun.
 
         Raises:
-            RunFailed: It is final, or has happened again and again.
+            RunFailed: It is final.
         """
         now = time.monotonic_ns()
         self._trouble[worker.number] = sentence = f"worker {worker.number} on Ray {why}"
-        worker.deaths += not keeps_actor
-        if (is_final and not self._has_begun) or worker.deaths > len(_BACKOFF):
-            raise RunFailed(sentence if is_final else f"{sentence}; it was the {worker.deaths}th time in a row")
+        if is_final and not self._has_begun:
+            raise RunFailed(sentence)
         if worker.is_up:
             self._events.append(Finished(worker.number, -1, now, now, Fate.LOST, None, 0))
         worker.is_up, worker.ticket = False, None
         worker.incarnation += 1
         if keeps_actor:
-            worker.due = _NEVER
+            self._rule.heard(worker.number)
             self._courier.order(_Order(worker.number, worker.incarnation, anew=True))
         else:
-            self._set_due(worker, now + _BACKOFF[worker.deaths - 1])
+            self._rule.ended(worker.number, now)
         if self._has_begun and self._reasons.is_new(why):
             self._warns(f"{sentence}; it is started again, and frames go on without it")

@@ -20,9 +20,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.recording.files import EpisodeFiles, NoDirectory
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing, ring_capacity
-from async_wrappers.processes.block import Block
 
 PATIENCE = 30.0  # seconds that a writer has to write what the ring holds
 _LOOK = 0.02  # seconds between two looks at the ring

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
-import os
 import secrets
 import selectors
 import signal
@@ -26,20 +25,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection as pipes
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import gymnasium as gym
 
 from async_wrappers import checks
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.fleet import SECOND, Fleet, What
+from async_wrappers.fleet.starting import Children, pickled, start_thread, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.remote.address import Address, as_token, has_ended, prepare
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.wire import WireError
 from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.posix import cores
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.starting import kill_all, pickled, start_child, start_thread, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
 
 _MOST_WORKERS = 10_000
 _HANDSHAKE = 5.0  # seconds that a handshake may take
@@ -48,11 +48,7 @@ _ACCEPTED = 16  # connections, before those that are known are heard again
 _REST = 1.0  # seconds for which none is accepted after too many open files
 _DRAINED = 32  # times 64 KiB that are read of somebody who is refused
 _QUEUE = 1.0  # seconds for which a connection waits for a free worker
-_PATIENCE = 3.0  # seconds that workers have to end
-_NO_GUARD = 86  # exit code of a worker that was about to start workers of its own
-_LOOK = 1.0  # seconds between two looks for workers that do not come back
 _RETURN = 10.0  # seconds that a worker has to come back once its connection has ended
-_BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)  # seconds before a worker starts again, by ends in a row before it was ready
 
 
 @dataclass(eq=False)
@@ -86,12 +82,11 @@ class _Station:
         errors: Of a thread, what ended it.
         visitor: The connection that it serves; None if it is free or not yet ready.
         is_ready: Whether it waits for a connection.
-        failures: Ends in a row before it was ready.
-        restart_at: When it is started again, in monotonic seconds; None while it lives.
         raised: Of a process, what ended it, pickled; and the traceback.
         is_stuck: Whether a record that has begun does not move.
-        left_since: When its connection was seen to have ended, in monotonic seconds; None while it goes on.
+        has_left: Whether its connection was seen to have ended.
         ended_for: Why the desk has ended it; "" if it has not.
+        is_over: Whether it has ended, and no other one has taken its place yet.
     """
 
     number: int
@@ -101,12 +96,11 @@ class _Station:
     errors: list[BaseException]
     visitor: _Visitor | None = None
     is_ready: bool = False
-    failures: int = 0
-    restart_at: float | None = None
     raised: tuple[bytes | None, str] = None, ""
     is_stuck: bool = False
-    left_since: float | None = None
+    has_left: bool = False
     ended_for: str = ""
+    is_over: bool = False
 
 
 @dataclass
@@ -122,6 +116,7 @@ class _Parts:
     queue: list[_Visitor] = field(default_factory=list)
     rests_until: float | None = None  # in monotonic seconds, while the listener is left alone
     looks_at: float = 0.0  # in monotonic seconds: when it looks after the workers again
+    rule: Fleet = field(default_factory=Fleet)  # of the workers, by number
 
 
 class PolicyServer:
@@ -185,7 +180,7 @@ class PolicyServer:
         self._declared = Declared(observation_space, action_space, extras, features)
         self._declared.described  # noqa: B018 - now, or the desk would have to
         self.restarts = 0
-        self._started: dict[str, Child | BaseProcess] = {}
+        self._children: Children | None = None
         self._parts: _Parts | None = None
         self._over = False
         self._desk: threading.Thread | None = None
@@ -195,7 +190,7 @@ class PolicyServer:
     def pids(self) -> dict[str, int]:
         """Ids of the workers' processes, by name; empty if they are threads."""
         stations = [] if self._parts is None else self._parts.stations
-        living = [each.handle for each in stations if each.restart_at is None]
+        living = [each.handle for each in stations if not each.is_over]
         children = [each for each in living if isinstance(each, Child)]
         return {child.name: child.process.pid for child in children if child.process.pid is not None}
 
@@ -276,8 +271,8 @@ class PolicyServer:
 
     def _open(self) -> None:
         """Bind, start the workers, wait until all have made their policies, and listen."""
-        if self._backend == "process" and getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # the parent raises the error that explains it
+        if self._backend == "process":
+            self._children = Children("PolicyServer")
         listener, address = self._bind.bound()
         self._welcome = Welcome(secrets.token_hex(16), self._workers)
         selector = selectors.DefaultSelector()
@@ -288,6 +283,7 @@ class PolicyServer:
         self._payload = pickled("make_policy", self._make_policy) if self._backend == "process" else b""
         with enough_descriptors(workers=self._workers):
             for number in range(self._workers):
+                parts.rule.join(number, waits.PAUSES, is_endless=True)
                 parts.stations.append(self._station(number))
         while not self._over and not all(each.is_ready for each in parts.stations):
             self._turn(parts, first=True)
@@ -318,7 +314,7 @@ class PolicyServer:
             elif isinstance(key.data, _Visitor):
                 if key.data.end in parts.visitors:
                     self._shake(parts, key.data)
-            elif key.data.restart_at is None:
+            elif not key.data.is_over:
                 self._hear(parts, key.data, first)
         now = time.monotonic()
         if parts.rests_until is not None and parts.rests_until <= now:
@@ -330,16 +326,19 @@ class PolicyServer:
             parts.queue.remove(visitor)
             self._dismiss(parts, visitor, self._busy())
         if parts.looks_at <= now:
-            parts.looks_at = now + _LOOK
+            parts.looks_at = now + waits.LOOK
             self._look_after(parts, now)
-        for place, station in enumerate(parts.stations):
-            if station.restart_at is not None and station.restart_at <= now:
-                self._restart(parts, place, station)
+        for what, number, why in parts.rule.orders(time.monotonic_ns()):
+            assert isinstance(number, int)
+            if what == What.KILL:
+                self._give_up(parts, parts.stations[number], why)
+            else:
+                self._restart(parts, number)
 
     def _pause(self, parts: _Parts) -> float:
         """Return the seconds until something is due."""
         times = [parts.looks_at, *(each.until for each in (*parts.visitors.values(), *parts.queue))]
-        times += [each.restart_at for each in parts.stations if each.restart_at is not None]
+        times += [] if (due := parts.rule.next_time()) is None else [due / SECOND]
         times += [] if parts.rests_until is None else [parts.rests_until]
         return max(0.0, min(times) - time.monotonic())
 
@@ -443,7 +442,7 @@ class PolicyServer:
 
     def _serve_queue(self, parts: _Parts) -> None:
         for station in parts.stations:
-            while parts.queue and station.is_ready and station.restart_at is None:
+            while parts.queue and station.is_ready and not station.is_over:
                 self._hand_over(station, parts.queue.pop(0))
         stuck = [each for each in parts.stations if each.is_stuck]
         for station, _ in zip(stuck, parts.queue, strict=False):  # one for each that waits
@@ -477,21 +476,20 @@ class PolicyServer:
         """Start a worker."""
         assert self._parts is not None
         door, theirs = socket.socketpair()
-        door.settimeout(_PATIENCE)
+        door.settimeout(waits.PATIENCE)
         raised: list[BaseException] = []
         name = f"worker {number}"
         try:
-            if self._backend == "thread":
+            if self._children is None:
                 pipe, messages = multiprocessing.Pipe()
                 given = self._make_policy, theirs.dup(), messages, raised
                 handle: Any = threading.Thread(target=run_thread, args=given, name=name, daemon=True)
                 start_thread(handle)
             else:
-                context = multiprocessing.get_context("forkserver")
                 block = Block.holding(self._payload)
                 try:
                     takes = block, theirs, max(1, cores() // self._workers)
-                    handle = start_child(context, name, run_process, takes, self._started)
+                    handle = self._children.start(name, run_process, takes, shares_torch=True)
                 finally:
                     block.close()
                 pipe = handle.pipe
@@ -502,6 +500,7 @@ class PolicyServer:
             theirs.close()
         station = _Station(number, handle, pipe, door, raised)
         self._parts.selector.register(pipe, selectors.EVENT_READ, station)
+        self._parts.rule.started(number)
         return station
 
     def _hear(self, parts: _Parts, station: _Station, first: bool) -> None:
@@ -511,7 +510,9 @@ class PolicyServer:
                 message = station.pipe.recv()
                 if message[0] == "ready":
                     self._free(station)
-                    station.is_ready, station.failures = True, 0
+                    station.is_ready = True
+                    parts.rule.works(station.number)
+                    parts.rule.heard(station.number)
                 elif message[0] == "stuck":
                     station.is_stuck = message[1]
                 else:
@@ -524,23 +525,22 @@ class PolicyServer:
         if station.visitor is not None:
             station.visitor.end.close()
             station.visitor = None
-        station.is_stuck, station.left_since = False, None
+        station.is_stuck = station.has_left = False
 
     def _look_after(self, parts: _Parts, now: float) -> None:
         """End workers that are stopped, or that do not come back from a connection that has ended."""
+        at = round(now * SECOND)
         for station in parts.stations:
-            if station.restart_at is not None or station.ended_for:
+            if not parts.rule.is_up(station.number):
                 continue
-            why = None
             if isinstance(station.handle, Child):
                 station.handle.pulse.look(False)
-                why = station.handle.pulse.ailment()
-            if station.visitor is not None and station.left_since is None and has_ended(station.visitor.end):
-                station.left_since = now
-            if station.left_since is not None and now - station.left_since > _RETURN:
-                why = why or f"has not come back for {_RETURN:g} s from a run that has ended or given it up"
-            if why is not None:
-                self._give_up(parts, station, why)
+                if (ailment := station.handle.pulse.ailment()) is not None:
+                    parts.rule.ails(station.number, ailment)
+            if station.visitor is not None and not station.has_left and has_ended(station.visitor.end):
+                station.has_left = True
+                why = f"has not come back for {_RETURN:g} s from a run that has ended or given it up"
+                parts.rule.owes(station.number, at + round(_RETURN * SECOND), why)
 
     def _give_up(self, parts: _Parts, station: _Station, why: str) -> None:
         """End a worker's process, whose end is heard; a thread that does not come back is left to itself."""
@@ -553,7 +553,7 @@ class PolicyServer:
         self._free(station)
         for end in (station.door, station.pipe):
             end.close()
-        _fail(station)
+        self._end(parts, station)
         self._warn(station, f"{why}: it is left to itself, and another thread takes its place")
 
     def _warn(self, station: _Station, what: str) -> None:
@@ -574,42 +574,42 @@ class PolicyServer:
         station.is_ready = False
         (payload, text), how = station.raised, "has ended"
         if isinstance(station.handle, Child):
-            how = station.ended_for or station.handle.how_it_ended()
+            assert self._children is not None
+            how = station.ended_for or self._children.how_it_ended(station.handle)
             error = unpickled(payload)
-            if first and station.handle.process.exitcode == _NO_GUARD:
-                raise RuntimeError(
-                    "PolicyServer starts processes, which import the main script again: put what the script does under "
-                    "`if __name__ == '__main__':`"
-                ) from None
         else:
             station.pipe.close()
-            station.handle.join(_PATIENCE)
+            station.handle.join(waits.PATIENCE)
             error = station.errors[0] if station.errors else None
         name = f"worker {station.number} of the policy server"
         if first:
             raise (raised_in(name, error, text) if text else RunFailed(f"{name} {how}")) from None
-        _fail(station)
+        self._end(parts, station)
         if isinstance(station.handle, Child):  # where it is the first time, `_close` does it
-            del self._started[station.handle.name]
-            station.handle.close()
+            assert self._children is not None
+            self._children.forget(station.handle)
         self._warn(station, f"raised, and is started again:\n{text}" if text else f"{how}: it is started again")
 
-    def _restart(self, parts: _Parts, place: int, station: _Station) -> None:
+    def _end(self, parts: _Parts, station: _Station) -> None:
+        """Note that a worker has ended; the rule says when another one takes its place."""
+        station.is_over = True
+        parts.rule.ended(station.number, time.monotonic_ns())
+
+    def _restart(self, parts: _Parts, number: int) -> None:
         try:
-            parts.stations[place] = new = self._station(station.number)
+            parts.stations[number] = self._station(number)
         except Exception as error:  # there are no more processes, threads or descriptors
-            self._warn(station, f"cannot be started, and is tried again: {error!r}")
-            _fail(station)
+            self._warn(parts.stations[number], f"cannot be started, and is tried again: {error!r}")
+            self._end(parts, parts.stations[number])
         else:
             self.restarts += 1
-            new.failures = station.failures
 
     def _close(self) -> None:
         """Release everything that `_open` took; once."""
         parts, self._parts = self._parts, None
         if parts is None:
             return
-        living = [station for station in parts.stations if station.restart_at is None]
+        living = [station for station in parts.stations if not station.is_over]
         try:
             parts.listener.close()
             parts.address.leave()
@@ -620,21 +620,15 @@ class PolicyServer:
                     with suppress(OSError):
                         station.visitor.end.shutdown(socket.SHUT_RDWR)
                 station.door.close()
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + waits.PATIENCE
             for station in living:
                 station.handle.join(max(0.0, deadline - time.monotonic()))
         finally:  # an interrupt, say, leaves no process behind
-            kill_all(self._started)
+            if self._children is not None:
+                self._children.close()
             for station in living:
                 self._free(station)
-                station.handle.close() if isinstance(station.handle, Child) else station.pipe.close()
-            self._started.clear()
+                station.pipe.close()
             parts.selector.close()
             for each in parts.wakes:
                 each.close()
-
-
-def _fail(station: _Station) -> None:
-    """Note that a worker has ended before it was ready, and set the time of the next attempt."""
-    station.failures += 1
-    station.restart_at = time.monotonic() + _BACKOFF[min(station.failures, len(_BACKOFF)) - 1]

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from async_wrappers.fleet.standstill import Standstill
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.inference.transport import Ready, wait_for
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
@@ -36,11 +38,9 @@ from async_wrappers.live.remote.wire import (
 )
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig, LoopEnd
-from async_wrappers.processes.standstill import Standstill
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
 
-_BACKOFF = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
+_PAUSES = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _NEVER = 1 << 62
@@ -97,7 +97,7 @@ class _Connection:
         self.handshake: ClientHandshake | None = None
         self.is_connecting = self.is_up = False
         self.due = 0
-        self.pause = _BACKOFF[0]
+        self.pause = _PAUSES[0]
         self.attempts = self.incarnation = self.failures = 0
         self.has_answered = self.was_up = False
         self.ticket: Ticket | None = None
@@ -466,7 +466,7 @@ class RemoteTransport:
         if ended - sent > self._longest:
             self._longest = ended - sent
             self._limit = max(int(self._times * self._longest), self._least)
-        connection.has_answered, connection.failures, connection.pause = True, 0, _BACKOFF[0]
+        connection.has_answered, connection.failures, connection.pause = True, 0, _PAUSES[0]
         connection.due = _NEVER
         trip = None if connection.excused else RoundTrip(self._servers, sent, *connection.answer.times, here)
         self._events.append(Finished(connection.worker, ticket.number, sent, ended, fate, action, 0, extras, 0, trip))
@@ -496,7 +496,7 @@ class RemoteTransport:
         connection.end = connection.handshake = connection.ticket = connection.unsent = None
         connection.is_up = connection.is_connecting = False
         connection.due = now + connection.pause
-        connection.pause = min(2 * connection.pause, _BACKOFF[1])
+        connection.pause = min(2 * connection.pause, _PAUSES[1])
         self._next = min(self._next, connection.due)
         sentence = f"the policy server at {self._address.text} {why}{self._own_part(now)}"
         self._trouble[connection.worker] = sentence

@@ -34,8 +34,8 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.fleet.block import Codec
 from async_wrappers.live.memory.exchange import Ticket
-from async_wrappers.processes.block import Codec
 
 MAGIC = b"AWRP"
 VERSION = 2

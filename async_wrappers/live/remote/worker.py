@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.child import as_child
 from async_wrappers.live.inference.worker import infer
 from async_wrappers.live.memory.exchange import Fate
 from async_wrappers.live.remote.address import set_patience
@@ -30,8 +32,6 @@ from async_wrappers.live.remote.wire import (
     encoded,
 )
 from async_wrappers.policy import as_act
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.child import as_child
 
 LENGTH = struct.Struct("<I")
 """Goes before what a connection's other end has said, with its descriptor."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.child import Spaces, arrays_of, end_of
 from async_wrappers.batched.rows import mapped, put_rows, taken
-from async_wrappers.processes.block import Block
+from async_wrappers.fleet.block import Block
 
 _SHOWN = 8  # observations of an environment that are kept
 _ANSWERED = 64  # actions of an environment that are kept

@@ -17,13 +17,13 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.batched.child import Spaces
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.child import as_child, one_thread
 from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.live.served.server import Accelerator, warm_up_sizes
 from async_wrappers.live.served.world import World
 from async_wrappers.live.world.realtime import Spin
 from async_wrappers.own_returns import with_own_returns
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.child import as_child, one_thread
 from async_wrappers.schedule.served import ServedSchedule
 
 COUNT = struct.Struct("<q")

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import multiprocessing
-import os
 import queue
 import selectors
 import socket
@@ -30,30 +28,30 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, util
+from multiprocessing import connection
 from typing import Any
 
 import numpy as np
 
 from async_wrappers.batched.child import Spaces
 from async_wrappers.batched.rows import check_space
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.fleet import SECOND, Fleet, What
+from async_wrappers.fleet.starting import Children, pickled, unpickled
+from async_wrappers.fleet.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.children import COUNT, END, run_accelerator, run_worlds
 from async_wrappers.live.served.server import Server, refuse_slow
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.posix import needs_fork_server
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.starting import kill_all, pickled, start_child, unpickled
-from async_wrappers.processes.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
 from async_wrappers.schedule.served import ServedSchedule
 
-_PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LEAD = 50_000_000  # nanoseconds from the order to begin to the first frame
 _LOOK = 0.5  # seconds between two looks for an order to stop, and for processes that hang
-_NO_GUARD = 86  # exit code of a child that was about to start children of its own
 _HANGS = (10.0, 5.0)  # an inference: seconds, and times the longest one of the run; whichever is more
-_FAILURES = 5  # times in a row that a process is started again
+_PAUSES = (0,) * 5  # nanoseconds before a process is started again, by ends in a row
 
 
 @dataclass(eq=False)
@@ -66,10 +64,10 @@ class _Place:
         number: Of the accelerator; -1 for environments.
         child: The newest one.
         orders: Where an accelerator gets its batches.
-        failures: How many were ended in a row before one had played or inferred.
-        moved: When it last moved on, in monotonic nanoseconds: an observation was shown, a batch sent, it was ended.
-        shown: Frames that its environments had shown then.
+        moved: When its last batch was sent, or it was ended, in monotonic nanoseconds.
+        shown: Frames that its environments had shown at the last look; -1 before the first one.
         owes: Whether the records of a run are still to come.
+        why: Why its process was ended.
         is_absent: Whether its process has been ended, and no other one is up.
         is_starting: Whether a thread starts another one.
     """
@@ -79,10 +77,10 @@ class _Place:
     number: int
     child: Child
     orders: socket.socket | None = None
-    failures: int = 0
     moved: int = 0
     shown: int = 0
     owes: bool = False
+    why: str = ""
     is_absent: bool = False
     is_starting: bool = False
 
@@ -149,8 +147,7 @@ class ServedProcesses:
 
     def __init__(self, settings: ServedSettings, schedule: ServedSchedule, stops: Callable[[], bool]) -> None:
         """See the class."""
-        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # the parent raises the error that explains it
+        self._children, self._rule = Children("ServedRunner"), Fleet()
         needs_fork_server("backend='process'", "use backend='virtual' with a latency")
         self._settings, self._schedule = settings, schedule
         processes = settings.process_count()
@@ -160,7 +157,7 @@ class ServedProcesses:
         world = settings.default_action, settings.seed, settings.max_age, settings.log
         self._environments = pickled("a default action", (settings.make_env, schedule, world, settings.realtime))
         self._policy = pickled("make_policy", settings.make_policy)
-        self._held, self._started, self._stops = ExitStack(), {}, stops  # type: ignore[var-annotated]
+        self._held, self._stops = ExitStack(), stops
         self._worlds: list[_Place] = []
         self._accelerators: list[_Place] = []
         # (place, its new process and where that gets batches, or what went wrong), from the threads that start them
@@ -168,9 +165,6 @@ class ServedProcesses:
         self._starters: list[threading.Thread] = []
         self._asked_to_stop = False
         self._board: ServedBoard | None = None
-        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
-        # SIGTERM, so they are killed before.
-        util.Finalize(self, kill_all, (self._started,), exitpriority=10)
         try:
             with enough_descriptors(processes=processes, accelerators=schedule.accelerators):
                 self._start(processes)
@@ -230,21 +224,16 @@ class ServedProcesses:
                 if place.orders is not None:
                     place.orders.close()
                     place.child.pipe.close()  # it may wait there for the spaces
-            deadline = time.monotonic() + _PATIENCE
-            for place in places:
-                place.child.join(max(0.0, deadline - time.monotonic()))
+            self._children.join(place.child for place in places)
             for starter in self._starters:
-                starter.join(max(0.0, deadline - time.monotonic()))
+                starter.join(waits.PATIENCE)
         finally:
-            kill_all(self._started)
+            self._children.close()
             while not self._new.empty():
                 _, found = self._new.get()
-                if isinstance(found, tuple):
-                    found[0].close()
-            for place in places:
-                place.child.close()
+                if isinstance(found, tuple) and found[1] is not None:
+                    found[1].close()
             self._worlds, self._accelerators, self._board = [], [], None
-            self._started.clear()
             held.close()
 
     @property
@@ -269,6 +258,9 @@ class ServedProcesses:
         for number in range(schedule.accelerators):
             child, orders = self._accelerator(number)
             self._accelerators.append(_Place(child.name, range(0), number, child, orders))
+        for place in (*self._worlds, *self._accelerators):
+            self._rule.join(place, _PAUSES)
+            self._rule.started(place)
         self._spaces_of_all = spaces = self._spaces()
         size = ServedBoard.size(spaces, schedule.environments)
         assure_memory(size, schedule.environments)
@@ -281,17 +273,16 @@ class ServedProcesses:
 
     def _world(self, name: str, environments: range, incarnation: int) -> Child:
         takes = self._environments, environments, incarnation, self._block, self._wakes
-        child = start_child(multiprocessing.get_context("spawn"), name, run_worlds, takes, self._started)
+        child = self._children.start(name, run_worlds, takes, shares_torch=False)
         child.incarnation = incarnation
         return child
 
     def _accelerator(self, number: int) -> tuple[Child, socket.socket]:
         schedule, (ours, orders) = self._schedule, socket.socketpair()
         takes = self._policy, number, self._block, schedule.environments, schedule.every, orders
-        fork = multiprocessing.get_context("forkserver")
         try:
             with closing(orders):
-                return start_child(fork, f"accelerator {number}", run_accelerator, takes, self._started), ours
+                return self._children.start(f"accelerator {number}", run_accelerator, takes, shares_torch=True), ours
         except BaseException:
             ours.close()
             raise
@@ -321,17 +312,17 @@ class ServedProcesses:
         answers: dict[str, tuple[Any, ...]] = {}
         timeout = self._settings.start_timeout
         deadline, stops_at = time.monotonic() + timeout, None
-        waits: dict[Any, Child] = {}
+        ends: dict[Any, Child] = {}
         for place in (*self._worlds, *self._accelerators):
-            waits |= dict.fromkeys((place.child.pipe, place.child.sentinel), place.child)
+            ends |= dict.fromkeys((place.child.pipe, place.child.sentinel), place.child)
         while len(answers) < len(places):
-            for child in {waits[each] for each in connection.wait([*waits], _LOOK)}:
+            for child in {ends[each] for each in connection.wait([*ends], _LOOK)}:
                 if (message := self._heard(child)) is not None:
                     assert message[0] == kind
                     answers[child.name] = message[1:]
             now = time.monotonic()
             if stops_at is None and self._stops():
-                stops_at = now + _PATIENCE
+                stops_at = now + waits.PATIENCE
             if stops_at is not None and now > stops_at:
                 raise RunFailed("stop() was called before the run's first frame: nothing was played")
             if now > deadline and len(answers) < len(places):
@@ -353,12 +344,7 @@ class ServedProcesses:
         if message is None:
             if child.is_alive():
                 return None
-            if child.process.exitcode == _NO_GUARD:
-                raise RuntimeError(
-                    "ServedRunner starts processes, which import the main script again: put what the script does under "
-                    "`if __name__ == '__main__':`"
-                )
-            raise RunFailed(f"{child.name} {child.how_it_ended()}, and the run with it: nothing goes on")
+            raise RunFailed(f"{child.name} {self._children.how_it_ended(child)}, and the run with it: nothing goes on")
         if message[0] == "failed":
             _, error, text = message
             raise raised_in(child.name, unpickled(error), text)
@@ -370,7 +356,8 @@ class ServedProcesses:
         """Give observations to accelerators until all environments have played, and their last batches have ended."""
         server, places = run.server, (*self._worlds, *self._accelerators)
         for place in places:
-            place.owes, place.failures, place.shown, place.moved = place.number < 0, 0, -1, run.begin
+            place.owes, place.shown, place.moved = place.number < 0, -1, run.begin
+            self._rule.works(place)
             run.watch(place)
         run.idle.register(self._wake, selectors.EVENT_READ, None)  # while all are busy nobody need know of it
         collects = gc.isenabled()
@@ -390,7 +377,8 @@ class ServedProcesses:
                     except Exited as exited:
                         if place.is_absent:  # it has not come up
                             raise
-                        self._give_up(run, place, exited.how)
+                        self._end(run, place, exited.how)
+                        self._obey(run)
                         break  # what else is ready may be of the process that has ended
                 self._look_after(run)
                 if any(place.owes for place in self._worlds):
@@ -403,7 +391,10 @@ class ServedProcesses:
         run.server.look()
         for number, pairs in run.server.starts():
             place, order = self._accelerators[number], np.array(pairs, np.int64)
-            place.moved = time.monotonic_ns()
+            place.moved = now = time.monotonic_ns()
+            limit = max(_HANGS[0], _HANGS[1] * run.longest)
+            why = f"has inferred a batch for more than {limit:.3g} s"
+            self._rule.owes(place, now + round(limit * SECOND), why)
             with suppress(BrokenPipeError, ConnectionResetError):
                 assert place.orders is not None
                 place.orders.sendall(COUNT.pack(len(pairs)) + order.tobytes())
@@ -417,9 +408,10 @@ class ServedProcesses:
                 ended, began = END.unpack(message)[0], place.moved
                 run.server.finished(place.number, began - run.begin, ended - run.begin)
                 run.longest = max(run.longest, (ended - began) / 1e9)
-                place.failures = 0
+                self._rule.works(place)
+                self._rule.heard(place)
                 return
-        place.child.join(_PATIENCE)
+        place.child.join(waits.PATIENCE)
         while self._heard(place.child) is None:  # what it raised, or how it ended
             pass
 
@@ -429,6 +421,7 @@ class ServedProcesses:
         if kind == "records":
             run.records += content[0]
             place.owes = False
+            self._rule.heard(place)
         elif kind == "ready":
             run.server.back(place.number)
             place.is_absent = False
@@ -442,7 +435,7 @@ class ServedProcesses:
             first = min(run.frames, clock.frame_at(max(0, time.monotonic_ns() + _LEAD - run.begin)))
             run.server.joined(place.environments, first)
             self._tell([place], (run.begin, first))
-            place.is_absent, place.moved = False, time.monotonic_ns()
+            place.is_absent, place.shown = False, -1
 
     # Processes that hang or are stopped.
 
@@ -461,18 +454,40 @@ class ServedProcesses:
         run.looked = now
         assert self._board is not None
         if run.stops_at is None and self._board.stop[0]:
-            run.stops_at = now + _PATIENCE
+            run.stops_at = now + waits.PATIENCE
         is_late = run.stops_at is not None and now > run.stops_at
         for place in (*self._worlds, *self._accelerators):
             if place.is_absent:
                 self._await(run, place)
                 continue
             place.child.pulse.look(False)
-            why = place.child.pulse.ailment() or self._overdue(run, place)
+            why = place.child.pulse.ailment()
             if is_late and (place.owes or run.server.is_computing(place.number)):
-                why = f"did not stop within {_PATIENCE:g} s"
+                why = f"did not stop within {waits.PATIENCE:g} s"
             if why is not None:
-                self._give_up(run, place, why)
+                self._rule.ails(place, why)
+            elif place.number < 0:
+                self._note_frames(place)
+        self._obey(run)
+
+    def _obey(self, run: _Run) -> None:
+        """Carry out what the rule orders.
+
+        Raises:
+            RunFailed: A process was ended again and again.
+        """
+        while orders := self._rule.orders(time.monotonic_ns()):
+            for what, place, why in orders:
+                assert isinstance(place, _Place)
+                if what == What.KILL:
+                    self._end(run, place, why)
+                elif what == What.START:
+                    self._warn(place, "is started again")
+                    run.restarts += 1
+                    self._start_anew(place)
+                else:
+                    times = self._rule.ends(place)
+                    raise RunFailed(f"{place.name} {place.why}; it was the {times}th time in a row")
 
     def _await(self, run: _Run, place: _Place) -> None:
         """Wait for a process that takes another one's place, not longer than at the beginning."""
@@ -482,44 +497,37 @@ class ServedProcesses:
         elif time.monotonic_ns() - place.moved > timeout * 1e9:
             raise RunFailed(f"{place.name} was not ready again after start_timeout={timeout:g} seconds: give it more")
 
-    def _overdue(self, run: _Run, place: _Place) -> str | None:
-        """Return why a process counts as one that hangs, or None."""
-        waited = (time.monotonic_ns() - place.moved) / 1e9
-        if place.number >= 0:
-            limit = max(_HANGS[0], _HANGS[1] * run.longest)
-            is_over = run.server.is_computing(place.number) and waited > limit
-            return f"has inferred a batch for more than {limit:.3g} s" if is_over else None
+    def _note_frames(self, place: _Place) -> None:
+        """Note whether environments have shown frames since the last look; they owe others while they play."""
         assert self._board is not None
         shown = int(self._board.shown[place.environments.start : place.environments.stop].sum())
-        if shown != place.shown:
-            place.shown, place.moved, place.failures = shown, time.monotonic_ns(), 0
-            return None
-        timeout = self._settings.timeout
-        if timeout is None or not place.owes or waited <= timeout + self._schedule.every / self._schedule.clock.fps:
-            return None
-        return f"has not come back from a step or a reset for {timeout:g} s"
+        if shown == place.shown:
+            return
+        if place.shown >= 0:
+            self._rule.works(place)
+        place.shown, now, timeout = shown, time.monotonic_ns(), self._settings.timeout
+        if timeout is not None and place.owes:
+            until = now + round((timeout + self._settings.every / self._schedule.clock.fps) * SECOND)
+            self._rule.owes(place, until, f"has not come back from a step or a reset for {timeout:g} s")
 
-    def _give_up(self, run: _Run, place: _Place, why: str) -> None:
-        """End a process, and let another one take its place if there is more to play."""
+    def _end(self, run: _Run, place: _Place, why: str) -> None:
+        """End a process; another one takes its place if there is more to play."""
         place.child.kill()
-        place.child.join(_PATIENCE)
-        place.failures += 1
-        if place.failures > _FAILURES:
-            raise RunFailed(f"{place.name} {why}; it was the {place.failures}th time in a row")
+        place.child.join(waits.PATIENCE)
         run.forget(place)
-        place.is_absent, place.moved = True, time.monotonic_ns()
+        place.is_absent, place.moved, place.why = True, time.monotonic_ns(), why
         if place.orders is not None:
             run.server.lost(place.number)
             place.orders.close()
-        goes_on = run.stops_at is None and any(each.owes for each in self._worlds)
-        if not goes_on:
+        if run.stops_at is not None or not any(each.owes for each in self._worlds):
             place.owes = False
-        then = "is started again" if goes_on else "was ended"
+            self._rule.asked(place, place.moved)
+            self._warn(place, "was ended")
+        self._rule.ended(place, place.moved)
+
+    def _warn(self, place: _Place, then: str) -> None:
         lost = ", and its episodes are lost" if place.number < 0 else ""
-        warnings.warn(f"{place.name} {why}: it {then}{lost}", RuntimeWarning, stacklevel=2)
-        if goes_on:
-            run.restarts += 1
-            self._start_anew(place)
+        warnings.warn(f"{place.name} {place.why}: it {then}{lost}", RuntimeWarning, stacklevel=3)
 
     def _start_anew(self, place: _Place) -> None:
         """Start a process in a thread, as the others do not wait for it."""
@@ -545,7 +553,8 @@ class ServedProcesses:
         if isinstance(found, BaseException):
             raise found
         old, (place.child, place.orders) = place.child, found
-        old.close()
+        self._children.forget(old)
+        self._rule.started(place)
         if place.number >= 0:
             self._tell([place], self._spaces_of_all)
         return place

@@ -10,6 +10,8 @@ import gymnasium as gym
 
 from async_wrappers.batched.rows import check_space
 from async_wrappers.checks import positive, whole
+from async_wrappers.fleet.block import Block
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.served import virtual
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.report import ServedReport
@@ -17,8 +19,6 @@ from async_wrappers.live.served.server import Accelerator, Server
 from async_wrappers.live.served.settings import ServedSettings
 from async_wrappers.live.served.world import World, WorldRecord
 from async_wrappers.own_returns import with_own_returns
-from async_wrappers.processes.block import Block
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.settings import documented, takes
 
 

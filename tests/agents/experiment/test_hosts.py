@@ -537,6 +537,6 @@ def test_what_hosts_cannot_do_is_refused(tmp_path: Path, agent: str, bindings: t
 def test_a_directory_that_is_not_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sign = sign_directory(tmp_path)
     check_sign(tmp_path, sign)
-    monkeypatch.setattr("async_wrappers.agents.play.many.learners._GRACE", 0.1)
+    monkeypatch.setattr("async_wrappers.agents.play.many.learners._SEEN", 0.1)
     with pytest.raises(LearnerFailed, match=r"does not see the .* of the first learner: .*, so --base_dir must lie on"):
         check_sign(tmp_path, "of another run")

@@ -24,7 +24,7 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.agents.play.many import learners
 from async_wrappers.agents.play.many.learners import Group, Job, LearnerFailed, OtherLearners
-from async_wrappers.processes import pulse
+from async_wrappers.fleet import pulse
 
 ROOT = Path(__file__).parents[3]
 
@@ -182,7 +182,7 @@ def test_a_learner_that_is_stopped_ends_the_run_in_a_sentence(where: str) -> Non
 
 ON_THE_WAY = """
 import multiprocessing, os, signal
-from async_wrappers.processes import pulse
+from async_wrappers.fleet import pulse
 from async_wrappers.agents.play.many import learners
 
 def stop_on_the_way(number):

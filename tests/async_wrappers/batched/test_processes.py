@@ -20,10 +20,9 @@ import psutil
 import pytest
 from gymnasium.spaces import Discrete
 
-from async_wrappers.batched import processes
 from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.processes import pulse
-from async_wrappers.processes.supervised import RunFailed
+from async_wrappers.fleet import pulse, waits
+from async_wrappers.fleet.supervised import RunFailed
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 
@@ -239,7 +238,7 @@ def test_many_environments_in_few_processes_start_play_outlive_a_killed_process_
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_PATIENCE", 0.1)
+    monkeypatch.setattr(waits, "PATIENCE", 0.1)
     envs = ProcessEnvs(lambda: Acts(lambda: time.sleep(600)), 1, processes=1)
     envs.begin([0])
     step(envs, [2])

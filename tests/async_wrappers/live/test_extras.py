@@ -12,10 +12,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from async_wrappers import AsyncRunner
+from async_wrappers.fleet.block import Block
 from async_wrappers.live import Decision
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
 from async_wrappers.live.memory.journal import Journal
-from async_wrappers.processes.block import Block
 from tests.worlds.learners import Writing
 from tests.worlds.recording_env import FRAME, RecordingEnv
 

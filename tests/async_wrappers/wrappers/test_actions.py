@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from async_wrappers import AsyncRunner, NoAction
+from async_wrappers.fleet.block import Block
 from async_wrappers.latency import Constant
 from async_wrappers.live import RunFailed
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
-from async_wrappers.processes.block import Block
 from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped
 from tests.worlds.recording_env import FRAME, Pressing
 from tests.worlds.schedule_cases import CASES

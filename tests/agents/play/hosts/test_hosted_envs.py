@@ -23,7 +23,7 @@ from async_wrappers.agents.play.hosts.processes import ProcessHosts
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
 from async_wrappers.batched.local import LocalEnvs
-from async_wrappers.processes.supervised import RunFailed
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.testing.batched import BatchedEnvsContract
 from tests.worlds.plain_data import assert_identical
 from tests.worlds.seeded_env import SeededEnv

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.backends import thread
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.testing.backends import BackendContract
 from tests.worlds.endless import Endless, make_runner
 

@@ -21,12 +21,11 @@ import numpy as np
 import psutil
 import pytest
 
-from async_wrappers import AsyncRunner
+from async_wrappers import AsyncRunner, RunFailed
+from async_wrappers.fleet import pulse, waits
 from async_wrappers.live import Decision
 from async_wrappers.live.backends import process as processes
-from async_wrappers.live.backends.process import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file
-from async_wrappers.processes import pulse
 from tests.worlds.endless import Endless, make_learning, make_lingering, make_runner
 
 ROOT = Path(__file__).parents[4]
@@ -479,7 +478,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor looks often, and waits shortly."""
     monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
     monkeypatch.setattr(pulse, "IDLE_FOR", 2.0)
-    monkeypatch.setattr(processes, "_LOOK", 0.1)
+    monkeypatch.setattr(waits, "LOOK", 0.1)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -834,7 +833,7 @@ def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_chi
 
 
 def test_a_learners_close_may_take_longer_than_a_process_has_to_end(tmp_path: Path) -> None:
-    with nothing_left(), make_lingering(tmp_path / "closed", processes._PATIENCE + 2) as runner:
+    with nothing_left(), make_lingering(tmp_path / "closed", waits.PATIENCE + 2) as runner:
         runner.run(frames=10)
     assert (tmp_path / "closed").exists()
 
@@ -905,8 +904,7 @@ def test_a_script_that_does_not_close_its_runner_ends_all_the_same(tmp_path: Pat
 FEW = """
 import os, resource, sys, warnings
 from multiprocessing import active_children
-from async_wrappers import AsyncRunner
-from async_wrappers.live.backends.process import RunFailed
+from async_wrappers import AsyncRunner, RunFailed
 from tests.worlds.endless import Endless
 
 def run(workers):

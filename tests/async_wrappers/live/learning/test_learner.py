@@ -26,6 +26,7 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.backends.mains import run_learner
 from async_wrappers.live.learning import learner as learning_module
 from async_wrappers.live.learning.learner import LearnerLoop
@@ -35,7 +36,6 @@ from async_wrappers.live.memory.exchange import Controls
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
-from async_wrappers.processes.block import Block
 from tests.worlds.learners import Counting
 
 SPACE, ACTION = spaces.Discrete(1000), spaces.Discrete(2)

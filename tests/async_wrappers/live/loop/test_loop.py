@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.latency import Constant
 from async_wrappers.live.backends.virtual import VirtualBackend
 from async_wrappers.live.loop.loop import EnvironmentLoop, episode_seed
@@ -23,7 +24,6 @@ from async_wrappers.live.memory.exchange import Controls, Fate
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec, RunSpec
 from async_wrappers.policy import Decision
-from async_wrappers.processes.block import Block
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.testing.staggers import MS, Played

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory import glance as glance_module
 from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.report.report import Measurements
-from async_wrappers.processes.block import Block
 from tests.worlds.fake_transport import Stage
 
 

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.journal import Journal, Numbered, Transitions
-from async_wrappers.processes.block import Block
 from tests.worlds import torn_reads
 from tests.worlds.noticed_block import NoticedBlock
 

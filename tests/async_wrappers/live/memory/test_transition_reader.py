@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.journal import Journal, TransitionReader, Transitions
-from async_wrappers.processes.block import Block
 
 SPACE = gym.spaces.Box(0, 10**6, (), np.int64)
 ACTION = gym.spaces.Discrete(5)

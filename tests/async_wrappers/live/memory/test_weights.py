@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.processes.block import Block
 from tests.worlds import torn_reads
 
 DTYPES = [

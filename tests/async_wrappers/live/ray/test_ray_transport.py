@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner, RayWorkers
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.block import Block
 from async_wrappers.live import RunFailed
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
@@ -24,7 +26,6 @@ from async_wrappers.live.ray.ray_transport import RayTransport
 from async_wrappers.live.ray.ray_worker import Job, RayWorker, versions
 from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.processes.block import Block
 from async_wrappers.schedule.stagger import NoStagger
 from tests.worlds.ray_fake import FakeRay
 
@@ -96,7 +97,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setattr(ray_transport, "connect_to_ray", lambda *address, **given: None)
     monkeypatch.setattr(ray_transport, "disconnect_from_ray", lambda: None)
-    monkeypatch.setattr(ray_transport, "_BACKOFF", (0,) * 5)
+    monkeypatch.setattr(waits, "PAUSES", (0,) * 5)
     made: list[RayTransport] = []
     begin = RayTransport.__init__
 

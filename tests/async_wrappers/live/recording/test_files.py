@@ -19,6 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import load_recording
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.recording import files as module
 from async_wrappers.live.recording.files import (
     EpisodeFiles,
@@ -29,7 +30,6 @@ from async_wrappers.live.recording.files import (
 )
 from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing
 from async_wrappers.live.recording.writer import LocalRecording, RecordSpec
-from async_wrappers.processes.block import Block
 from tests.worlds.spaces import SPACES
 
 SEEN, ACTIONS = spaces.Box(0, 10**6, (1,), np.int64), spaces.Discrete(100)

@@ -23,13 +23,14 @@ import pytest
 
 from async_wrappers import AsyncRunner
 from async_wrappers.__main__ import main
+from async_wrappers.fleet import pulse, waits
+from async_wrappers.fleet.fleet import SECOND
 from async_wrappers.live import RunFailed
 from async_wrappers.live.remote import server as server_module
 from async_wrappers.live.remote import worker as worker_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.processes import pulse
 from tests.worlds.served import PATIENCE, Echo, Guest, Line, answered, play_until, served
 
 ROOT = Path(__file__).parents[4]
@@ -177,7 +178,7 @@ def test_a_process_that_cannot_make_its_policy_tells_why_and_leaves_no_process(
     server = PolicyServer(make, "tcp://127.0.0.1:0", 2)
     with pytest.raises(error, match=words):
         server.__enter__()
-    assert server._started == server.pids == {}
+    assert server.pids == {} and server._children is not None and len(server._children) == 0
 
 
 @pytest.mark.filterwarnings("ignore:worker 0 of the policy server was ended")
@@ -209,7 +210,7 @@ def test_a_server_without_room_for_its_workers_names_the_limit_and_leaves_nothin
 
 
 def test_a_server_is_closed_while_a_process_waits_for_its_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_BACKOFF", (PATIENCE,))
+    monkeypatch.setattr(waits, "PAUSES", (PATIENCE * SECOND,))
     with PolicyServer(Echo, "tcp://127.0.0.1:0", 2) as server:
         other = server.pids["worker 1"]
         os.kill(server.pids["worker 0"], signal.SIGKILL)
@@ -217,7 +218,7 @@ def test_a_server_is_closed_while_a_process_waits_for_its_restart(monkeypatch: p
         while "worker 0" in server.pids and time.monotonic() < deadline:
             time.sleep(0.01)
         assert server.pids == {"worker 1": other}
-    assert server._started == server.pids == {}
+    assert server.pids == {} and server._children is not None and len(server._children) == 0
 
 
 def test_a_script_without_a_main_guard_is_told_in_one_sentence(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytes
 
 
 def test_a_worker_that_does_not_take_its_connection_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_PATIENCE", 0.3)
+    monkeypatch.setattr(waits, "PATIENCE", 0.3)
     with served(workers=2) as server:
         assert server._parts is not None
         stuck = server._parts.stations[0]
@@ -379,7 +380,7 @@ def test_a_thread_that_does_not_come_back_from_a_run_that_gave_it_up_is_replaced
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Hanging, "let_go", threading.Event())
-    monkeypatch.setattr(server_module, "_LOOK", 0.05)
+    monkeypatch.setattr(waits, "LOOK", 0.05)
     monkeypatch.setattr(server_module, "_RETURN", 0.5)
     before = threading.active_count()
     with served(Hanging, workers=1) as server:
@@ -442,7 +443,7 @@ def test_a_process_that_does_not_come_back_is_ended_started_again_and_counted(
 
 
 def test_a_worker_that_is_slow_and_comes_back_in_time_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_LOOK", 0.05)
+    monkeypatch.setattr(waits, "LOOK", 0.05)
     monkeypatch.setattr(server_module, "_RETURN", 30.0)
     with served(Sleeping, workers=1) as server:
         guest = Guest(server.address)

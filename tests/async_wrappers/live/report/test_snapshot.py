@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner
+from async_wrappers.fleet.block import Block
 from async_wrappers.live.memory.exchange import FrameRing
 from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.report.snapshot import Snapshots
-from async_wrappers.processes.block import Block
 from tests.worlds.endless import Endless
 
 FRAME = 10_000_000  # nanoseconds

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from async_wrappers.fleet import pulse, waits
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.served import processes
 from async_wrappers.live.served.runner import ServedRunner
-from async_wrappers.processes import pulse
-from async_wrappers.processes.supervised import RunFailed
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 LONG = 100_000  # frames, which no test plays
@@ -250,7 +250,7 @@ class TestProcessesThatHang:
     def test_a_run_whose_step_or_inference_hangs_is_stopped_within_a_stated_time(
         self, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(processes, "_PATIENCE", 1.0)
+        monkeypatch.setattr(waits, "PATIENCE", 1.0)
         once = tmp_path / "hung"
         make = make_env if what == "inference" else (lambda: Stuck(once, length=30))
         policy = make_policy if what == "step" else hangs_once(once, 30)
@@ -278,7 +278,7 @@ class TestProcessesThatHang:
             assert again.restarts == 0
 
     def test_a_run_is_stopped_before_its_processes_are_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(processes, "_PATIENCE", 0.2)
+        monkeypatch.setattr(waits, "PATIENCE", 0.2)
         runner = ServedRunner(lambda: time.sleep(3600), make_policy, 1, 50, 3)
         stopper = threading.Timer(1.0, runner.stop)
         stopper.start()
@@ -288,7 +288,7 @@ class TestProcessesThatHang:
 
     def test_an_accelerator_that_hangs_again_and_again_ends_the_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(processes, "_HANGS", (0.3, 1.0))
-        monkeypatch.setattr(processes, "_FAILURES", 1)
+        monkeypatch.setattr(processes, "_PAUSES", (0,))
 
         def make() -> Any:
             count = [0]

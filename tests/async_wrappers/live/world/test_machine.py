@@ -28,11 +28,11 @@ from async_wrappers import (
     RealtimeDelay,
     VectorRealtimeDelay,
 )
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live import Decision
 from async_wrappers.live.loop.loop import EnvironmentLoop
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
-from async_wrappers.processes.supervised import RunFailed
 from async_wrappers.schedule.stagger import make_stagger
 from async_wrappers.testing.machines import MachineContract
 from async_wrappers.testing.staggers import MS, Played

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 SCRIPT = """
 import multiprocessing, os, signal, subprocess, sys, time
-from async_wrappers.processes.child import ignore_signals, signals_blocked
+from async_wrappers.fleet.child import ignore_signals, signals_blocked
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # whatever it was started with
 def wait(pipe):
@@ -24,7 +24,7 @@ if __name__ == "__main__":
     with signals_blocked():
         program = subprocess.Popen([sys.executable, "-c", '''
 import os, signal
-from async_wrappers.processes.child import ignore_signals
+from async_wrappers.fleet.child import ignore_signals
 os.kill(os.getpid(), signal.SIGTERM)  # while it is being started
 os.kill(os.getpid(), signal.SIGINT)
 ignore_signals()

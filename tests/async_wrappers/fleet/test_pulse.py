@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.processes.pulse import Pulse, await_dead_fork_server
+from async_wrappers.fleet.pulse import Pulse, await_dead_fork_server
 
 ROOT = Path(__file__).parents[3]
 LOOKS = st.lists(
@@ -128,7 +128,7 @@ def test_multiprocessings_own_processes_go_on_and_end_with_the_one_that_started_
     code = """
 import os, signal
 from multiprocessing import forkserver, resource_tracker
-from async_wrappers.processes.pulse import wake_servers
+from async_wrappers.fleet.pulse import wake_servers
 
 if __name__ == "__main__":
     wake_servers()  # there are none yet

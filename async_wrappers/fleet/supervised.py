@@ -19,36 +19,23 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from async_wrappers.checks import refuse_daemonic
-from async_wrappers.processes.pulse import Pulse, wake_servers
+from async_wrappers.fleet.pulse import Pulse, wake_servers
 
 
 @dataclass(eq=False)
 class Child:
-    """A started process, the supervisor's end of its pipe, and its history.
+    """A started process, and the supervisor's end of its pipe.
 
     Attributes:
         name: Its name in messages.
-        awaits_layout: Whether it waits for the layout of the weights before anything else.
         incarnation: How many were there before it under the same number.
-        failures: How many of them in a row ended before they had done anything.
-        updates: Made by those before it.
-        restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
-        error: Its exception, if that could be pickled, and its traceback.
-        unmade: Whether the exception came from making its policy.
-        closes: Whether it has come to the `close` of its environment or learner.
+        started: When, in monotonic nanoseconds.
     """
 
     name: str
     process: BaseProcess
     pipe: connection.Connection
-    awaits_layout: bool = False
     incarnation: int = 0
-    failures: int = 0
-    updates: int = 0
-    restart_at: float | None = None
-    error: tuple[BaseException | None, str] | None = None
-    unmade: bool = False
-    closes: bool = False
     started: int = field(default_factory=time.monotonic_ns)
 
     def __post_init__(self) -> None:
@@ -80,20 +67,23 @@ class Child:
         """Let the process go on if it is stopped."""
         self._send(signal.SIGCONT)
 
-    def how_it_ended(self) -> str:
-        """Return an end of a sentence, such as "was ended by SIGKILL"."""
+    def ended_by(self) -> str | None:
+        """Return the name of the signal that has ended the process, if one has and that is known."""
         wake_servers()
         self.process.join(1)  # the fork server reports the exit code a little later
+        code = self.process.exitcode
+        return None if code is None or code >= 0 else _name_of(-code)
+
+    def how_it_ended(self) -> str:
+        """Return an end of a sentence, such as "was ended by SIGKILL"."""
+        self.ended_by()
         code = self.process.exitcode
         if code is None or code == _UNKNOWN:
             return "ended"
         if code >= 0:
             return f"ended with exit code {code}"
-        with suppress(ValueError):
-            name = signal.Signals(-code).name
-            hint = ", as the system does where memory runs out" if -code == signal.SIGKILL else ""
-            return f"was ended by {name} (exit code {code}){hint}"
-        return f"was ended by signal {-code} (exit code {code})"
+        hint = ", as the system does where memory runs out" if -code == signal.SIGKILL else ""
+        return f"was ended by {_name_of(-code)} (exit code {code}){hint}"
 
     def close(self) -> None:
         """Release the pipe and the process, which has ended."""
@@ -113,6 +103,13 @@ class Child:
             elif self.process.is_alive():
                 assert self.process.pid is not None
                 os.kill(self.process.pid, number)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 _UNKNOWN = 255  # exit code of a process whose fork server is gone, as multiprocessing has it

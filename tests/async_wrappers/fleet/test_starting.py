@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from async_wrappers.processes.starting import shorten_socket_paths
-from async_wrappers.processes.supervised import RunFailed
+from async_wrappers.fleet.starting import shorten_socket_paths
+from async_wrappers.fleet.supervised import RunFailed
 
 
 @pytest.fixture

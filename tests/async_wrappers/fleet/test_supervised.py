@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from async_wrappers.processes import child, supervised
-from async_wrappers.processes.starting import start_child, unpickled
-from async_wrappers.processes.supervised import Child, RunFailed, enough_descriptors, raised_in
+from async_wrappers.fleet import child, supervised
+from async_wrappers.fleet.starting import Children, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 
 
 def start(target: Any, *arguments: Any) -> Child:
@@ -105,21 +105,27 @@ def test_a_stopped_process_goes_on_and_can_be_killed(descriptors: bool, monkeypa
 class Refused:
     """A process that cannot be started, and the context that makes it."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.Process = Refused
 
     def get_start_method(self) -> str:
         return "spawn"
 
+    def is_alive(self) -> bool:
+        return False
+
     def start(self) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def test_where_no_more_processes_may_run_a_sentence_names_the_limit() -> None:
+def test_where_no_more_processes_may_run_a_sentence_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     resource_tracker.ensure_running()  # which stays
     before = len(os.listdir("/dev/fd"))
+    children = Children("The test")
+    monkeypatch.setattr(multiprocessing, "get_context", Refused)
     with pytest.raises(RunFailed, match=r"^worker 3 cannot be started, as no more processes may run: .*`ulimit -u`"):
-        start_child(Refused(), "worker 3", print, (), {})
+        children.start("worker 3", print, (), shares_torch=False)
+    children.close()
     assert len(os.listdir("/dev/fd")) == before
 
 

@@ -19,7 +19,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.processes.block import Block, Codec
+from async_wrappers.fleet.block import Block, Codec
 from tests.worlds.spaces import SPACES
 
 

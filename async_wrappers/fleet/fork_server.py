@@ -6,6 +6,6 @@ group ends it at any time. Processes that it forks for others receive both as ev
 
 from __future__ import annotations
 
-from async_wrappers.processes.child import ignore_signals
+from async_wrappers.fleet.child import ignore_signals
 
 ignore_signals()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from async_wrappers.fleet import standstill
+from async_wrappers.fleet.standstill import Standstill
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.loop.workers import WorkerPool
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
-from async_wrappers.processes import standstill
-from async_wrappers.processes.standstill import Standstill
 
 SECOND = 1_000_000_000
 

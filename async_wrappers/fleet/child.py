@@ -16,9 +16,9 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers import posix
-from async_wrappers.processes.pulse import wake_servers
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.pulse import wake_servers
 
-GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -49,14 +49,15 @@ def _is_over(supervisor: connection.Connection) -> bool:
         return True
 
 
-def _watch_parent(on_orphaned: Callable[[], None] | None) -> None:
+def _watch_parent(on_orphaned: Callable[[], None] | None = None) -> None:
     """End this process when its parent has ended, in any way."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
+    wake_servers()
     if on_orphaned is not None:
         on_orphaned()
-        time.sleep(GRACE)
+        time.sleep(waits.PATIENCE)
     os._exit(1)
 
 
@@ -101,15 +102,7 @@ def become_child() -> None:
         signal.signal(each, signal.SIG_IGN)
     posix.receive(_ENDING)
     try:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        threading.Thread(target=_watch_parent, daemon=True).start()
     except RuntimeError as error:
         # Its parent tells that it has ended.
         sys.exit(f"process {os.getpid()}: {error}: raise the limit (`ulimit -u`, or a container's)")
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    wake_servers()
-    os._exit(1)

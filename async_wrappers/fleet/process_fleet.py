@@ -1,0 +1,276 @@
+"""The driver of a fleet of processes: it starts them, hears them, looks after them, and ends all of them.
+
+A user lists its roles: how a member is started, what its messages and its end mean, and whether another one takes its
+place. Then it calls `turn` while it waits for whatever it needs. Each turn waits for a message or an end, hears it, and
+carries out the orders of the rule (`fleet.Fleet`).
+
+A member's messages are tuples that begin with their kind. The driver itself reads ``("failed", exception, traceback)``,
+which is a member's last one, and ``("closes",)``, by which one that was asked to end gets more time.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from typing import Any
+
+from async_wrappers.fleet import waits
+from async_wrappers.fleet.fleet import SECOND, Fleet, What
+from async_wrappers.fleet.starting import Children, unpickled
+from async_wrappers.fleet.supervised import Child, RunFailed, raised_in
+
+
+def _nothing(member: Member, *_: Any) -> None:
+    """Do nothing of a member's event."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the members of a kind have in common.
+
+    Attributes:
+        name: Of a member in messages, from its number: ``"worker {}"``.
+        shares_torch: Whether one comes from a server that has torch loaded; else it is a new interpreter.
+        main: Its main function, called with the arguments and its end of a pipe.
+        arguments: From a member to these arguments.
+        pauses: Nanoseconds before another one takes its place, by ends in a row; none does without any.
+        started: Called with a member that has just been started.
+        hear: Called with a member and each of its messages that the driver does not read.
+        ends: Called with a member that has ended; returns whether it had worked before. It may raise, where another
+            one would do no better.
+        lost: Called with a member that has ended and whose place stays empty.
+        ails: From a member and the system's reason why it counts as dead, or None, to the reason to end it.
+    """
+
+    name: str
+    shares_torch: bool
+    main: Callable[..., None]
+    arguments: Callable[[Member], Sequence[Any]]
+    pauses: tuple[int, ...] = ()
+    started: Callable[[Member], None] = _nothing
+    hear: Callable[[Member, Any], None] = _nothing
+    ends: Callable[[Member], bool | None] = _nothing
+    lost: Callable[[Member], None] = _nothing
+    ails: Callable[[Member, str | None], str | None] = lambda member, why: why
+
+
+@dataclass(eq=False)
+class Member:
+    """A place in a fleet.
+
+    Attributes:
+        role: Its role.
+        number: Its number among those of the role.
+        incarnation: How many processes were there before the present one.
+        error: What that has raised, if it could be pickled, and the traceback.
+        said: Kinds of the messages that it has sent.
+        why: Why it was ended; "" if it was not.
+    """
+
+    role: Role
+    number: int
+    incarnation: int = -1
+    error: tuple[BaseException | None, str] | None = None
+    said: set[str] = field(default_factory=set)
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        """Give it its name."""
+        self.name = self.role.name.format(self.number)
+        self.child: Child
+
+    def send(self, message: Any) -> None:
+        """Send a message; one that has ended is found later."""
+        with suppress(OSError):
+            self.child.pipe.send(message)
+
+
+class ProcessFleet:
+    """The processes of a user, one list of roles.
+
+    Args:
+        user: The class that starts them, in the sentence for a script without a main guard.
+    """
+
+    def __init__(self, user: str) -> None:
+        """Begin without members."""
+        self._children, self._rule, self._looked = Children(user), Fleet(), 0.0
+        self.members: list[Member] = []
+        self.restarts = 0
+        """Members that were started in the place of others."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {each.name: each.child.process.pid for each in self.members if each.child.process.pid is not None}
+
+    def add(self, role: Role, number: int = 0) -> Member:
+        """Start a member.
+
+        Raises:
+            RunFailed: It cannot be started.
+        """
+        member = Member(role, number)
+        self._rule.join(member, role.pauses)
+        self._start(member)
+        self.members.append(member)
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Forget a member that has ended."""
+        self.members.remove(member)
+        self._rule.leave(member)
+        self._children.forget(member.child)
+
+    def is_up(self, member: Member) -> bool:
+        """Return whether a member has neither ended nor is to be killed."""
+        return self._rule.is_up(member)
+
+    def turn(self, seconds: float = 0.0, members: Iterable[Member] | None = None, owing: Member | None = None) -> None:
+        """Wait for a message or an end, then handle all that has happened; look after all members now and then.
+
+        Args:
+            seconds: To wait at most; 0 for as long as nothing is due, a second at most.
+            members: That are heard; None for all.
+            owing: One that owes an answer, and so may not rest.
+
+        Raises:
+            Exception: What the roles raise.
+        """
+        self._obey()
+        heard = [each for each in (self.members if members is None else members) if self.is_up(each)]
+        ends: dict[Any, Member] = {end: each for each in heard for end in (each.child.sentinel, each.child.pipe)}
+        ready = connection.wait([*ends], min(seconds or waits.LOOK, self._pause()))
+        for member in dict.fromkeys(ends[end] for end in ready):
+            if member.child.sentinel in ready or not self._hear(member):
+                self._bury(member)
+        self._look(owing)
+        self._obey()
+
+    def failure(self, member: Member) -> Exception:
+        """Return the exception to raise for a member that has raised, or has ended."""
+        if member.error is not None:
+            return raised_in(member.name, *member.error)
+        try:
+            how = self._children.how_it_ended(member.child)
+        except RuntimeError as error:
+            return error
+        again = f", {self._rule.ends(member)} times in a row before it had done anything" if member.role.pauses else ""
+        return RunFailed(f"{member.name} {how}{again}")
+
+    def end(self, members: Iterable[Member], seconds: float, closing: float = 0.0) -> list[Member]:
+        """Wait for the ends of members that were asked to end; kill those that take too long.
+
+        Args:
+            members: These.
+            seconds: That they have.
+            closing: Seconds more for each that says within its time that it closes.
+
+        Returns:
+            Those that were killed while they closed.
+        """
+        begin, cut = time.monotonic_ns(), list[Member]()
+        left = [each for each in members if self.is_up(each)]
+        speak = set(left)  # whose pipes are open
+        for each in members:
+            more = closing if "closes" in each.said else 0.0
+            self._rule.asked(each, begin + round((seconds + more) * SECOND))
+        while left:
+            ends = [each.child.sentinel for each in left] + [each.child.pipe for each in left if each in speak]
+            ready, now = connection.wait(ends, self._pause()), time.monotonic_ns()
+            for member in left:
+                closes = "closes" in member.said
+                if member.child.pipe in ready and not self._hear(member):
+                    speak.discard(member)
+                if "closes" in member.said and not closes:
+                    self._rule.asked(member, begin + round((seconds + closing) * SECOND))
+            late = [each.member for each in self._rule.orders(now)]
+            for member in [each for each in left if each in late or not each.child.is_alive()]:
+                if member in late:
+                    cut += [member] if "closes" in member.said else []
+                    member.child.kill()
+                    member.child.join(waits.PATIENCE)
+                self._rule.ended(member, now)
+                left.remove(member)
+        return cut
+
+    def close(self) -> None:
+        """End all by force, and release what they took."""
+        self.members = []
+        self._children.close()
+
+    def _pause(self) -> float:
+        """Return the seconds until an order is due, or until members are looked at again."""
+        due = self._rule.next_time()
+        return waits.LOOK if due is None else min(waits.LOOK, max(0.0, (due - time.monotonic_ns()) / SECOND))
+
+    def _start(self, member: Member) -> None:
+        role = member.role
+        member.incarnation += 1
+        member.error, member.why, member.said = None, "", set()
+        member.child = self._children.start(
+            member.name, role.main, role.arguments(member), shares_torch=role.shares_torch
+        )
+        self._rule.started(member)
+        role.started(member)
+
+    def _hear(self, member: Member) -> bool:
+        """Handle a member's messages; return False if it has ended, or has raised."""
+        try:
+            while member.child.pipe.poll(0):
+                kind, *_ = message = member.child.pipe.recv()
+                member.said.add(kind)
+                if kind == "failed":
+                    member.error = unpickled(message[1]), message[2]
+                else:
+                    member.role.hear(member, message)
+        except (EOFError, OSError):
+            return False
+        return member.error is None
+
+    def _look(self, owing: Member | None) -> None:
+        """Look now and then for members that are stopped or hang, or that their role wants ended.
+
+        A stopped one may block others (learners have a lock), so all are looked at.
+        """
+        now = time.monotonic()
+        if now - self._looked < waits.LOOK:
+            return
+        self._looked = now
+        for member in filter(self.is_up, self.members):
+            member.child.pulse.look(member is owing)
+            if (why := member.role.ails(member, member.child.pulse.ailment())) is not None:
+                self._rule.ails(member, why)
+
+    def _obey(self) -> None:
+        """Carry out what the rule orders."""
+        while orders := self._rule.orders(time.monotonic_ns()):
+            for what, member, why in orders:
+                assert isinstance(member, Member)
+                if what == What.KILL:
+                    if member.role.pauses:
+                        warnings.warn(f"{member.name} {why}: it is started again", RuntimeWarning, stacklevel=3)
+                    member.why = why
+                    member.child.kill()
+                    self._bury(member)
+                elif what == What.START:
+                    dead = member.child
+                    self._start(member)
+                    dead.close()
+                    self.restarts += 1
+                else:
+                    member.role.lost(member)
+
+    def _bury(self, member: Member) -> None:
+        """Note a member's end, and what it said last."""
+        self._hear(member)
+        if not member.child.join(1):
+            member.child.kill()
+            member.child.join(waits.PATIENCE)
+        if member.role.ends(member):
+            self._rule.works(member)
+        self._rule.ended(member, time.monotonic_ns())

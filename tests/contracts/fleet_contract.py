@@ -1,0 +1,205 @@
+"""What every driver of a fleet keeps: subclass `FleetContract` and give it `role`.
+
+class TestMyFleet(FleetContract):
+    def role(self, at_once, **more):
+        return Role("member {}", ..., **more)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psutil
+import pytest
+
+from async_wrappers.fleet import pulse, waits
+from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
+from async_wrappers.fleet.supervised import RunFailed
+
+__all__ = ["FleetContract"]
+
+PATIENCE = 60.0  # seconds in which what must happen has happened, on however busy a machine
+
+
+class Log:
+    """Keeps what a fleet says of its members."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+        self.ended: list[str] = []
+        self.lost: list[Member] = []
+        self.works = False
+
+    def hear(self, member: Member, message: Any) -> None:
+        self.heard.append((member.name, message))
+
+    def ends(self, member: Member) -> bool:
+        self.ended.append(member.name)
+        return self.works
+
+    def answers(self, name: str) -> list[Any]:
+        return [message[1] for who, message in self.heard if who == name and message[0] == "answer"]
+
+    def is_up(self, name: str, incarnation: int) -> bool:
+        return any(who == name and message[0] == "up" and message[2] == incarnation for who, message in self.heard)
+
+
+class FleetContract:
+    def role(self, at_once: str, **more: Any) -> Role:
+        """Return a role whose members are `run_member` of tests.worlds.fleet_member."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
+        monkeypatch.setattr(pulse, "IDLE_FOR", 2.0)
+        monkeypatch.setattr(waits, "LOOK", 0.1)
+
+    @pytest.fixture
+    def fleet(self) -> Iterator[ProcessFleet]:
+        """See to it that no process is left."""
+        with closing(ProcessFleet("The contract")) as fleet:
+            yield fleet
+            pids = [psutil.Process(pid) for pid in fleet.pids.values() if psutil.pid_exists(pid)]
+        assert [each for each in pids if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
+
+    @pytest.fixture
+    def log(self) -> Log:
+        return Log()
+
+    def made(self, fleet: ProcessFleet, log: Log, at_once: str = "", count: int = 1, **more: Any) -> list[Member]:
+        given = {"pauses": (0, 0), "hear": log.hear, "ends": log.ends, "lost": log.lost.append, **more}
+        role = self.role(at_once, **given)
+        return [fleet.add(role, number) for number in range(count)]
+
+    def until(self, fleet: ProcessFleet, holds: Callable[[], Any], owing: Member | None = None) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < deadline
+            fleet.turn(owing=owing)
+
+    def test_members_are_heard_by_name(self, fleet: ProcessFleet, log: Log) -> None:
+        members = self.made(fleet, log, count=2)
+        for number, member in enumerate(members):
+            member.send(10 * number)
+        self.until(fleet, lambda: log.answers("member 0") and log.answers("member 1"))
+        assert (log.answers("member 0"), log.answers("member 1")) == ([1], [11])
+        assert list(fleet.pids) == ["member 0", "member 1"]
+        assert fleet.restarts == 0
+
+    def test_a_member_that_is_killed_is_replaced_and_the_others_stay(self, fleet: ProcessFleet, log: Log) -> None:
+        killed, other = self.made(fleet, log, count=2)
+        before = fleet.pids
+        os.kill(before["member 0"], signal.SIGKILL)
+        self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert fleet.pids["member 0"] != before["member 0"]
+        assert fleet.pids["member 1"] == before["member 1"]
+        assert (fleet.restarts, killed.incarnation, other.incarnation, log.ended) == (1, 1, 0, ["member 0"])
+        killed.send(4)
+        self.until(fleet, lambda: log.answers("member 0"))
+
+    def test_one_that_dies_again_and_again_is_given_up_with_its_end(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log, "kill")
+        self.until(fleet, lambda: log.lost)
+        assert log.ended == ["member 0"] * 3
+        assert not fleet.is_up(member)
+        failure = fleet.failure(member)
+        assert isinstance(failure, RunFailed)
+        assert str(failure).startswith("member 0 was ended by SIGKILL (exit code -9)")
+        assert str(failure).endswith(", 3 times in a row before it had done anything")
+
+    def test_one_that_works_in_between_is_never_given_up(self, fleet: ProcessFleet, log: Log) -> None:
+        log.works = True
+        self.made(fleet, log, "kill", pauses=(0,))
+        self.until(fleet, lambda: len(log.ended) > 3)
+        assert log.lost == []
+
+    def test_one_whose_place_stays_empty_is_lost_at_once(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log, "kill", pauses=())
+        self.until(fleet, lambda: log.lost)
+        assert str(fleet.failure(member)).startswith("member 0 was ended by SIGKILL (exit code -9)")
+        assert "in a row" not in str(fleet.failure(member))
+        fleet.remove(member)
+        assert fleet.pids == {}
+
+    def test_what_one_raises_is_its_failure_with_the_traceback(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log, "raise", pauses=())
+        self.until(fleet, lambda: log.lost)
+        failure = fleet.failure(member)
+        assert isinstance(failure, LookupError) and str(failure) == "no such level"
+        assert "raised in member 0; its traceback:\nTraceback" in failure.__notes__[0]
+
+    def test_one_that_exits_does_not_end_its_parent(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log, "exit", pauses=())
+        self.until(fleet, lambda: log.lost)
+        assert str(fleet.failure(member)) == "member 0 raised SystemExit(3)"
+
+    @pytest.mark.timeout(120)
+    def test_one_that_is_stopped_is_ended_and_replaced_with_a_warning(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log)
+        member.send("stop")
+        sentence = r"^member 0 has been stopped \(SIGSTOP\) for 1 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=sentence):
+            self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert fleet.restarts == 1
+
+    @pytest.mark.timeout(120)
+    def test_one_that_owes_an_answer_and_hangs_is_replaced_and_one_that_owes_none_may_rest(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        hangs, _ = self.made(fleet, log, count=2)
+        hangs.send("hang")
+        sentence = "^member 0 has neither answered nor used any processor time for 2 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=sentence):
+            self.until(fleet, lambda: log.is_up("member 0", 1), owing=hangs)
+        assert log.ended == ["member 0"]
+
+    def test_one_that_its_role_wants_ended_is_replaced(self, fleet: ProcessFleet, log: Log) -> None:
+        def ails(member: Member, why: str | None) -> str | None:
+            return "has inferred for too long" if log.is_up("member 0", 0) and not member.incarnation else why
+
+        self.made(fleet, log, ails=ails)
+        with pytest.warns(RuntimeWarning, match="^member 0 has inferred for too long: it is started again$"):
+            self.until(fleet, lambda: log.is_up("member 0", 1))
+
+    def test_one_that_is_asked_ends_and_none_takes_its_place(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log)
+        member.send(None)
+        assert fleet.end([member], PATIENCE) == []
+        assert not member.child.is_alive()
+        fleet.turn(0.01)
+        assert fleet.restarts == 0
+
+    def test_one_that_does_not_hear_is_killed_when_its_time_is_over(self, fleet: ProcessFleet, log: Log) -> None:
+        hangs, waits = self.made(fleet, log, count=2)
+        hangs.send("hang")
+        for member in (hangs, waits):
+            member.send(None)
+        assert fleet.end([hangs, waits], 1.0) == []
+        assert not hangs.child.is_alive() and not waits.child.is_alive()
+
+    def test_one_that_closes_gets_more_time_and_is_told_of_if_that_is_too_short(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        members = self.made(fleet, log, "lingers", count=2)
+        self.until(fleet, lambda: log.is_up("member 0", 0) and log.is_up("member 1", 0))
+        for member, more, cut in zip(members, (PATIENCE, 0.1), ([], [members[1]]), strict=True):
+            member.send(None)
+            self.until(fleet, lambda member=member: "closes" in member.said)  # type: ignore[misc]
+            assert fleet.end([member], 0.5, more) == cut
+
+    def test_stopped_members_leave_with_the_fleet(self, fleet: ProcessFleet, log: Log) -> None:
+        members = self.made(fleet, log, count=2)
+        os.kill(fleet.pids["member 0"], signal.SIGSTOP)
+        pids = fleet.pids
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fleet.close()
+        assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids.values())
+        assert fleet.members == [] and members[0].name == "member 0"
