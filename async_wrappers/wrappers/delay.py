@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag, reward_of, whole
-from async_wrappers.gymnasium_api import OLDER, begun, older_interface, refuse_ends
+from async_wrappers.gymnasium_api import OLDER, begun, no_step, refuse_ends
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.actions import at_bounds, floats_of
@@ -485,7 +485,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         try:
             observation, reward, terminated, truncated, info = outcome
         except (TypeError, ValueError):
-            raise older_interface(self.env, "return five values", f"{outcome!r:.200}", "step") from None
+            raise no_step(self.env, outcome) from None
         # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
         if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
             refuse_ends(terminated, truncated, info)
