@@ -13,7 +13,6 @@ its epsilon schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +23,7 @@ from async_wrappers.agents.acting.effect import LANDED
 from async_wrappers.agents.learning.making import make_actor_priorities
 from async_wrappers.agents.play.lessons import TEACHER, Advice, Guide
 from async_wrappers.agents.replay.n_step import ActorPriorities
-from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
+from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array, rows_of
 from async_wrappers.agents.spec import Spec
 from async_wrappers.wrapper_statistics import Statistics
 
@@ -107,25 +106,52 @@ class Ended(NamedTuple):
     lost: bool = False
 
 
-# A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
-# transition was complete.
-
-
-@dataclass(frozen=True, eq=False)
 class _Block:
-    columns: Mapping[str, Any]
-    closed: npt.NDArray[np.int64]
+    """Transitions that became complete together, some of which wait until a decision could know them.
 
-    def rows(self, chosen: npt.NDArray[np.bool_]) -> _Block:
-        """Return a copy of some rows."""
-        kept = set(self.columns["env_ids"][chosen].tolist())
+    Args:
+        columns: As `Replay.extend` takes them, [R]; views of what the next decisions overwrite.
+        closed: The frame of its episode on which each was complete, [R].
+
+    Attributes:
+        left: How many wait.
+    """
+
+    def __init__(self, columns: dict[str, Any], closed: npt.NDArray[np.int64]) -> None:
+        self.columns, self.closed, self.left = columns, closed, len(closed)
+        self._waiting: npt.NDArray[np.bool_] | None = None  # [R]; None where all do, in views
+
+    def take(self, known: npt.NDArray[np.int64]) -> Mapping[str, Any] | None:
+        """Return the columns of those that wait no longer, None where all do; the others are copied once.
+
+        Args:
+            known: The frame up to which the transitions of each environment are known, [N].
+        """
+        env_ids = self.columns["env_ids"]
+        now = self.closed <= known[env_ids]
+        if self._waiting is not None:
+            now &= self._waiting
+        number = int(np.count_nonzero(now))
+        if number == len(now):
+            self.left = 0
+            return self.columns
+        if self._waiting is None:
+            self._waiting = np.ones(len(now), bool)
+            self.columns = {
+                name: column.copy() if type(column) is np.ndarray else each_array(np.array, column)
+                for name, column in self.columns.items()
+            }
+        if not number:
+            return None
+        self._waiting ^= now
+        self.left -= number
         columns: dict[str, Any] = {}
         for name, column in self.columns.items():
             if name in _BY_ENVIRONMENT:
-                columns[name] = {env_id: each for env_id, each in column.items() if env_id in kept}
+                columns[name] = {i: column[i] for i in env_ids[now].tolist() if i in column} if column else column
             else:
-                columns[name] = each_array(lambda array: array[chosen], column)
-        return _Block(columns, self.closed[chosen])
+                columns[name] = column[now] if type(column) is np.ndarray else rows_of(column, now)
+        return columns
 
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
@@ -184,6 +210,7 @@ class Rows:
         self._game_frames = np.zeros(num_envs, np.int64)  # without those of the running episode
         self._running = np.zeros(num_envs, bool)  # whether an episode has begun, and is neither over nor cut
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
+        self._modes = np.full(num_envs, eval_mode)
         self._number = np.zeros(num_envs, np.int64)  # of the last decision in its episode, where there is a teacher
         self._stacks = each_array(
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
@@ -207,12 +234,16 @@ class Rows:
 
         Where the environments are neighbours the arrays are views, valid until `decide`.
         """
-        applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
-        if not applied.any():
+        env_ids, rows = shown.env_ids, slice(None)
+        applied = shown.realtime["applied"].astype(bool) & self._acted[env_ids]
+        number = np.count_nonzero(applied)
+        if not number:
             return None
-        self._note_sent(shown)
-        rows = slice(None) if applied.all() else np.flatnonzero(applied)
-        env_ids = shown.env_ids[rows]
+        if "sent" in shown.realtime:
+            self._note_sent(shown)
+        if number < len(applied):
+            rows = applied.nonzero()[0]
+            env_ids = env_ids[rows]
         at = _place(env_ids)
         ended = shown.terminal[rows] | shown.truncated[rows]
         assert self._action is not None
@@ -237,11 +268,11 @@ class Rows:
 
     def _observation(self, shown: ShownRows, rows: Any, at: Any, ended: npt.NDArray[np.bool_]) -> Any:
         """Return the stored observations of the decisions that some rows complete."""
-        start = each_array(lambda stacks: stacks[at, -1], self._stacks)
+        start = rows_of(self._stacks, (at, -1))
         if self._effects is None:
             return start
         if self._reads_effects:
-            return {START: start, EFFECT: each_array(lambda array: array[at], self._effects)}
+            return {START: start, EFFECT: rows_of(self._effects, at)}
         return {START: start, EFFECT: self._landed(shown, rows, ended, self._spec.without_tuples)}
 
     @staticmethod
@@ -271,9 +302,13 @@ class Rows:
     def note(self, shown: ShownRows) -> list[Ended]:
         """Count what the rows show; return the episodes that are over."""
         env_ids, realtime = shown.env_ids, shown.realtime
-        self._score[env_ids] += shown.reward
-        self._actions[env_ids] += realtime["applied"]
-        over = shown.terminal | shown.truncated
+        at, over = _place(env_ids), shown.terminal | shown.truncated
+        self._score[at] += shown.reward
+        self._actions[at] += realtime["applied"]
+        if not np.count_nonzero(over) and not np.count_nonzero(shown.first):
+            self.frame[at] = realtime["frame"]
+            self.episode[at] += realtime["unreported_episodes"]
+            return []
         ended = []
         for row in np.flatnonzero(over):
             i = int(env_ids[row])
@@ -299,7 +334,8 @@ class Rows:
 
     def decide(self, shown: ShownRows, policy: RowsPolicy) -> npt.NDArray[Any]:
         """Return an action for each row."""
-        self._note_sent(shown)
+        if "sent" in shown.realtime:
+            self._note_sent(shown)
         env_ids, start = shown.env_ids, shown.realtime["start"]
         at, first = _place(env_ids), env_ids[shown.first]
 
@@ -317,14 +353,20 @@ class Rows:
             each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
         if self._effects is not None or self._shows_teacher:
             observation = observation[START]
-        inputs: Any = each_array(push, self._stacks, self._spec.without_tuples(observation))
+        observation = self._spec.without_tuples(observation)
+        inputs: Any = (
+            push(self._stacks, observation)
+            if type(observation) is np.ndarray
+            else each_array(push, self._stacks, observation)
+        )
         if self._reads_effects:
-            inputs = {START: inputs, EFFECT: each_array(lambda array: array[at, None], self._effects)}
-        frame = np.full(len(start), self.training_frames)
-        if not self._eval_mode:
+            inputs = {START: inputs, EFFECT: rows_of(self._effects, (at, None))}
+        if self._eval_mode:
+            frame = np.full(len(start), self.training_frames)
+        else:
             frame = self._num_envs_of_all * (self.frames[at] + start)
-        eval_mode = np.full(len(env_ids), self._eval_mode)
-        decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids + self._first_env)
+        modes = self._modes[: len(env_ids)]
+        decisions = Decisions(self.episode[at], start, frame, modes, env_ids + self._first_env)
         output = policy.act(inputs, self._memory(shown, at, policy), decisions)
         if self._guide is not None:
             self._number[at] = np.where(shown.first, 0, self._number[at] + 1)
@@ -345,7 +387,7 @@ class Rows:
 
     def _note_sent(self, shown: ShownRows) -> None:
         """Put what was really sent in the place of the last actions of rows, for an agent that learns from that."""
-        if self._spec.learns_from == "sent" and "sent" in shown.realtime and self._action is not None:
+        if self._spec.learns_from == "sent" and self._action is not None:
             differs = shown.realtime["_sent"]
             self._action[shown.env_ids[differs]] = shown.realtime["sent"][differs]
 
@@ -472,14 +514,19 @@ class Actor:
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Pass on what became known with the rows; return the episodes that are over."""
         block, env_ids = self.rows.close(shown), shown.env_ids
-        if block is not None and self._priorities is not None:
-            block = _with_priorities(block, self._priorities)
+        if block is not None:
+            self._closed.append(block if self._priorities is None else _with_priorities(block, self._priorities))
         ended = self.rows.note(shown)
+        self._known[_place(env_ids)] = shown.realtime["start"]
         over = shown.terminal | shown.truncated
-        # An episode's end is a barrier: nothing of it is in flight any more.
-        self._known[env_ids] = np.where(over, _EVER, shown.realtime["start"])
-        self._store(block)
-        if over.any():
+        any_over = np.count_nonzero(over)
+        if any_over:  # an episode's end is a barrier: nothing of it is in flight any more
+            self._known[env_ids[over]] = _EVER
+        for each in self._closed:
+            if (columns := each.take(self._known)) is not None:
+                self._transitions.extend(columns)
+        self._closed = [each for each in self._closed if each.left]
+        if any_over:
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
                 self._transitions.cut(self.rows.final(shown, i), i)
                 self.forget(i)
@@ -494,18 +541,3 @@ class Actor:
     def forget_closed(self) -> None:
         """Drop the transitions that no decision will know any more."""
         self._closed = []
-
-    def _store(self, block: _Block | None) -> None:
-        """Pass on the transitions that are known by now, each environment's in their order."""
-        if block is not None:
-            self._closed.append(block)
-        waiting = []
-        for each in self._closed:
-            known = each.closed <= self._known[each.columns["env_ids"]]
-            if known.all():
-                self._transitions.extend(each.columns)
-                continue
-            waiting.append(each.rows(~known))
-            if known.any():
-                self._transitions.extend(each.rows(known).columns)
-        self._closed = waiting
