@@ -13,6 +13,7 @@ its epsilon schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,10 @@ from async_wrappers.agents.spec import Spec
 from async_wrappers.wrapper_statistics import Statistics
 
 _EVER = 2**62  # a frame
+
+
+def _as_it_is(observation: Any) -> Any:
+    return observation
 
 
 class ShownRows(Protocol):
@@ -180,6 +185,8 @@ class Rows:
         first_env: Number of the first of these environments among those that all learners of a run play.
         learners: How many learners play as many environments as this one.
         guide: The teacher's part in the training of a student.
+        views: Of one environment that is played in turn: returns what the teacher reads, by `TEACHER` or `LANDED`.
+            Observations are then shown as the policy takes them, and transitions have their next observation too.
 
     Attributes:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
@@ -197,9 +204,11 @@ class Rows:
         first_env: int = 0,
         learners: int = 1,
         guide: Guide | None = None,
+        views: Callable[[str], Any] | None = None,
     ) -> None:
         """See the class."""
         self._spec, self.num_envs, self._eval_mode, self._guide = spec, num_envs, eval_mode, guide
+        self._views, self._read = views, spec.without_tuples if views is None else _as_it_is
         self._first_env, self._num_envs_of_all = first_env, num_envs * learners
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
@@ -229,13 +238,20 @@ class Rows:
         """Frames that all environments have played together."""
         return int(self.frames.sum() + self.frame.sum())
 
+    def place(self, env_ids: npt.NDArray[np.int64]) -> Any:
+        """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
+        if len(env_ids) == self.num_envs:
+            return slice(None)
+        first, last = env_ids.item(0), env_ids.item(-1)
+        return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
+
     def close(self, shown: ShownRows) -> _Block | None:
         """Return the transitions that the rows complete; None where they complete none.
 
         Where the environments are neighbours the arrays are views, valid until `decide`.
         """
-        env_ids, rows = shown.env_ids, slice(None)
-        applied = shown.realtime["applied"].astype(bool) & self._acted[env_ids]
+        env_ids, rows, at = shown.env_ids, slice(None), self.place(shown.env_ids)
+        applied = shown.realtime["applied"].astype(bool) & self._acted[at]
         number = np.count_nonzero(applied)
         if not number:
             return None
@@ -244,8 +260,9 @@ class Rows:
         if number < len(applied):
             rows = applied.nonzero()[0]
             env_ids = env_ids[rows]
-        at = _place(env_ids)
+            at = self.place(env_ids)
         ended = shown.terminal[rows] | shown.truncated[rows]
+        over = env_ids[ended].tolist() if np.count_nonzero(ended) else ()
         assert self._action is not None
         columns: dict[str, Any] = {
             "env_ids": env_ids,
@@ -255,15 +272,21 @@ class Rows:
             "interval": shown.realtime["interval"][rows],
             "terminal": shown.terminal[rows],
             "truncated": shown.truncated[rows],
-            "final": {env_id: self.final(shown, env_id) for env_id in env_ids[ended].tolist()},
+            "final": {env_id: self.final(shown, env_id) for env_id in over} if over else {},
         }
-        extras = {name: values[at] for name, values in self._extras.items()}
+        extras = {name: values[at] for name, values in self._extras.items()} if self._extras else {}
         if self._guide is not None:
-            extras |= self._guide.on_landing(lambda: self._landed(shown, rows, ended))
+            views = self._views
+            extras |= self._guide.on_landing(
+                lambda: self._landed(shown, rows, ended) if views is None else views(LANDED)
+            )
         if extras:
             columns["extras"] = extras
         if "executed" in shown.realtime:  # of chunks
             columns["executed"] = shown.realtime["executed"][rows]
+        if self._views is not None:
+            final = columns["final"]
+            columns["next_observation"] = final[0] if final else rows_of(self._stored(shown.observation), 0)
         return _Block(columns, shown.realtime["frame"][rows])
 
     def _observation(self, shown: ShownRows, rows: Any, at: Any, ended: npt.NDArray[np.bool_]) -> Any:
@@ -273,11 +296,11 @@ class Rows:
             return start
         if self._reads_effects:
             return {START: start, EFFECT: rows_of(self._effects, at)}
-        return {START: start, EFFECT: self._landed(shown, rows, ended, self._spec.without_tuples)}
+        return {START: start, EFFECT: self._landed(shown, rows, ended, self._read)}
 
     @staticmethod
     def _landed(
-        shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], read: Callable[[Any], Any] = lambda seen: seen
+        shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], read: Callable[[Any], Any] = _as_it_is
     ) -> Any:
         """Return what is shown of the frames on which the actions of some rows landed."""
         landed = each_array(lambda array: array[rows].copy(), read(shown.observation[LANDED]))
@@ -288,21 +311,23 @@ class Rows:
 
     @property
     def _shows_teacher(self) -> bool:
-        return self._guide is not None and self._guide.shown
+        return self._guide is not None and self._guide.shown and self._views is None
 
     def final(self, shown: ShownRows, env_id: int) -> Any:
         """Return the stored observation that an episode ends with, to bootstrap on."""
         last = shown.final[env_id]
-        if self._shows_teacher:
-            last = last[START]
+        return self._stored(last[START] if self._shows_teacher else last)
+
+    def _stored(self, observation: Any) -> Any:
+        """Return what is stored of a shown observation."""
         if self._effects is None:
-            return self._spec.without_tuples(last)
-        return {name: self._spec.without_tuples(last[name]) for name in (START, EFFECT)}
+            return self._read(observation)
+        return {name: self._read(observation[name]) for name in (START, EFFECT)}
 
     def note(self, shown: ShownRows) -> list[Ended]:
         """Count what the rows show; return the episodes that are over."""
         env_ids, realtime = shown.env_ids, shown.realtime
-        at, over = _place(env_ids), shown.terminal | shown.truncated
+        at, over = self.place(env_ids), shown.terminal | shown.truncated
         self._score[at] += shown.reward
         self._actions[at] += realtime["applied"]
         if not np.count_nonzero(over) and not np.count_nonzero(shown.first):
@@ -337,11 +362,11 @@ class Rows:
         if "sent" in shown.realtime:
             self._note_sent(shown)
         env_ids, start = shown.env_ids, shown.realtime["start"]
-        at, first = _place(env_ids), env_ids[shown.first]
+        at = self.place(env_ids)
 
         def push(stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if stacks.shape[1] > 1:
-                stacks[first] = 0
+                stacks[env_ids[shown.first]] = 0
                 stacks[at, :-1] = stacks[at, 1:]
             stacks[at, -1] = observation
             now: npt.NDArray[Any] = stacks[at]
@@ -349,11 +374,11 @@ class Rows:
 
         observation = shown.observation
         if self._effects is not None:
-            effects = self._spec.without_tuples(observation[EFFECT])
+            effects = self._read(observation[EFFECT])
             each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
         if self._effects is not None or self._shows_teacher:
             observation = observation[START]
-        observation = self._spec.without_tuples(observation)
+        observation = self._read(observation)
         inputs: Any = (
             push(self._stacks, observation)
             if type(observation) is np.ndarray
@@ -366,12 +391,14 @@ class Rows:
         else:
             frame = self._num_envs_of_all * (self.frames[at] + start)
         modes = self._modes[: len(env_ids)]
-        decisions = Decisions(self.episode[at], start, frame, modes, env_ids + self._first_env)
+        numbers = env_ids + self._first_env if self._first_env else env_ids
+        decisions = Decisions(self.episode[at], start, frame, modes, numbers)
         output = policy.act(inputs, self._memory(shown, at, policy), decisions)
         if self._guide is not None:
             self._number[at] = np.where(shown.first, 0, self._number[at] + 1)
-            seen = shown.observation[TEACHER] if self._guide.shown else inputs
-            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), lambda: seen))
+            seen = shown.observation[TEACHER] if self._shows_teacher else inputs
+            view = partial(self._views, TEACHER) if self._views is not None else lambda: seen
+            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), view))
         if self._action is None:
             self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
         self._action[at] = output.action
@@ -464,12 +491,6 @@ def _advised(output: PolicyOutput, advice: Advice) -> PolicyOutput:
 _COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted", "statistics")
 
 
-def _place(env_ids: npt.NDArray[np.int64]) -> Any:
-    """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
-    first, last = int(env_ids[0]), int(env_ids[-1])
-    return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
-
-
 class Transitions(Protocol):
     """Where an actor's transitions go, in the order in which an agent may learn from them."""
 
@@ -490,6 +511,7 @@ class Actor:
         first_env: As in `Rows`.
         learners: As in `Rows`.
         guide: As in `Rows`.
+        views: As in `Rows`.
 
     Attributes:
         rows: The running episodes.
@@ -503,9 +525,10 @@ class Actor:
         first_env: int = 0,
         learners: int = 1,
         guide: Guide | None = None,
+        views: Callable[[str], Any] | None = None,
     ) -> None:
         """See the class."""
-        self.rows = Rows(spec, num_envs, False, first_env, learners, guide)
+        self.rows = Rows(spec, num_envs, False, first_env, learners, guide, views)
         self._transitions = transitions
         self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)
         self._closed: list[_Block] = []  # transitions that no decision could know yet
@@ -517,7 +540,7 @@ class Actor:
         if block is not None:
             self._closed.append(block if self._priorities is None else _with_priorities(block, self._priorities))
         ended = self.rows.note(shown)
-        self._known[_place(env_ids)] = shown.realtime["start"]
+        self._known[self.rows.place(env_ids)] = shown.realtime["start"]
         over = shown.terminal | shown.truncated
         any_over = np.count_nonzero(over)
         if any_over:  # an episode's end is a barrier: nothing of it is in flight any more
