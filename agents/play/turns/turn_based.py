@@ -139,10 +139,12 @@ class TurnBasedAgent(LearningAgent):
         self._start = following
         rows = self._evaluation if self.eval_mode else self._actor.rows
         frame = 0 if first else rows.frame.item(0) + 1 if realtime is None else int(realtime["frame"])
+        start, interval = (frame, 1) if realtime is None else (realtime["start"], 1 if first else realtime["interval"])
+        numbers = np.array([start, frame, interval])
         times: dict[str, npt.NDArray[Any]] = {
-            "start": np.array([frame if realtime is None else int(realtime["start"])]),
-            "frame": np.array([frame]),
-            "interval": np.array([1 if first or realtime is None else int(realtime["interval"])]),
+            "start": numbers[:1],
+            "frame": numbers[1:2],
+            "interval": numbers[2:],
             "applied": _NO if first else _YES if realtime is None or realtime["applied"] else _NO,
             "unreported_episodes": _NONE,
         }
