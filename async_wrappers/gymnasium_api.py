@@ -50,11 +50,16 @@ def stepped(env: gym.Env[Any, Any], action: Any) -> tuple[Any, Any, bool, bool, 
     try:
         observation, reward, terminated, truncated, info = outcome
     except (TypeError, ValueError):
-        raise older_interface(env, "return five values", f"{outcome!r:.200}", "step") from None
+        raise no_step(env, outcome) from None
     # The exact types are asked first, for speed.
     if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
         refuse_ends(terminated, truncated, info)
     return observation, reward, terminated, truncated, info
+
+
+def no_step(env: gym.Env[Any, Any], outcome: Any) -> ValueError:
+    """Return the refusal of an environment whose step returned anything but five values."""
+    return older_interface(env, "return five values", f"{outcome!r:.200}", "step")
 
 
 def refuse_ends(terminated: Any, truncated: Any, info: Any) -> None:

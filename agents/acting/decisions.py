@@ -44,10 +44,10 @@ class Decisions(Sequence[Decision]):
 
     def __getitem__(self, row: Any) -> Any:
         """Return one decision, or those of a slice."""
-        columns: tuple[npt.NDArray[Any], ...] = self.episode, self.start, self.frame, self.eval_mode, self.env_id
+        episode, start, frame, eval_mode, env_id = self.episode, self.start, self.frame, self.eval_mode, self.env_id
         if isinstance(row, slice):
-            return Decisions(*(column[row] for column in columns))
-        return Decision(*(column[row].item() for column in columns))
+            return Decisions(episode[row], start[row], frame[row], eval_mode[row], env_id[row])
+        return Decision(episode.item(row), start.item(row), frame.item(row), eval_mode.item(row), env_id.item(row))
 
 
 class DecisionRandom:

@@ -160,34 +160,6 @@ def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> A
     return realtime["fresh_observation"]
 
 
-class Fresh:
-    """Makes the stored observations of one environment's decisions in turn, with what a fast path reads; see `Effects`.
-
-    Args:
-        read: Applied to each observation that the environment reports.
-    """
-
-    def __init__(self, read: Callable[[Any], Any]) -> None:
-        """See the class."""
-        self._read = read
-        self._before: dict[str, Any] = {}
-        self._now: dict[str, Any] = {}
-
-    @property
-    def newest(self) -> Any:
-        """What the present decision's fast path reads."""
-        return self._now[EFFECT]
-
-    def show(self, realtime: Mapping[str, Any] | None, observation: Any) -> None:
-        """Note what the environment shows to the next decision, or at the end of an episode."""
-        self._before = self._now
-        self._now = {START: observation, EFFECT: self._read(fresh_observation(realtime, observation))}
-
-    def pair(self, realtime: Mapping[str, Any] | None, start: Any, following: Any) -> tuple[Any, Any]:
-        """Return observation and next observation of a decision that was applied."""
-        return self._before, self._now
-
-
 class Effects:
     """Makes the stored observations of one environment's decisions, in turn.
 

@@ -160,7 +160,7 @@ class EpisodeTable:
             if row.episode >= self._next.get(row.phase, 0):
                 self._next[row.phase] = row.episode + 1
                 plain = row._replace(won=None if row.won is None else int(row.won), seconds=round(row.seconds, 3))  # type: ignore[arg-type]
-                lines.append(",".join("" if value is None else str(value) for value in plain) + "\n")
+                lines.append(",".join(["" if value is None else str(value) for value in plain]) + "\n")
         if lines:
             with naming(self._path):
                 self._file.write("".join(lines).encode())

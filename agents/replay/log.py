@@ -464,6 +464,8 @@ def numbers_of(
     if numbers.shape != (rows, *shape):
         what = "numbers" if shape else "a number"
         raise ValueError(f"{name} must have shape {(rows, *shape)}, {what} for each of env_ids, got {numbers.shape}")
+    if numbers.dtype == dtype:
+        return numbers
     if rows and not np.can_cast(numbers.dtype, dtype, "same_kind"):
         raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {numbers.dtype}, cast it first")
     return numbers.astype(dtype, copy=False)

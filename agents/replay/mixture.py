@@ -267,7 +267,7 @@ class UnrollQueue(Saved):
     @property
     def _unplaced(self) -> int:
         """The first unroll that no place has."""
-        return max(self._tail, *(stop for stop, _ in self._places))
+        return max(self._tail, max(self._places)[0])
 
     def _due(self, place: int) -> tuple[int, int]:
         """Return the first unroll of a place, or of the batch that it takes when it is next, and the draws so far."""

@@ -355,11 +355,11 @@ class Ring(Log):
         env_ids = self._check_env_ids(np.asarray(block["env_ids"]))
         rows = len(env_ids)
         terminal = numbers_of(block, "terminal", rows, np.bool_)
-        ended = np.flatnonzero(terminal | numbers_of(block, "truncated", rows, np.bool_))
+        ended = (terminal | numbers_of(block, "truncated", rows, np.bool_)).nonzero()[0]
         observation = self.schema.observation.check_rows(block["observation"], rows)
         action = numbers_of(block, "action", rows, self.schema.action.dtype, self.schema.action.shape)
         reward, interval = numbers_of(block, "reward", rows, np.float32), numbers_of(block, "interval", rows, np.int32)
-        if rows and interval.min() < 0:
+        if np.count_nonzero(interval < 0):
             raise ValueError(f"interval must be >= 0 frames, got {interval.min()}")
         extras = self.schema.extras.check_rows(block["extras"], rows) if self.schema.extras else []
         priority, tails = block.get("priority"), block.get("final_priority")
@@ -400,8 +400,8 @@ class Ring(Log):
         slot, age, lane, horizon = self._heads[env_ids], self._next_age[env_ids], self._lane, self._horizon
         begin = env_ids * lane
         position = begin + slot % lane
-        full = np.flatnonzero(slot >= lane)
-        gone = self._forget_rows(position[full], begin[full])
+        full = (slot >= lane).nonzero()[0]
+        gone = self._forget_rows(position[full], begin[full]) if full.size else full
         self.written += len(slot) - len(full)
         for array, values in zip(self.observation, observation, strict=True):
             array[position] = values
@@ -413,12 +413,15 @@ class Ring(Log):
         for number, array in enumerate(self.extras):
             array[position] = extras[number] if extras else 0
         self._heads[env_ids] = slot + 1
-        is_final = isinstance(kind, int)
-        self._next_age[env_ids] = 0 if is_final else age + 1
-        tails = range(1, horizon) if is_final else ()
-        rows = [np.flatnonzero(age >= steps) for steps in (horizon, *tails)]
-        row = np.concatenate(rows)
-        steps = np.repeat((horizon, *tails), [len(each) for each in rows])
+        row, steps = (age >= horizon).nonzero()[0], np.array(horizon)
+        if isinstance(kind, int):  # a final slot completes those between as well
+            self._next_age[env_ids] = 0
+            each = range(1, horizon)
+            rows = [row, *((age >= steps).nonzero()[0] for steps in each)]
+            steps = np.repeat((horizon, *each), [len(some) for some in rows])
+            row = np.concatenate(rows)
+        else:
+            self._next_age[env_ids] = age + 1
         valid = begin[row] + (slot[row] - steps) % lane
         self.steps[valid] = steps
         self.count += len(valid)
@@ -447,6 +450,10 @@ class Ring(Log):
             self.selector.all_became_valid(came, priority)
 
     def _check_env_ids(self, env_ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        if env_ids.ndim == 1 and env_ids.dtype == np.int64 and env_ids.size:  # almost always they ascend
+            within = env_ids.item(0) >= 0 and env_ids.item(-1) < self.num_envs
+            if within and not np.count_nonzero(env_ids[1:] <= env_ids[:-1]):
+                return env_ids
         if env_ids.ndim != 1 or (env_ids.size and env_ids.dtype.kind not in "iu"):
             raise ValueError(f"env_ids must be whole numbers [R], got {env_ids.dtype} {list(env_ids.shape)}")
         if env_ids.size and not (env_ids.min() >= 0 and env_ids.max() < self.num_envs):
@@ -624,7 +631,7 @@ class _Appended(NamedTuple):
     Attributes:
         gone: positions of the transitions that are no longer valid.
         row: of each transition that became valid, the row that completed it, in [0, R).
-        steps: the decisions in its return.
+        steps: the decisions in its return; one number where it is the same of all.
         position: where it begins.
     """
 

@@ -151,6 +151,12 @@ class Selector:
 class Uniform(Selector):
     """Every valid transition is drawn with the probability 1 / N, independently (Mnih et al. 2015, Algorithm 1)."""
 
+    def all_became_valid(self, positions: Positions, priority: npt.NDArray[np.float64] | None = None) -> None:
+        """Keep nothing: a draw reads the storage's marks."""
+
+    def all_became_invalid(self, positions: Positions) -> None:
+        """Keep nothing: a draw reads the storage's marks."""
+
     def draw(
         self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
     ) -> tuple[Positions, Arrays]:

@@ -232,9 +232,9 @@ class Assembly:
                 schema's, or a final observation is missing; nothing is stored then.
         """
         env_ids = np.asarray(block["env_ids"])
-        rows = len(env_ids)
-        if rows and (env_ids.min() < 0 or env_ids.max() >= self.num_envs or len(set(env_ids.tolist())) < rows):
-            raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {env_ids.tolist()}")
+        rows, numbers = len(env_ids), env_ids.tolist()
+        if rows and (min(numbers) < 0 or max(numbers) >= self.num_envs or len(set(numbers)) < rows):
+            raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {numbers}")
         terminal = np.asarray(block["terminal"], bool)
         ended = env_ids[terminal | np.asarray(block["truncated"], bool)]
         observation = self.schema.observation.check_rows(block["observation"], rows)
@@ -248,14 +248,15 @@ class Assembly:
             extras = self.schema.extras.check_rows(given, rows) if self.schema.extras else []
         if (self._state_size is not None) and np.shape(state) != (rows, self._state_size):
             raise ValueError(f"extras[{STATE!r}] must be [{rows}, {self._state_size}], got {np.shape(state)}")
-        if missing := [env_id for env_id in ended.tolist() if env_id not in block["final"]]:
-            raise ValueError(f"final must hold the last observation of environment {missing[0]}, whose episode ended")
-        finals = [self.schema.observation.check(block["final"][env_id]) for env_id in ended.tolist()]
+        finals = []
+        for env_id in ended.tolist():
+            if env_id not in block["final"]:
+                raise ValueError(f"final must hold the last observation of environment {env_id}, whose episode ended")
+            finals.append(self.schema.observation.check(block["final"][env_id]))
         action = np.asarray(block["action"], self._last_action.dtype)
         reward = np.asarray(block["reward"], np.float32)
         discount = self._discounting.of(np.asarray(block["interval"]))
-        self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
-        at = self._present(env_ids)
+        at = self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
         for name, array in values.items():
             self._buffers[name][at] = array
         self._buffers["action"][at], self._buffers["reward"][at] = action, reward
@@ -297,12 +298,20 @@ class Assembly:
     def _present(self, env_ids: npt.NDArray[np.int64]) -> tuple[Any, Any]:
         """Return the index of the present rows of some environments: a slice where all are in step, which is faster."""
         position = self._position[env_ids]
-        if len(env_ids) == self.num_envs and (position == position[0]).all() and (np.diff(env_ids) == 1).all():
+        if (
+            len(env_ids) == self.num_envs
+            and not np.count_nonzero(position != position[0])
+            and not np.count_nonzero(env_ids[1:] <= env_ids[:-1])
+        ):
             return slice(None), position[0]
         return env_ids, position
 
-    def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows], max_value: Any = np.nan) -> None:
-        """Write the fields of a row that are known before its decision, and emit the sequences that end before it."""
+    def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows], max_value: Any = np.nan) -> Any:
+        """Write the fields of a row that are known before its decision, and emit the sequences that end before it.
+
+        Returns:
+            The index of the row; see `_present`.
+        """
         at, age = self._present(env_ids), self._age[env_ids]
         begins = age == 0
         for name, array in zip(self.observation_names, observation, strict=True):
@@ -317,8 +326,10 @@ class Assembly:
             self._buffers[MAX_VALUE][at] = max_value
         self._age[env_ids] += 1
         whole = env_ids[(self._position[env_ids] == self.length) | self._round_over[env_ids]]
-        if len(whole):
-            self._finish(whole)
+        if not len(whole):
+            return at
+        self._finish(whole)
+        return self._present(env_ids)
 
     def _finish(self, env_ids: npt.NDArray[np.int64]) -> None:
         """Emit whole sequences, and move the rows that the next ones begin with to the front."""

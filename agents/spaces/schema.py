@@ -95,7 +95,14 @@ def each_array(function: Callable[..., Any], *trees: Any) -> Any:
     first = trees[0]
     if not isinstance(first, Mapping):
         return function(*trees)
+    if len(trees) == 1:
+        return {key: each_array(function, inner) for key, inner in first.items()}
     return {key: each_array(function, *(tree[key] for tree in trees)) for key in first}
+
+
+def rows_of(tree: Any, rows: Any) -> Any:
+    """Return some rows of each array of a tree: views, where `rows` is a slice or one number."""
+    return {key: rows_of(inner, rows) for key, inner in tree.items()} if isinstance(tree, Mapping) else tree[rows]
 
 
 def in_brackets(path: Path) -> str:
@@ -140,6 +147,8 @@ class ArrayTree:
             raise ValueError(f"{name} must have no two keys alike when joined by '/', got {space}")
         self._tree = nest(self._paths, [column for _, column in flat])
         self._plain = not isinstance(self._tree, dict)
+        # Of a dict of arrays, by key; the same arrays in dicts of dicts are looked up one level after another.
+        self._flat = [(path[0], column) for path, column in flat] if all(len(path) == 1 for path, _ in flat) else []
 
     def nest(self, values: Sequence[Any]) -> Any:
         """Return a tree of one item per column: nested dicts, or the item alone."""
@@ -183,6 +192,15 @@ class ArrayTree:
             if array.shape == (rows, *self._tree.shape) and array.dtype == self._tree.dtype:
                 return [array]
         found: list[npt.NDArray[Any]] = []
+        if self._flat and type(value) is dict and len(value) == len(self._flat):
+            for key, (shape, dtype) in self._flat:
+                one = value.get(key)
+                if not (type(one) is np.ndarray and one.shape == (rows, *shape) and one.dtype == dtype):
+                    found = []
+                    break
+                found.append(one)
+            else:
+                return found
         tree = each_array(lambda column: Column((rows, *column.shape), column.dtype), self._tree)
         _check(self.name, tree, value, found)
         return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
+from operator import itemgetter
 from typing import Any
 
 import cloudpickle
@@ -22,7 +23,7 @@ from async_wrappers.batched.rows import mapped
 from async_wrappers.checks import reward_of
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.child import as_child
-from async_wrappers.gymnasium_api import begun, stepped
+from async_wrappers.gymnasium_api import begun, no_step, refuse_ends
 from async_wrappers.observations import observation_check
 from async_wrappers.wrapper_statistics import Statistics, freeze, load_statistics, statistics_of
 from async_wrappers.wrappers.copies import Info, own_copy, rows
@@ -39,6 +40,7 @@ RESET, STEP, STATISTICS, LOAD, END = (b"r", b"R"), (b"s", b"S"), b"t", b"l", b"e
 DONE, INFOS, FAILED = b"d", b"i", b"f"
 
 TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
+_times_of = itemgetter(*TIMES)
 
 
 @dataclass
@@ -201,7 +203,10 @@ class Environments:
     def use(self, board: Board) -> None:
         """Take the shared memory into use."""
         mine = slice(self._share.start, self._share.stop)
-        self._check = observation_check(self.spaces[0])
+        space: Any = self.spaces[0]
+        # The check of observations; dtype and shape of the arrays that pass it at once, and without a call.
+        array = (np.dtype(space.dtype), space.shape) if isinstance(space, spaces.Box) else (None, None)
+        self._check = observation_check(space), *array
 
         def part(batch: Any) -> Any:
             return mapped(lambda leaf: leaf[mine], batch)
@@ -228,14 +233,23 @@ class Environments:
         """Step all, reset those whose episode has ended, and return the infos of these episodes."""
         infos: dict[int, Info] = {}
         rewards: list[Any] = []
-        put, delayed = self._put[place], self._delayed[0]
+        times: list[Any] = []
+        put, delayed, (check, dtype, shape) = self._put[place], self._delayed[0], self._check
         self._terminal[:] = self._truncated[:] = self._sent_mask[:] = False
         with self._blamed():
             for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
                 self._at = i
-                observation, reward, terminated, truncated, info = stepped(env, action)
+                outcome: Any = env.step(action)
+                try:
+                    observation, reward, terminated, truncated, info = outcome
+                except (TypeError, ValueError):
+                    raise no_step(env, outcome) from None
+                # The exact types are asked first, for speed: this runs for each environment on every step.
+                if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
+                    refuse_ends(terminated, truncated, info)
                 rewards.append(reward if type(reward) is float else reward_of(reward))
-                self._check(observation)
+                if not (type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape):
+                    check(observation)
                 if terminated or truncated:
                     self._terminal[i], self._truncated[i] = terminated, truncated
                     self._put_final(i, observation)
@@ -243,17 +257,21 @@ class Environments:
                         infos[self._share[i]] = self._keep(info)
                     observation, info = begun(env)
                     self._begin(place, i, observation, info)
+                    times.append(self._times[:, i])
                     continue
                 put(i, observation)
                 self.infos[i] = info
                 if delayed:
-                    self._times[:, i] = [info["realtime"][key] for key in TIMES]
-                    if "executed" in info["realtime"]:
-                        self._executed[i], self._chunked[0] = info["realtime"]["executed"], True
-                    if "sent" in info["realtime"]:
-                        self._put_sent(i, info["realtime"]["sent"])
+                    realtime = info["realtime"]
+                    times.append(_times_of(realtime))
+                    if "executed" in realtime:
+                        self._executed[i], self._chunked[0] = realtime["executed"], True
+                    if "sent" in realtime:
+                        self._put_sent(i, realtime["sent"])
                         self._sent_mask[i] = True
         self._reward[:] = rewards
+        if delayed:
+            self._times[:] = np.array(times, np.int64).T
         return infos
 
     def statistics(self) -> list[Statistics]:
@@ -277,7 +295,7 @@ class Environments:
 
     def _begin(self, place: int, i: int, observation: Any, info: Info) -> None:
         """An episode begins."""
-        self._check(observation)
+        self._check[0](observation)
         self._put[place](i, observation)
         self.infos[i] = info
         realtime = info.get("realtime")

@@ -32,6 +32,11 @@ from async_wrappers.wrapper_statistics import Statistics, load_statistics_of_row
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
 
+# What a row shows of the time since it was last shown.
+_SHOWN_ONCE = (
+    *("_reward", "_first", "_terminal", "_truncated", "_interval", "_applied", "_executed", "_sent_mask"),
+    *("_unreported_episodes", "_unreported_reward"),
+)
 _MOST_UNDECIDED = 100  # episodes of each environment in a row without a decision
 
 
@@ -211,12 +216,13 @@ class VectorEnvs:
             self._fresh = False
         else:
             self._finish_step()
-            while not self._deciding.any():  # no row would be shown
+            while not np.count_nonzero(self._deciding):  # no row would be shown
                 self._acting = np.zeros(self.num_envs, bool)
                 self._start_step(own_copy(self._filler))
                 self._finish_step()
                 self._refuse_endless_waiting()
-        shown = self._rows(self._everyone if self._deciding.all() else np.flatnonzero(self._deciding))
+        everyone = np.count_nonzero(self._deciding) == self.num_envs
+        shown = self._rows(self._everyone if everyone else np.flatnonzero(self._deciding))
         self._turns.show(shown.env_ids)
         return shown
 
@@ -354,13 +360,13 @@ class VectorEnvs:
             self._frame = self._start = self._frame + 1
             self._applied = self._applied | acting
             self._interval = np.where(acting, 1, self._interval)
-        if acting.all():
+        if np.count_nonzero(acting) == n:
             self._reward = np.array(rewards, np.float32)
         else:  # a row that was held back keeps the reward of the end that it has to show
             self._reward = np.where(acting, rewards, self._reward).astype(np.float32)
             self._unreported_reward = self._unreported_reward + np.where(acting, 0.0, rewards)
         over = np.logical_or(terminated, truncated)
-        if over.any():
+        if np.count_nonzero(over):
             deciding = self._note_ends(over, terminated, truncated, deciding)
         self._deciding = deciding
 
@@ -447,46 +453,46 @@ class VectorEnvs:
         return {**info, "realtime": {**times, **info.get("realtime", {})}}
 
     def _note_frames(self, realtime: Info) -> None:
-        self._frame, self._start = (np.asarray(realtime[key], np.int64) for key in ("frame", "start"))
+        self._frame = np.asarray(realtime["frame"], np.int64)
+        self._start = np.asarray(realtime["start"], np.int64)
 
     def _rows(self, ids: NDArray[np.int64]) -> Shown:
         """Return rows, which are shown now, and clear what they have accumulated."""
         everyone = len(ids) == self.num_envs
-
-        def taken_now(name: str) -> NDArray[Any]:
-            array: NDArray[Any] = getattr(self, name)
-            if everyone:
+        now: dict[str, NDArray[Any]] = {}
+        for name in _SHOWN_ONCE:
+            array = getattr(self, name)
+            if array is not None and everyone:
+                now[name] = array
                 setattr(self, name, np.zeros(array.shape, array.dtype))
-                return array
-            some = array[ids]
-            array[ids] = 0
-            return some
-
+            elif array is not None:
+                now[name] = array[ids]
+                array[ids] = 0
         final, info = self._final, self._final_info
         if everyone:
             self._final, self._final_info = {}, {}
         elif final:
             over = [i for i in ids.tolist() if i in final]
             final, info = {i: final.pop(i) for i in over}, {i: info.pop(i) for i in over}
-        of_chunks = {} if self._executed is None else {"executed": taken_now("_executed")}
+        of_chunks = {} if self._executed is None else {"executed": now["_executed"]}
         if self._sent is not None:
-            of_chunks |= {"sent": taken(self._sent, ids), "_sent": taken_now("_sent_mask")}
+            of_chunks |= {"sent": taken(self._sent, ids), "_sent": now["_sent_mask"]}
         return Shown(
             env_ids=ids,
             observation=copied(self._observations) if everyone else taken(self._observations, ids),
-            reward=taken_now("_reward"),
-            first=taken_now("_first"),
-            terminal=taken_now("_terminal"),
-            truncated=taken_now("_truncated"),
+            reward=now["_reward"],
+            first=now["_first"],
+            terminal=now["_terminal"],
+            truncated=now["_truncated"],
             final=final,
             info=info,
             realtime={
                 "start": self._start[ids],
                 "frame": self._frame[ids],
-                "interval": taken_now("_interval"),
-                "applied": taken_now("_applied"),
-                "unreported_episodes": taken_now("_unreported_episodes"),
-                "unreported_reward": taken_now("_unreported_reward"),
+                "interval": now["_interval"],
+                "applied": now["_applied"],
+                "unreported_episodes": now["_unreported_episodes"],
+                "unreported_reward": now["_unreported_reward"],
                 **of_chunks,
             },
         )

@@ -18,7 +18,7 @@ described here. `make_schedule` makes the one that a wrapper's arguments ask for
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.checks import whole_frames
@@ -92,15 +92,16 @@ class PlainSchedule:
         return self.frames_from(0)
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """Yield the rest of the running episode from `frame` on, the first that was not asked for: for a copy."""
+        """Return the rest of the running episode from `frame` on, the first that was not asked for: for a copy."""
         delay, interval = self.delay, self.noops + 1
-        # A decision on every frame is the common case, and the one in which the time per frame counts most: both
+        # A decision on every frame is the common case, and the one in which the time per frame counts most: its
         # iterators run in C.
         if interval == 1:
-            yield from ((None, True) for _ in range(frame, delay))
-            yield from zip(count(max(0, frame - delay)), repeat(True))
-        for start in count(frame - delay):
-            yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
+            return chain(repeat((None, True), delay - frame), zip(count(max(0, frame - delay)), repeat(True)))
+        return (
+            (start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0)
+            for start in count(frame - delay)
+        )
 
     def first(self) -> tuple[int, int]:
         """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""

@@ -82,7 +82,7 @@ def lived(agent: TurnBasedAgent, env: gym.Env[Any, Any], seeds: range) -> list[d
         given = {"observation": inputs[0, 0].copy(), "first": first}
         given["previous_action"] = np.where(first, -1, memory.previous_action[0])
         given["previous_reward"] = 0.0 if first else float(memory.previous_reward[0])
-        state = np.asarray(memory.core[0])
+        state = np.asarray(memory.core[0]).copy()  # the agent writes the next one there
         state = np.zeros_like(state) if first else state
         decisions.append({**given, "state": state, "extras": output.extras, "action": output.action[0]})
         return output

@@ -121,9 +121,9 @@ def state(runner: Experiment) -> dict[str, Any]:
     return {
         "learner": agent.learner.state_dict(),
         "replay": agent.learner.replay.state_dict(),
-        "turns": agent._clock.state_dict(),
+        "turns": agent._turns(),
         "training_steps": agent.training_steps,
-        "waiting": list(agent._closed),
+        "waiting": [block.left for block in agent._actor._closed],
         "episodes": runner.counts.episodes,
         "frames": runner.counts.frames,
         "statistics": [timeless(line) for line in runner.history],

@@ -13,7 +13,7 @@ its epsilon schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,11 +24,15 @@ from async_wrappers.agents.acting.effect import LANDED
 from async_wrappers.agents.learning.making import make_actor_priorities
 from async_wrappers.agents.play.lessons import TEACHER, Advice
 from async_wrappers.agents.replay.n_step import ActorPriorities
-from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array
+from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array, rows_of
 from async_wrappers.agents.spec import Spec
 from async_wrappers.wrapper_statistics import Statistics
 
 _EVER = 2**62  # a frame
+
+
+def _as_it_is(observation: Any) -> Any:
+    return observation
 
 
 class ShownRows(Protocol):
@@ -107,25 +111,52 @@ class Ended(NamedTuple):
     lost: bool = False
 
 
-# A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
-# transition was complete.
-
-
-@dataclass(frozen=True, eq=False)
 class _Block:
-    columns: Mapping[str, Any]
-    closed: npt.NDArray[np.int64]
+    """Transitions that became complete together, some of which wait until a decision could know them.
 
-    def rows(self, chosen: npt.NDArray[np.bool_]) -> _Block:
-        """Return a copy of some rows."""
-        kept = set(self.columns["env_ids"][chosen].tolist())
+    Args:
+        columns: As `Replay.extend` takes them, [R]; views of what the next decisions overwrite.
+        closed: The frame of its episode on which each was complete, [R].
+
+    Attributes:
+        left: How many wait.
+    """
+
+    def __init__(self, columns: dict[str, Any], closed: npt.NDArray[np.int64]) -> None:
+        self.columns, self.closed, self.left = columns, closed, len(closed)
+        self._waiting: npt.NDArray[np.bool_] | None = None  # [R]; None where all do, in views
+
+    def take(self, known: npt.NDArray[np.int64]) -> Mapping[str, Any] | None:
+        """Return the columns of those that wait no longer, None where all do; the others are copied once.
+
+        Args:
+            known: The frame up to which the transitions of each environment are known, [N].
+        """
+        env_ids = self.columns["env_ids"]
+        now = self.closed <= known[env_ids]
+        if self._waiting is not None:
+            now &= self._waiting
+        number = int(np.count_nonzero(now))
+        if number == len(now):
+            self.left = 0
+            return self.columns
+        if self._waiting is None:
+            self._waiting = np.ones(len(now), bool)
+            self.columns = {
+                name: column.copy() if type(column) is np.ndarray else each_array(np.array, column)
+                for name, column in self.columns.items()
+            }
+        if not number:
+            return None
+        self._waiting ^= now
+        self.left -= number
         columns: dict[str, Any] = {}
         for name, column in self.columns.items():
             if name in _BY_ENVIRONMENT:
-                columns[name] = {env_id: each for env_id, each in column.items() if env_id in kept}
+                columns[name] = {i: column[i] for i in env_ids[now].tolist() if i in column} if column else column
             else:
-                columns[name] = each_array(lambda array: array[chosen], column)
-        return _Block(columns, self.closed[chosen])
+                columns[name] = column[now] if type(column) is np.ndarray else rows_of(column, now)
+        return columns
 
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
@@ -154,6 +185,8 @@ class Rows:
         first_env: Number of the first of these environments among those that all learners of a run play.
         learners: How many learners play as many environments as this one.
         guide: The teacher's part in the training of a student.
+        views: Of one environment that is played in turn: returns what the teacher reads, by `TEACHER` or `LANDED`.
+            Observations are then shown as the policy takes them, and transitions have their next observation too.
 
     Attributes:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
@@ -171,9 +204,11 @@ class Rows:
         first_env: int = 0,
         learners: int = 1,
         guide: Any = None,
+        views: Callable[[str], Any] | None = None,
     ) -> None:
         """See the class."""
         self._spec, self.num_envs, self._eval_mode, self._guide = spec, num_envs, eval_mode, guide
+        self._views, self._read = views, spec.without_tuples if views is None else _as_it_is
         self._first_env, self._num_envs_of_all = first_env, num_envs * learners
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
@@ -184,6 +219,7 @@ class Rows:
         self._game_frames = np.zeros(num_envs, np.int64)  # without those of the running episode
         self._running = np.zeros(num_envs, bool)  # whether an episode has begun, and is neither over nor cut
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
+        self._modes = np.full(num_envs, eval_mode)
         self._number = np.zeros(num_envs, np.int64)  # of the last decision in its episode, where there is a teacher
         self._stacks = each_array(
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
@@ -202,19 +238,31 @@ class Rows:
         """Frames that all environments have played together."""
         return int(self.frames.sum() + self.frame.sum())
 
+    def place(self, env_ids: npt.NDArray[np.int64]) -> Any:
+        """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
+        if len(env_ids) == self.num_envs:
+            return slice(None)
+        first, last = env_ids.item(0), env_ids.item(-1)
+        return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
+
     def close(self, shown: ShownRows) -> _Block | None:
         """Return the transitions that the rows complete; None where they complete none.
 
         Where the environments are neighbours the arrays are views, valid until `decide`.
         """
-        applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
-        if not applied.any():
+        env_ids, rows, at = shown.env_ids, slice(None), self.place(shown.env_ids)
+        applied = shown.realtime["applied"].astype(bool) & self._acted[at]
+        number = np.count_nonzero(applied)
+        if not number:
             return None
-        self._note_sent(shown)
-        rows = slice(None) if applied.all() else np.flatnonzero(applied)
-        env_ids = shown.env_ids[rows]
-        at = _place(env_ids)
+        if "sent" in shown.realtime:
+            self._note_sent(shown)
+        if number < len(applied):
+            rows = applied.nonzero()[0]
+            env_ids = env_ids[rows]
+            at = self.place(env_ids)
         ended = shown.terminal[rows] | shown.truncated[rows]
+        over = env_ids[ended].tolist() if np.count_nonzero(ended) else ()
         assert self._action is not None
         columns: dict[str, Any] = {
             "env_ids": env_ids,
@@ -224,29 +272,35 @@ class Rows:
             "interval": shown.realtime["interval"][rows],
             "terminal": shown.terminal[rows],
             "truncated": shown.truncated[rows],
-            "final": {env_id: self.final(shown, env_id) for env_id in env_ids[ended].tolist()},
+            "final": {env_id: self.final(shown, env_id) for env_id in over} if over else {},
         }
-        extras = {name: values[at] for name, values in self._extras.items()}
+        extras = {name: values[at] for name, values in self._extras.items()} if self._extras else {}
         if self._guide is not None:
-            extras |= self._guide.on_landing(lambda: self._landed(shown, rows, ended))
+            views = self._views
+            extras |= self._guide.on_landing(
+                lambda: self._landed(shown, rows, ended) if views is None else views(LANDED)
+            )
         if extras:
             columns["extras"] = extras
         if "executed" in shown.realtime:  # of chunks
             columns["executed"] = shown.realtime["executed"][rows]
+        if self._views is not None:
+            final = columns["final"]
+            columns["next_observation"] = final[0] if final else rows_of(self._stored(shown.observation), 0)
         return _Block(columns, shown.realtime["frame"][rows])
 
     def _observation(self, shown: ShownRows, rows: Any, at: Any, ended: npt.NDArray[np.bool_]) -> Any:
         """Return the stored observations of the decisions that some rows complete."""
-        start = each_array(lambda stacks: stacks[at, -1], self._stacks)
+        start = rows_of(self._stacks, (at, -1))
         if self._effects is None:
             return start
         if self._reads_effects:
-            return {START: start, EFFECT: each_array(lambda array: array[at], self._effects)}
-        return {START: start, EFFECT: self._landed(shown, rows, ended, self._spec.without_tuples)}
+            return {START: start, EFFECT: rows_of(self._effects, at)}
+        return {START: start, EFFECT: self._landed(shown, rows, ended, self._read)}
 
     @staticmethod
     def _landed(
-        shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], read: Callable[[Any], Any] = lambda seen: seen
+        shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], read: Callable[[Any], Any] = _as_it_is
     ) -> Any:
         """Return what is shown of the frames on which the actions of some rows landed."""
         landed = each_array(lambda array: array[rows].copy(), read(shown.observation[LANDED]))
@@ -257,23 +311,29 @@ class Rows:
 
     @property
     def _shows_teacher(self) -> bool:
-        return self._guide is not None and self._guide.shown
+        return self._guide is not None and self._guide.shown and self._views is None
 
     def final(self, shown: ShownRows, env_id: int) -> Any:
         """Return the stored observation that an episode ends with, to bootstrap on."""
         last = shown.final[env_id]
-        if self._shows_teacher:
-            last = last[START]
+        return self._stored(last[START] if self._shows_teacher else last)
+
+    def _stored(self, observation: Any) -> Any:
+        """Return what is stored of a shown observation."""
         if self._effects is None:
-            return self._spec.without_tuples(last)
-        return {name: self._spec.without_tuples(last[name]) for name in (START, EFFECT)}
+            return self._read(observation)
+        return {name: self._read(observation[name]) for name in (START, EFFECT)}
 
     def note(self, shown: ShownRows) -> list[Ended]:
         """Count what the rows show; return the episodes that are over."""
         env_ids, realtime = shown.env_ids, shown.realtime
-        self._score[env_ids] += shown.reward
-        self._actions[env_ids] += realtime["applied"]
-        over = shown.terminal | shown.truncated
+        at, over = self.place(env_ids), shown.terminal | shown.truncated
+        self._score[at] += shown.reward
+        self._actions[at] += realtime["applied"]
+        if not np.count_nonzero(over) and not np.count_nonzero(shown.first):
+            self.frame[at] = realtime["frame"]
+            self.episode[at] += realtime["unreported_episodes"]
+            return []
         ended = []
         for row in np.flatnonzero(over):
             i = int(env_ids[row])
@@ -299,13 +359,14 @@ class Rows:
 
     def decide(self, shown: ShownRows, policy: RowsPolicy) -> npt.NDArray[Any]:
         """Return an action for each row."""
-        self._note_sent(shown)
+        if "sent" in shown.realtime:
+            self._note_sent(shown)
         env_ids, start = shown.env_ids, shown.realtime["start"]
-        at, first = _place(env_ids), env_ids[shown.first]
+        at = self.place(env_ids)
 
         def push(stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if stacks.shape[1] > 1:
-                stacks[first] = 0
+                stacks[env_ids[shown.first]] = 0
                 stacks[at, :-1] = stacks[at, 1:]
             stacks[at, -1] = observation
             now: npt.NDArray[Any] = stacks[at]
@@ -313,23 +374,31 @@ class Rows:
 
         observation = shown.observation
         if self._effects is not None:
-            effects = self._spec.without_tuples(observation[EFFECT])
+            effects = self._read(observation[EFFECT])
             each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
         if self._effects is not None or self._shows_teacher:
             observation = observation[START]
-        inputs: Any = each_array(push, self._stacks, self._spec.without_tuples(observation))
+        observation = self._read(observation)
+        inputs: Any = (
+            push(self._stacks, observation)
+            if type(observation) is np.ndarray
+            else each_array(push, self._stacks, observation)
+        )
         if self._reads_effects:
-            inputs = {START: inputs, EFFECT: each_array(lambda array: array[at, None], self._effects)}
-        frame = np.full(len(start), self.training_frames)
-        if not self._eval_mode:
+            inputs = {START: inputs, EFFECT: rows_of(self._effects, (at, None))}
+        if self._eval_mode:
+            frame = np.full(len(start), self.training_frames)
+        else:
             frame = self._num_envs_of_all * (self.frames[at] + start)
-        eval_mode = np.full(len(env_ids), self._eval_mode)
-        decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids + self._first_env)
+        modes = self._modes[: len(env_ids)]
+        numbers = env_ids + self._first_env if self._first_env else env_ids
+        decisions = Decisions(self.episode[at], start, frame, modes, numbers)
         output = policy.act(inputs, self._memory(shown, at, policy), decisions)
         if self._guide is not None:
             self._number[at] = np.where(shown.first, 0, self._number[at] + 1)
-            seen = shown.observation[TEACHER] if self._guide.shown else inputs
-            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), lambda: seen))
+            seen = shown.observation[TEACHER] if self._shows_teacher else inputs
+            view = partial(self._views, TEACHER) if self._views is not None else lambda: seen
+            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), view))
         if self._action is None:
             self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
         self._action[at] = output.action
@@ -345,7 +414,7 @@ class Rows:
 
     def _note_sent(self, shown: ShownRows) -> None:
         """Put what was really sent in the place of the last actions of rows, for an agent that learns from that."""
-        if self._spec.learns_from == "sent" and "sent" in shown.realtime and self._action is not None:
+        if self._spec.learns_from == "sent" and self._action is not None:
             differs = shown.realtime["_sent"]
             self._action[shown.env_ids[differs]] = shown.realtime["sent"][differs]
 
@@ -422,12 +491,6 @@ def _advised(output: PolicyOutput, advice: Advice) -> PolicyOutput:
 _COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted", "statistics")
 
 
-def _place(env_ids: npt.NDArray[np.int64]) -> Any:
-    """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
-    first, last = int(env_ids[0]), int(env_ids[-1])
-    return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
-
-
 class Transitions(Protocol):
     """Where an actor's transitions go, in the order in which an agent may learn from them."""
 
@@ -448,6 +511,7 @@ class Actor:
         first_env: As in `Rows`.
         learners: As in `Rows`.
         guide: As in `Rows`.
+        views: As in `Rows`.
 
     Attributes:
         rows: The running episodes.
@@ -461,9 +525,10 @@ class Actor:
         first_env: int = 0,
         learners: int = 1,
         guide: Any = None,
+        views: Callable[[str], Any] | None = None,
     ) -> None:
         """See the class."""
-        self.rows = Rows(spec, num_envs, False, first_env, learners, guide)
+        self.rows = Rows(spec, num_envs, False, first_env, learners, guide, views)
         self._transitions = transitions
         self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)
         self._closed: list[_Block] = []  # transitions that no decision could know yet
@@ -472,14 +537,19 @@ class Actor:
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Pass on what became known with the rows; return the episodes that are over."""
         block, env_ids = self.rows.close(shown), shown.env_ids
-        if block is not None and self._priorities is not None:
-            block = _with_priorities(block, self._priorities)
+        if block is not None:
+            self._closed.append(block if self._priorities is None else _with_priorities(block, self._priorities))
         ended = self.rows.note(shown)
+        self._known[self.rows.place(env_ids)] = shown.realtime["start"]
         over = shown.terminal | shown.truncated
-        # An episode's end is a barrier: nothing of it is in flight any more.
-        self._known[env_ids] = np.where(over, _EVER, shown.realtime["start"])
-        self._store(block)
-        if over.any():
+        any_over = np.count_nonzero(over)
+        if any_over:  # an episode's end is a barrier: nothing of it is in flight any more
+            self._known[env_ids[over]] = _EVER
+        for each in self._closed:
+            if (columns := each.take(self._known)) is not None:
+                self._transitions.extend(columns)
+        self._closed = [each for each in self._closed if each.left]
+        if any_over:
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
                 self._transitions.cut(self.rows.final(shown, i), i)
                 self.forget(i)
@@ -494,18 +564,3 @@ class Actor:
     def forget_closed(self) -> None:
         """Drop the transitions that no decision will know any more."""
         self._closed = []
-
-    def _store(self, block: _Block | None) -> None:
-        """Pass on the transitions that are known by now, each environment's in their order."""
-        if block is not None:
-            self._closed.append(block)
-        waiting = []
-        for each in self._closed:
-            known = each.closed <= self._known[each.columns["env_ids"]]
-            if known.all():
-                self._transitions.extend(each.columns)
-                continue
-            waiting.append(each.rows(~known))
-            if known.any():
-                self._transitions.extend(each.rows(known).columns)
-        self._closed = waiting

@@ -36,7 +36,6 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
-from async_wrappers.gymnasium_api import stepped
 from async_wrappers.own_returns import reward_changers, with_own_returns
 from async_wrappers.wrapper_statistics import statistics_of
 
@@ -373,8 +372,12 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, and truncate the episode if it has become too long."""
-        observation, reward, terminated, truncated, info = stepped(self.env, action)
-        realtime = info.get("realtime")
+        outcome = self.env.step(action)
+        try:
+            observation, reward, terminated, truncated, info = outcome
+            realtime = info.get("realtime")
+        except (AttributeError, TypeError, ValueError):
+            return outcome  # no step: whoever plays this environment refuses it
         self._frames = self._frames + 1 if realtime is None else self._before + int(realtime["frame"])
         too_long = self._max_frames is not None and self._frames >= self._max_frames
         self._goes_on = terminated and not too_long and not is_game_over(info)

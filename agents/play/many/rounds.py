@@ -67,6 +67,8 @@ def counted(ended: Sequence[Ended], all_cut: bool = False) -> tuple[list[Ended],
         ended: Episodes that are over.
         all_cut: Whether those that have not terminated were cut; otherwise only those that were lost.
     """
+    if not ended:
+        return [], 0
     over = [episode for episode in ended if episode.terminal or not (all_cut or episode.lost)]
     return over, sum(episode.frames for episode in ended) - sum(episode.frames for episode in over)
 

@@ -111,7 +111,7 @@ class VectorAgent(LearningAgent):
         begin = time.perf_counter()
         ended = self._actor.observe(shown)
         self.times.add("Store", begin)
-        return self.stamped(ended, self._frames())
+        return self.stamped(ended, self._frames()) if ended else ended
 
     def stamped(self, ended: Sequence[Ended], frames: int) -> list[Ended]:
         """Return episodes with the frames of training and the updates at which they were over, which is now."""

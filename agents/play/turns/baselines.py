@@ -13,7 +13,6 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.play.play import Report
-from async_wrappers.agents.play.turns.clock import EpisodeClock
 from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.policy import Decision
 
@@ -26,24 +25,31 @@ class _Baseline:
 
     def __init__(self) -> None:
         self.eval_mode = False
-        self._clock = EpisodeClock()
+        self._frames = self._train_episodes = self._eval_episodes = 0  # frames of training
+        self._frame = 0  # of the running episode
 
     @property
     def evaluated(self) -> int:
         """The number of the next evaluation episode."""
-        return self._clock.eval_episodes
+        return self._eval_episodes
 
     def go_on_from(self, episode: int) -> None:
         """Let the next evaluation episode be that of a number."""
-        self._clock.eval_episodes = episode
+        self._eval_episodes = episode
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
-        return self._act(self._clock.begin(self.eval_mode, realtime))
+        self._frame = 0
+        if self.eval_mode:
+            self._eval_episodes += 1
+        else:
+            self._train_episodes += 1
+        return self._decide(realtime)
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action."""
-        return self._act(self._clock.advance(realtime)[0])
+        self._count(realtime)
+        return self._decide(realtime)
 
     def end_episode(
         self,
@@ -53,7 +59,18 @@ class _Baseline:
         realtime: Mapping[str, Any] | None = None,
     ) -> None:
         """End the episode."""
-        self._clock.end(realtime)
+        self._count(realtime)
+        self._frames += 0 if self.eval_mode else self._frame
+
+    def _count(self, realtime: Mapping[str, Any] | None) -> None:
+        """Count the frames of the episode; without a report, one for each decision."""
+        self._frame = self._frame + 1 if realtime is None else int(realtime["frame"])
+
+    def _decide(self, realtime: Mapping[str, Any] | None) -> Any:
+        start = self._frame if realtime is None else int(realtime["start"])
+        if self.eval_mode:
+            return self._act(Decision(self._eval_episodes - 1, start, self._frames, True))
+        return self._act(Decision(self._train_episodes - 1, start, self._frames + start, False))
 
     def identity(self) -> dict[str, Any]:
         """Return the agent's name."""
@@ -61,11 +78,14 @@ class _Baseline:
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return the counts."""
-        return {"turns": self._clock.state_dict()}
+        episodes = {"train_episodes": self._train_episodes, "eval_episodes": self._eval_episodes}
+        return {"turns": {"frames": self._frames, **episodes}}
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore the counts."""
-        self._clock.load_state_dict(bundle["turns"])
+        turns = bundle["turns"]
+        self._frames = turns["frames"]
+        self._train_episodes, self._eval_episodes = turns["train_episodes"], turns["eval_episodes"]
 
     def keep_diverged_in(self, directory: Path) -> None:
         """Do nothing: there is no loss."""

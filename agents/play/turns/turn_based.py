@@ -13,27 +13,24 @@ At the end of an episode nothing is in flight, so everything that is complete is
 
 from __future__ import annotations
 
-import copy
-from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.acting.decisions import Memories
-from async_wrappers.agents.acting.effect import Effects, Fresh, show_effects
+from async_wrappers.agents.acting.effect import LANDED, fresh_observation, reported_effects, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
+from async_wrappers.agents.play.lessons import TEACHER
+from async_wrappers.agents.play.many.actor import Actor, Rows
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, blank_actions, copied, stacked
+from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, copied, each_array
 from async_wrappers.agents.spec import Spec
-from async_wrappers.policy import Decision
 
 
 class TurnBasedAgent(LearningAgent):
@@ -59,20 +56,14 @@ class TurnBasedAgent(LearningAgent):
         super().__init__(spec, maker_of_learners(spec)())
         self._act_on(self.learner)
         self.eval_mode = False
-        self._stack: deque[Any] = deque(maxlen=spec.stack_size)
-        self._blank = spec.blank()
-        self._clock = EpisodeClock()
-        self.training_steps = 0
-        self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
-        self._observation: Any = self._blank
-        self._action: Any = blank_actions(spec.action_space) if spec.action_space.shape else 0
-        self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
-        self._core: Any = None  # state of a policy with memory, [1, S]; None where an episode begins
-        self._reward = 0.0  # of the last decision
-        self._number = 0  # of the last decision in its episode
-        self._demonstrated = 0
-        self._fresh = Fresh(self._copied) if spec.fast_age is not None else None
-        self._effects: Any = self._fresh or (Effects(self._copied) if spec.needs_effect else None)
+        self.training_steps = self._demonstrated = 0
+        guide = None if self.lessons is None else self.lessons.guide
+        self._actor = Actor(spec, 1, self, guide=guide, views=self._view)
+        self._evaluation = Rows(spec, 1, eval_mode=True, views=self._view)
+        self._of_box = isinstance(spec.action_space, Box)
+        self._realtime: Mapping[str, Any] | None = None  # the environment's newest report
+        self._start: Any = None  # the newest observation
+        self._following: Any = None  # of the transition that was passed on last, in a running episode
 
     @classmethod
     def playing(cls, kind: type[Spec], environment: gym.Env[Any, Any], **hyperparameters: Any) -> TurnBasedAgent:
@@ -97,11 +88,11 @@ class TurnBasedAgent(LearningAgent):
     @property
     def evaluated(self) -> int:
         """The number of the next evaluation episode."""
-        return self._clock.eval_episodes
+        return int(self._evaluation.episode[0]) + 1
 
     def go_on_from(self, episode: int) -> None:
         """Let the next evaluation episode be that of a number; see `Agent`."""
-        self._clock.eval_episodes = episode
+        self._evaluation.episode[0] = episode - 1
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
@@ -109,25 +100,12 @@ class TurnBasedAgent(LearningAgent):
             self.spec.check_chunks()
             if self.lessons is not None:
                 self.lessons.check()
-        self._stack.extend([self._blank] * self.spec.stack_size)
-        self._core, self._number = None, 0
-        observation = self._copied(observation)
-        if self._fresh is not None:
-            self._fresh.show(realtime, observation)
-        elif self._effects is not None:
-            self._effects.begin_episode()
-        return self._decide(observation, self._clock.begin(self.eval_mode, realtime), realtime)
+        self._evaluation.training_frames = self._frames()
+        return self._decide(self._shown(0.0, observation, realtime, first=True))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
-        decision, outcome = self._clock.advance(realtime)
-        observation = self._copied(observation)
-        self._note_applied(realtime)
-        if self._fresh is not None:
-            self._fresh.show(realtime, observation)
-        self._close(reward, outcome, observation, realtime)
-        self._reward, self._number = reward, self._number + 1
-        return self._decide(observation, decision, realtime)
+        return self._decide(self._shown(reward, observation, realtime))
 
     def end_episode(
         self,
@@ -139,109 +117,117 @@ class TurnBasedAgent(LearningAgent):
         """End the episode; one that was cut (`terminal` False) needs its last observation to bootstrap on."""
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
-        final = self._blank if observation is None else self._copied(observation)
-        self._note_applied(realtime)
-        if self._fresh is not None:
-            self._fresh.show(realtime, final)
-        self._close(reward, self._clock.end(realtime), final, realtime, terminal, truncated=not terminal)
-        self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
+        last = self.spec.blank() if observation is None else observation
+        self._observe(self._shown(reward, last, realtime, ends=True, terminal=terminal))
         self.finish_update()
+
+    def _shown(
+        self,
+        reward: float,
+        observation: Any,
+        realtime: Mapping[str, Any] | None,
+        *,
+        first: bool = False,
+        ends: bool = False,
+        terminal: bool = False,
+    ) -> _Row:
+        """Return what the environment shows as the row of the only one of many."""
+        following = copied(self.spec.without_tuples(observation))
+        self._realtime, shown = realtime, following
+        if self.spec.fast_age is not None:
+            shown = {START: following, EFFECT: self._copied(fresh_observation(realtime, following))}
+        elif self.spec.needs_effect and not self.eval_mode:
+            landed = effect = following
+            if not first and (realtime is None or realtime["applied"]):
+                landed, effect = reported_effects(realtime, self._start, following)
+            shown = {START: following, LANDED: self._copied(landed), EFFECT: self._copied(effect)}
+        self._start = following
+        rows = self._evaluation if self.eval_mode else self._actor.rows
+        frame = 0 if first else rows.frame.item(0) + 1 if realtime is None else int(realtime["frame"])
+        start, interval = (frame, 1) if realtime is None else (realtime["start"], 1 if first else realtime["interval"])
+        numbers = np.array([start, frame, interval])
+        times: dict[str, npt.NDArray[Any]] = {
+            "start": numbers[:1],
+            "frame": numbers[1:2],
+            "interval": numbers[2:],
+            "applied": _NO if first else _YES if realtime is None or realtime["applied"] else _NO,
+            "unreported_episodes": _NONE,
+        }
+        if realtime is not None and "executed" in realtime:
+            times["executed"] = np.asarray(realtime["executed"])[None]
+        if realtime is not None and "sent" in realtime:
+            times |= {"sent": np.asarray(realtime["sent"])[None], "_sent": _YES}
+        return _Row(
+            env_ids=_NONE,
+            observation=batch_of_one(shown),
+            reward=np.array([reward]),
+            first=_YES if first else _NO,
+            terminal=_YES if ends and terminal else _NO,
+            truncated=_YES if ends and not terminal else _NO,
+            final={0: shown} if ends else {},
+            info={0: {"realtime": {"frame": frame}}} if ends else {},
+            realtime=times,
+        )
 
     def _copied(self, observation: Any) -> Any:
         return copied(self.spec.without_tuples(observation))
 
-    def _decide(self, observation: Any, decision: Decision, realtime: Mapping[str, Any] | None) -> Any:
+    def _view(self, name: str) -> Any:
+        """Return what the teacher reads; see `Rows`."""
+        assert self.lessons is not None
+        return self.lessons.guide.view_in(self._realtime, _VIEWS[name])
+
+    def _observe(self, shown: _Row) -> None:
+        """Close the last decision; in training, pass on the transitions that are known."""
+        if self.eval_mode:
+            self._evaluation.note(shown)
+            return
+        begin = perf_counter()
+        self._actor.observe(shown)
+        self.times.add("Store", begin)
+
+    def _decide(self, shown: _Row) -> Any:
+        self._observe(shown)
         if not self.eval_mode:
-            self._learn_from_closed(decision.frame)
             self._train_step()
         begin = perf_counter()
-        self._observation = observation
-        self._stack.append(observation)
-        inputs = batch_of_one(stacked(self._stack))
-        if self._fresh is not None:
-            inputs = {START: inputs, EFFECT: batch_of_one(stacked([self._fresh.newest]))}
-        output = self.policy.act(inputs, self._memory(), (decision,))
-        self._core = output.state
-        of_box = output.action.ndim > 1 or isinstance(self.spec.action_space, Box)  # of shape (): in its dtype
-        self._action = np.asarray(output.action[0]) if of_box else output.action[0].item()
-        extras = output.extras
-        self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
+        rows = self._evaluation if self.eval_mode else self._actor.rows
+        action = rows.decide(shown, self.policy)
         self.times.add("Act", begin)
-        if self.lessons is not None and not self.eval_mode:
-            self._consult(self.lessons, decision, realtime)
-        return copy.copy(self._action)  # the environment may change an array in place
+        return self._one(action)
 
-    def _consult(self, lessons: Any, decision: Decision, realtime: Mapping[str, Any] | None) -> None:
-        """Take what the teacher says of a decision: a label, an action."""
-        guide, view = lessons.guide, partial(lessons.guide.view_in, realtime, "observation_info")
-        advice = guide.advise((decision,), (self._number,), view)
-        self._carry(advice.extras)
-        if advice.guided is not None and advice.action is not None:
-            self._action = int(advice.action[0])
+    def _one(self, action: npt.NDArray[Any]) -> Any:
+        """Return the action of one row as the environment takes it."""
+        of_box = action.ndim > 1 or self._of_box  # of shape (): in its dtype
+        return np.array(action[0]) if of_box else action[0].item()
 
-    def _carry(self, extras: Mapping[str, Any]) -> None:
-        """Let the last decision's transition carry further extras, [1, ...] by name."""
-        if extras:
-            more = {name: values[0] for name, values in extras.items()}
-            self._extras["extras"] = {**self._extras.get("extras", {}), **more}
+    # Transitions of the only environment, as `Actor` passes them on.
 
-    def _memory(self) -> Any:
-        """Return the state argument of a policy with memory; () for one without."""
-        if not getattr(self.policy, "remembers", False):
-            return ()
-        first = self._core is None
-        core = self.policy.initial_state(1) if first else self._core  # type: ignore[attr-defined]
-        action, reward = np.array([self._action]), np.array([self._reward], np.float32)
-        return Memories(core, action, reward, np.array([first]))
-
-    def _note_applied(self, realtime: Mapping[str, Any] | None) -> None:
-        """Keep which entries of the last decision's chunk were applied, where actions are chunks.
-
-        If another action was sent than the policy drew, it takes its place, for an agent that learns from that.
-        """
-        if realtime is not None and "executed" in realtime:
-            self._extras["executed"] = realtime["executed"]
-        if realtime is not None and "sent" in realtime and self.spec.learns_from == "sent":
-            self._action = realtime["sent"]
-
-    def _close(
-        self,
-        reward: float,
-        outcome: Outcome,
-        following: Any,
-        realtime: Mapping[str, Any] | None,
-        terminal: bool = False,
-        truncated: bool = False,
-    ) -> None:
-        """Complete the last decision's transition; `following` is what the next decision reads."""
-        if self.eval_mode or not outcome.applied:
-            return
-        observation = self._observation
-        if self.lessons is not None:
-            guide = self.lessons.guide
-            self._carry(guide.on_landing(partial(guide.view_in, realtime, "effect_info")))
-        if self._effects is not None:
-            observation, following = self._effects.pair(realtime, observation, following)
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Let the learner observe a transition."""
+        following, ended = block["next_observation"], block["terminal"].item(0) or block["truncated"].item(0)
         transition = {
-            "observation": observation,
-            "action": self._action,
-            "reward": reward,
-            "interval": outcome.interval,
-            "terminal": terminal,
-            "truncated": truncated,
+            # The same object as the next observation before it, so that a learner sees that the two are one.
+            "observation": each_array(lambda array: array[0].copy(), block["observation"])
+            if self._following is None
+            else self._following,
+            "action": self._one(block["action"]),
+            "reward": block["reward"].item(0),
+            "interval": block["interval"].item(0),
+            "terminal": block["terminal"].item(0),
+            "truncated": block["truncated"].item(0),
             "next_observation": following,
-            **self._extras,
         }
-        self._closed.append((outcome.closed, transition))
+        for name in ("extras", "executed"):
+            if name in block:
+                transition[name] = each_array(lambda array: array[0].copy(), block[name])
+        self._following = None if ended else following
+        store = self.learner if self.lessons is None else self.lessons
+        store.observe(transition)
 
-    def _learn_from_closed(self, frame: int) -> None:
-        """Let the learner observe the transitions that were complete at `frame`."""
-        if not self._closed:
-            return
-        begin, store = perf_counter(), self.learner if self.lessons is None else self.lessons
-        while self._closed and self._closed[0][0] <= frame:
-            store.observe(self._closed.popleft()[1])
-        self.times.add("Store", begin)
+    def cut(self, observation: Any, env_id: int) -> None:
+        """Store nothing of an episode that ended before an action took effect."""
+        self._following = None
 
     def _train_step(self) -> None:
         if self.lessons is not None:
@@ -261,6 +247,11 @@ class TurnBasedAgent(LearningAgent):
         """Return what two runs must share to continue one another; see `Spec.identity`."""
         return self.spec.identity(self.learner)
 
+    def _turns(self) -> dict[str, int]:
+        """Return the counts between two episodes."""
+        train, evaluation = (rows.episode.item(0) + 1 for rows in (self._actor.rows, self._evaluation))
+        return {"frames": self._frames(), "train_episodes": train, "eval_episodes": evaluation}
+
     def state(self) -> dict[str, Any]:
         """Return the whole state, with the replay, as tensors, arrays and plain data."""
         self.finish_update()
@@ -268,7 +259,7 @@ class TurnBasedAgent(LearningAgent):
         return {
             "learner": self.learner.state_dict(),
             "replay": replay.state_dict() if isinstance(replay, Replay) else None,
-            "clock": self._clock.state_dict(),
+            "clock": self._turns(),
             "training_steps": self.training_steps,
         }
 
@@ -278,7 +269,7 @@ class TurnBasedAgent(LearningAgent):
         self.learner.save_replay(checkpoint_dir / "replay", iteration)
         return {
             "learner": self.learner.state_dict(),
-            "turns": self._clock.state_dict(),
+            "turns": self._turns(),
             "training_steps": self.training_steps,
             **({} if self.lessons is None else self.lessons.save(checkpoint_dir, iteration)),
         }
@@ -299,7 +290,9 @@ class TurnBasedAgent(LearningAgent):
         self.learner.check_state(bundle["learner"])
         self.learner.load_replay(checkpoint_dir / "replay", iteration)
         self.learner.load_state_dict(bundle["learner"])
-        self._clock.load_state_dict(bundle["turns"])
+        turns = bundle["turns"]
+        self._actor.rows.load_state_dict({"episodes": [turns["train_episodes"]], "frames": [turns["frames"]]})
+        self._evaluation.load_state_dict({"episodes": [turns["eval_episodes"]], "frames": [0]})
         self.training_steps = bundle["training_steps"]
         if self.lessons is not None:
             self.lessons.load(checkpoint_dir, iteration, bundle)
@@ -315,7 +308,7 @@ class TurnBasedAgent(LearningAgent):
         self.policy = self.spec.make_policy_of(learner)
 
     def _frames(self) -> int:
-        return self._clock.frames
+        return self._actor.rows.frames_of_all
 
     def demonstrate(self, transition: Mapping[str, Any]) -> None:
         """Store another player's transition."""
@@ -334,7 +327,22 @@ class TurnBasedAgent(LearningAgent):
         return self.spec.transitions_per_update
 
 
-# Decisions are numbered, and frames counted.
+class _Row(NamedTuple):
+    """The row of the only environment; see `actor.ShownRows`."""
+
+    env_ids: npt.NDArray[np.int64]
+    observation: Any
+    reward: npt.NDArray[Any]
+    first: npt.NDArray[np.bool_]
+    terminal: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    final: Mapping[int, Any]
+    info: Mapping[int, Mapping[str, Any]]
+    realtime: Mapping[str, npt.NDArray[Any]]
+
+
+_NONE, _NO, _YES = np.zeros(1, np.int64), np.zeros(1, bool), np.ones(1, bool)
+_VIEWS = {TEACHER: "observation_info", LANDED: "effect_info"}  # of info["realtime"], where the teacher's are
 
 
 def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:

@@ -1,20 +1,87 @@
-"""`EpisodeClock` against a table worked by hand, then against a plain count of frames on random runs."""
+"""What an agent in turn decides and learns, and when: a table worked by hand, then a plain count of frames."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.play.turns.clock import EpisodeClock, Outcome
-from async_wrappers.agents.play.turns.turn_based import frames_per_decision
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent, frames_per_decision
+from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.latency import LogNormal
 from async_wrappers.policy import Decision
 from tests.worlds.drifting_env import DriftingEnv
+
+
+class Learnt(NamedTuple):
+    """A transition that the learner was given."""
+
+    interval: int
+    terminal: bool = False
+    truncated: bool = False
+
+
+class Listening(Spec):
+    """Notes each decision and each transition, in their order."""
+
+    def __init__(self, *spaces: Any, **terms: Any) -> None:
+        super().__init__(*spaces, **terms)
+        self.told: list[Decision | Learnt] = []
+
+    def make_policy(self, number: int = 0, workers: int = 1) -> Any:
+        return Deciding(self.told)
+
+    def make_learner(self, number: int = 0, learners: int = 1) -> Any:
+        return Learning(self.told)
+
+
+class Deciding:
+    def __init__(self, told: list[Any]) -> None:
+        self._told = told
+
+    def act(self, observation: Any, decision: Decision) -> int:
+        self._told.append(decision)
+        return 0
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        pass
+
+
+class Learning(LearnerInterface):
+    def __init__(self, told: list[Any]) -> None:
+        self._told = told
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        self._told.append(Learnt(*(transition[name] for name in Learnt._fields)))
+
+    def update(self) -> Mapping[str, Any]:
+        self.updates += 1
+        return {}
+
+    def weights(self) -> Mapping[str, Any]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.updates = state["updates"]
+
+
+NOTHING = np.zeros(3, np.float32)  # what is seen
+
+
+def make() -> Any:
+    env = DriftingEnv()
+    return TurnBasedAgent(Listening(env.observation_space, env.action_space))
 
 
 def report(start: int, frame: int, interval: int = 1, applied: bool = True) -> dict[str, Any]:
@@ -22,63 +89,51 @@ def report(start: int, frame: int, interval: int = 1, applied: bool = True) -> d
     return {"start": start, "frame": frame, "interval": interval, "applied": applied, "delay": 0, "default_frames": 0}
 
 
-class TestWithoutAReport:
-    def test_each_decision_is_one_frame(self) -> None:
-        turns = EpisodeClock()
-        assert turns.begin(eval_mode=False) == Decision(episode=0, start=0, frame=0, eval_mode=False)
-        assert turns.advance() == (Decision(0, 1, 1, False), Outcome(interval=1, closed=1, applied=True))
-        assert turns.advance() == (Decision(0, 2, 2, False), Outcome(1, 2, True))
-        assert turns.end() == Outcome(1, 3, True)
-        assert turns.frames == 3
-
-    def test_a_second_episode_begins_where_the_first_ended(self) -> None:
-        turns = EpisodeClock()
-        turns.begin(eval_mode=False)
-        turns.advance()
-        turns.end()
-        assert turns.begin(eval_mode=False) == Decision(episode=1, start=0, frame=2, eval_mode=False)
-        assert turns.advance() == (Decision(1, 1, 3, False), Outcome(1, 3, True))
+def told(agent: Any) -> list[Decision | Learnt]:
+    """Return what has been noted since the last call."""
+    noted = [*agent.spec.told]
+    agent.spec.told.clear()
+    return noted
 
 
-class TestWithAReport:
-    def test_delay_two_and_one_noop(self) -> None:
-        # s = 0 2 4, e = 2 4 6; the episode ends on frame 5.
-        turns = EpisodeClock()
-        assert turns.begin(False, {"start": 0, "frame": 0}) == Decision(0, 0, 0, False)
-        assert turns.advance(report(start=2, frame=4, interval=2)) == (Decision(0, 2, 2, False), Outcome(2, 4, True))
-        assert turns.end(report(start=4, frame=5, interval=1)) == Outcome(1, 5, True)
-        assert turns.begin(False, {"start": 0, "frame": 0}) == Decision(1, 0, 5, False)
-        assert turns.advance(report(start=2, frame=4, interval=2)) == (Decision(1, 2, 7, False), Outcome(2, 9, True))
-
-    def test_an_episode_that_ends_before_the_first_effect_counts_its_frames(self) -> None:
-        turns = EpisodeClock()
-        turns.begin(False, {"start": 0, "frame": 0})
-        assert turns.end(report(start=3, frame=3, interval=0, applied=False)) == Outcome(0, 3, False)
-        assert (turns.frames, turns.train_episodes) == (3, 1)
-
-    def test_a_first_start_after_the_reset_is_taken_from_the_report(self) -> None:
-        assert EpisodeClock().begin(False, {"start": 4, "frame": 0}) == Decision(0, 4, 4, False)
+def counts(agent: Any) -> tuple[int, int, int]:
+    turns = agent.state()["clock"]
+    return turns["frames"], turns["train_episodes"], turns["eval_episodes"]
 
 
-class TestEvaluation:
-    @pytest.mark.parametrize("reported", [False, True])
-    def test_evaluation_lives_through_no_training_frame(self, reported: bool) -> None:
-        turns = EpisodeClock()
-        turns.begin(eval_mode=False)
-        turns.end()
-        first = {"start": 0, "frame": 0} if reported else None
-        assert turns.begin(True, first) == Decision(episode=0, start=0, frame=1, eval_mode=True)
-        decision, _ = turns.advance(report(start=1, frame=1) if reported else None)
-        assert decision == Decision(episode=0, start=1, frame=1, eval_mode=True)
-        turns.end(report(start=2, frame=2) if reported else None)
-        assert (turns.frames, turns.train_episodes, turns.eval_episodes) == (1, 1, 1)
+def test_without_a_report_each_decision_is_one_frame() -> None:
+    agent = make()
+    agent.begin_episode(NOTHING)
+    agent.step(0.0, NOTHING)
+    agent.step(0.0, NOTHING)
+    expected = [Decision(0, 0, 0, False), Learnt(1), Decision(0, 1, 1, False), Learnt(1), Decision(0, 2, 2, False)]
+    assert told(agent) == expected
+    agent.end_episode(0.0)
+    assert told(agent) == [Learnt(1, terminal=True)] and counts(agent) == (3, 1, 0)
+    agent.begin_episode(NOTHING)
+    agent.step(0.0, NOTHING)
+    assert told(agent) == [Decision(1, 0, 3, False), Learnt(1), Decision(1, 1, 4, False)]
 
-    def test_the_two_modes_number_their_episodes_apart(self) -> None:
-        turns, numbers = EpisodeClock(), []
-        for eval_mode in (False, True, True, False, True, False):
-            numbers.append(turns.begin(eval_mode).episode)
-            turns.end()
-        assert numbers == [0, 0, 1, 1, 2, 2]
+
+def test_under_delay_a_transition_is_learnt_when_a_decision_could_have_known_it() -> None:
+    # s = 0 2 4 6, e = 2 4 6; the episode is cut on frame 7.
+    agent = make()
+    agent.begin_episode(NOTHING, {"start": 0, "frame": 0})
+    agent.step(0.0, NOTHING, report(start=2, frame=4, interval=2))
+    assert told(agent) == [Decision(0, 0, 0, False), Decision(0, 2, 2, False)]
+    agent.step(0.0, NOTHING, report(start=4, frame=6, interval=2))
+    assert told(agent) == [Learnt(2), Decision(0, 4, 4, False)]
+    agent.end_episode(0.0, False, NOTHING, report(start=6, frame=7, interval=1))
+    assert told(agent) == [Learnt(2), Learnt(1, truncated=True)] and counts(agent) == (7, 1, 0)
+    agent.begin_episode(NOTHING, {"start": 4, "frame": 0})
+    assert told(agent) == [Decision(1, 4, 11, False)]
+
+
+def test_an_episode_that_ends_before_the_first_effect_teaches_nothing_and_counts_its_frames() -> None:
+    agent = make()
+    agent.begin_episode(NOTHING, {"start": 0, "frame": 0})
+    agent.end_episode(0.0, True, NOTHING, report(start=3, frame=3, interval=0, applied=False))
+    assert told(agent) == [Decision(0, 0, 0, False)] and counts(agent) == (3, 1, 0)
 
 
 Schedule = tuple[int, int]
@@ -88,66 +143,64 @@ EPISODES = st.lists(
 )
 
 
-def model(episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Outcome]:
-    """All decisions and outcomes, from s_j = j (noops + 1), e_j = s_j + delay and the lengths of the episodes."""
-    told: list[Decision | Outcome] = []
+def model(episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Learnt]:
+    """All decisions and transitions, from s_j = j (noops + 1), e_j = s_j + delay and the lengths of the episodes."""
+    expected: list[Decision | Learnt] = []
     lived, numbers = 0, {False: 0, True: 0}
     for eval_mode, length, schedule in episodes:
         delay, noops = schedule or (0, 0)
-        starts = [0, *(start for start in range(noops + 1, length, noops + 1) if start + delay < length)]
-        for start in starts:
-            told.append(Decision(numbers[eval_mode], start, lived if eval_mode else lived + start, eval_mode))
-            effect, next_effect = start + delay, min(start + noops + 1 + delay, length)
-            closed = lived if eval_mode else lived + next_effect
-            told.append(Outcome(max(0, next_effect - effect), closed, effect < length))
+        waiting: list[tuple[int, Learnt]] = []
+        for start in [0, *(start for start in range(noops + 1, length, noops + 1) if start + delay < length)]:
+            expected += [learnt for closed, learnt in waiting if closed <= start]
+            waiting = [each for each in waiting if each[0] > start]
+            expected.append(Decision(numbers[eval_mode], start, lived if eval_mode else lived + start, eval_mode))
+            effect, following = start + delay, min(start + noops + 1 + delay, length)
+            if not eval_mode and effect < length:
+                waiting.append((following, Learnt(following - effect, terminal=following == length)))
+        expected += [learnt for _, learnt in waiting]
         numbers[eval_mode] += 1
         lived += 0 if eval_mode else length
-    return told
+    return expected
 
 
-def play(turns: EpisodeClock, episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Outcome]:
-    """The same as `model`, from `turns` told what `RealtimeDelay` reports (or nothing, where there is no schedule)."""
-    told: list[Decision | Outcome] = []
+def play(agent: Any, episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Learnt]:
+    """The same as `model`, from an agent told what `RealtimeDelay` reports (or nothing, where there is no schedule)."""
     for eval_mode, length, schedule in episodes:
         delay, noops = schedule or (0, 0)
-        told.append(turns.begin(eval_mode, None if schedule is None else {"start": 0, "frame": 0}))
-        start = 0
+        agent.eval_mode = eval_mode
+        agent.begin_episode(NOTHING, None if schedule is None else {"start": 0, "frame": 0})
+        start = frame = 0
         while True:
             effect, start = start + delay, start + noops + 1
             frame = min(start + delay, length)
-            told_now = report(min(start, length), frame, max(0, frame - effect), effect < length)
-            realtime = None if schedule is None else told_now
+            now = report(min(start, length), frame, max(0, frame - effect), effect < length)
             if frame == length:
-                told.append(turns.end(realtime))
+                agent.end_episode(0.0, True, NOTHING, None if schedule is None else now)
                 break
-            decision, outcome = turns.advance(realtime)
-            told += [outcome, decision]
-    return told
+            agent.step(0.0, NOTHING, None if schedule is None else now)
+    return told(agent)
 
 
-class TestAgainstTheModel:
-    @given(EPISODES)
-    def test_decisions_and_outcomes_are_the_models(self, episodes: list[tuple[bool, int, Schedule | None]]) -> None:
-        turns = EpisodeClock()
-        assert play(turns, episodes) == model(episodes)
-        assert turns.frames == sum(length for eval_mode, length, _ in episodes if not eval_mode)
-        assert turns.train_episodes == sum(not eval_mode for eval_mode, _, _ in episodes)
-        assert turns.eval_episodes == sum(eval_mode for eval_mode, _, _ in episodes)
+@given(EPISODES)
+@settings(deadline=None)
+def test_decisions_and_transitions_are_the_models(episodes: list[tuple[bool, int, Schedule | None]]) -> None:
+    agent = make()
+    assert play(agent, episodes) == model(episodes)
+    frames = sum(length for eval_mode, length, _ in episodes if not eval_mode)
+    evaluations = sum(eval_mode for eval_mode, _, _ in episodes)
+    assert counts(agent) == (frames, len(episodes) - evaluations, evaluations)
 
-    @given(EPISODES, st.integers(0, 6))
-    def test_a_state_taken_between_two_episodes_goes_on_alike(
-        self, episodes: list[tuple[bool, int, Schedule | None]], cut: int
-    ) -> None:
-        first, second = EpisodeClock(), EpisodeClock()
-        told = play(first, episodes[:cut])
-        second.load_state_dict(first.state_dict())
-        assert told + play(second, episodes[cut:]) == model(episodes)
 
-    def test_a_state_holds_plain_numbers_alone(self) -> None:
-        turns = EpisodeClock()
-        turns.begin(False)
-        turns.end()
-        assert turns.state_dict() == {"frames": 1, "train_episodes": 1, "eval_episodes": 0}
+@given(EPISODES, st.integers(0, 6))
+@settings(deadline=None)
+def test_a_state_taken_between_two_episodes_goes_on_alike(
+    episodes: list[tuple[bool, int, Schedule | None]], cut: int
+) -> None:
+    first, second = make(), make()
+    before = play(first, episodes[:cut])
+    with TemporaryDirectory() as directory:
+        second.unbundle(Path(directory), 0, first.bundle_and_checkpoint(Path(directory), 0))
+    assert before + play(second, episodes[cut:]) == model(episodes)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
