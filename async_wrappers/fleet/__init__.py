@@ -1,1 +1,1 @@
-"""Processes that end with the one that started them: starting, watching, ending, and the memory they share."""
+"""Processes that end with the one that started them: the rule of a fleet, its driver, and the memory they share."""

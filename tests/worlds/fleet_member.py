@@ -20,9 +20,9 @@ def run_member(number: int, incarnation: int, at_once: str, supervisor: connecti
         obey(at_once, supervisor)
         while (what := supervisor.recv()) is not None:
             obey(what, supervisor)
-        if at_once == "lingers":
+        if at_once.startswith("lingers"):
             supervisor.send(("closes",))
-            time.sleep(2)
+            time.sleep(float(at_once.split()[1]))
 
 
 def obey(what: Any, supervisor: connection.Connection) -> None:

@@ -165,6 +165,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("where", ["in an update", "in an answer"])
 def test_a_learner_that_is_stopped_ends_the_run_in_a_sentence(where: str) -> None:
+    before = multiprocessing.active_children()  # of earlier tests
     with closing(OtherLearners(Stops, 2)) as others:
         others.tell("meet")
         assert others.group is not None
@@ -177,7 +178,7 @@ def test_a_learner_that_is_stopped_ends_the_run_in_a_sentence(where: str) -> Non
         else:
             with pytest.raises(LearnerFailed, match=stopped(others)):
                 others.answers()
-    assert multiprocessing.active_children() == []
+    assert {*multiprocessing.active_children()} <= {*before}
 
 
 ON_THE_WAY = """
