@@ -164,7 +164,6 @@ class Spec:
         decision_interval: int | None = 1,
         seed: int = 0,
     ) -> None:
-        """See the class."""
         self.observation_space, self.action_space = observation_space, action_space
         self.seed = seed
 
@@ -335,7 +334,6 @@ class _Following(OneRow):
         self._learner, self._updates = learner, -1
 
     def act(self, inputs: Any, state: Any, decisions: Any) -> Any:
-        """See `RowsPolicy.act`."""
         if self._updates != self._learner.updates:
             self._updates = self._learner.updates
             self._policy.load_weights(self._learner.weights(), self._updates)

@@ -184,7 +184,6 @@ class NewDirectory:
     """
 
     def __init__(self, what: str, path: Path) -> None:
-        """See the class."""
         self._what, self.path = what, Path(os.path.realpath(path))
         if self.path.exists():
             raise ValueError(f"{what} must be a new one, but {self.path} exists: choose another name")

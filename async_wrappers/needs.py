@@ -40,7 +40,6 @@ class Need:
     def __init__(
         self, setting: str, right: Any, why: str = "", remedy: str = "", holds: Callable[[Any], bool] | None = None
     ) -> None:
-        """See the class."""
         self.setting, self.right = setting, right
         self._why, self._remedy, self._holds = why, remedy, holds
 
@@ -76,7 +75,6 @@ class Beside:
     """
 
     def __init__(self, where: str, *needs: Need) -> None:
-        """See the class."""
         self.where, self.needs = where, needs
 
 

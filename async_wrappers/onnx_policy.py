@@ -56,7 +56,6 @@ class OnnxPolicy:
     """
 
     def __init__(self, path: str | Path, *, threads: int = 1, providers: Sequence[str] = _CPU) -> None:
-        """See the class."""
         path = path_of(path)
         if not path.is_file() and _half(path, "encode").is_file():
             raise ValueError(
@@ -109,7 +108,6 @@ class OnnxSplitPolicy:
     """
 
     def __init__(self, path: str | Path, *, threads: int = 1, providers: Sequence[str] = _CPU) -> None:
-        """See the class."""
         path = path_of(path)
         if path.is_file() and not _half(path, "encode").is_file():
             raise ValueError(

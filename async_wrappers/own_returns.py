@@ -65,7 +65,6 @@ class OwnReturns(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         self._return = 0.0
@@ -91,7 +90,6 @@ class VectorOwnReturns(gym.vector.VectorWrapper, gym.utils.RecordConstructorArgs
     """
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.vector.VectorWrapper.__init__(self, env)
         self._returns = np.zeros(env.num_envs)

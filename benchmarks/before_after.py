@@ -133,7 +133,6 @@ def print_measure(name: str, rates: dict[str, list[float]]) -> bool:
 
 
 def main() -> int:
-    """See the module."""
     parser = parser_of(__doc__, pairs=(20, "windows of each tree"), restarts=(4, "how often new players begin"))
     parser.add_argument("commit")
     parser.add_argument("--only", action="append", default=[], help=f"part of a name of {', '.join(MEASURES)}")

@@ -473,7 +473,6 @@ def print_rows(columns: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def main() -> None:
-    """See the module."""
     parser = parser_of(
         __doc__,
         commit=(str, "an earlier commit of this project"),

@@ -440,7 +440,6 @@ def total(counts: Counts, outcome: str) -> int:
 
 
 def main() -> None:
-    """See the module."""
     parser = parser_of(
         __doc__,
         turn_based=(700, "trials"),

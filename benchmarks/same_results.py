@@ -686,7 +686,6 @@ def compare(name: str, old: Future[dict[str, Any]], new: Future[dict[str, Any]] 
 
 
 def main() -> int:
-    """See the module."""
     parser = parser_of(
         __doc__,
         jobs=(2, "runs at a time, both trees' together"),

@@ -25,12 +25,11 @@ class PolicyCopies:
     """
 
     def __init__(self, policies: Sequence[RowsPolicy]) -> None:
-        """See the class."""
         self._policies = policies
         self._threads = ThreadPoolExecutor(len(policies), thread_name_prefix="act")
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
-        """See `RowsPolicy.act`; the policies are without memory."""
+        """The policies are without memory."""
         rows = Decisions.of(decisions)
         begins = [len(rows) * part // len(self._policies) for part in range(len(self._policies) + 1)]
         shares = [(policy, slice(*cut)) for policy, cut in zip(self._policies, pairwise(begins), strict=True)]

@@ -325,7 +325,6 @@ class OfWorker:
     def __init__(
         self, policy: Any, without_tuples: Callable[[Any], Any] | None = None, whole_stacks: bool = False
     ) -> None:
-        """See the class."""
         self.policy = policy
         self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
 
@@ -374,7 +373,6 @@ class OneRow:
     """
 
     def __init__(self, policy: Any) -> None:
-        """See the class."""
         self._policy = policy
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
@@ -387,10 +385,8 @@ class OneRow:
         return PolicyOutput(np.asarray([answer.action]), (), extras)
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """See `RowsPolicy.load_weights`."""
         self._policy.load_weights(weights, version)
 
     def weights(self) -> Mapping[str, Any]:
-        """See `RowsPolicy.weights`."""
         weights: Mapping[str, Any] = self._policy.weights()
         return weights

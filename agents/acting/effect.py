@@ -171,7 +171,6 @@ class Effects:
     """
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
-        """See the class."""
         self._read = read
         self._next: dict[str, Any] | None = None
 
@@ -199,7 +198,6 @@ class ShowFresh(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any], age: int) -> None:
-        """See the class."""
         super().__init__(env)
         _report_fresh(env, age)
         self.observation_space = effect_space(env.observation_space)
@@ -231,7 +229,6 @@ class ShowFreshRows(gym.vector.VectorWrapper):
     """
 
     def __init__(self, env: Any, age: int) -> None:
-        """See the class."""
         super().__init__(env)
         layer = env
         while isinstance(layer, gym.vector.VectorWrapper) and not hasattr(type(layer), "report_fresh"):
@@ -312,7 +309,6 @@ class ShowEffect(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any], agent: str) -> None:
-        """See the class."""
         super().__init__(env)
         report_effect(env, agent)
         self.observation_space = self.space(env.observation_space)

@@ -322,7 +322,6 @@ class EpsilonGreedyPolicy:
         values_draw: bool = False,
         leaves_values: bool = False,
     ) -> None:
-        """See the class."""
         self.network = network
         self._values = values
         self._noisy_layers = noisy_layers(network)

@@ -63,7 +63,6 @@ class RecurrentPolicy:
         read: Callable[[Any], Any],
         version: Callable[[], int] | None = None,
     ) -> None:
-        """See the class."""
         self.network, self.compute, self._version, self.actions = network, compute, version, actions
         self.fast_age: int | None = getattr(network, "fast_age", None)
         self.remembers: bool = network.feed_previous or network.state_size > 0 or self.fast_age is not None
@@ -226,7 +225,6 @@ class SplitWorkerPolicy(OfWorker):
         without_tuples: Callable[[Any], Any] | None = None,
         whole_stacks: bool = False,
     ) -> None:
-        """See the class."""
         if not (hasattr(policy.network, "encode") and hasattr(policy.network, "decide")):
             raise ValueError(
                 "network must have encode(observation) and decide(features, previous_action, previous_reward, first, "
@@ -303,7 +301,6 @@ class Remembering(Spec):
 
     @cached_property
     def fast_age(self) -> int | None:  # type: ignore[override]
-        """See `Spec`."""
         age: int | None = getattr(self.make_network(), "fast_age", None)
         return age
 

@@ -29,7 +29,6 @@ class UsageError(Exception):
     """
 
     def __init__(self, message: str, flag: str = "") -> None:
-        """See the class."""
         super().__init__(message)
         self.flag = flag
 
@@ -87,7 +86,6 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, command: str, description: str) -> None:
-        """See the class."""
         self.command = command
         self.refused: dict[str, str] = {}
         self.flags: set[str] = set()

@@ -206,7 +206,6 @@ class _GinText(io.StringIO):
     """The text of a gin file, read once, with its name, which gin's messages give."""
 
     def __init__(self, path: Path, text: str) -> None:
-        """See the class."""
         super().__init__(text)
         self.name = str(path)
 

@@ -245,7 +245,6 @@ class ByName:
     """
 
     def __init__(self, name: str) -> None:
-        """See the class."""
         self._selector, self.__name__ = name, name.rpartition(".")[2]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

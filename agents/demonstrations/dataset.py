@@ -66,7 +66,6 @@ class DatasetWriter:
         spec: Any = None,
         player: str = "unknown",
     ) -> None:
-        """See the class."""
         minari = _minari()
         if observation_space.shape is None:
             raise ValueError(f"observations must be arrays to be recorded, got {observation_space}: {FLATTEN}")

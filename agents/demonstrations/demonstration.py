@@ -115,7 +115,6 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: Environment, keep: Callable[[Demonstration], object], hears_sent: bool = False) -> None:
-        """See the class."""
         super().__init__(env)
         self._keep, self._hears_sent = keep, hears_sent
         self._start_episode(None)
@@ -181,7 +180,6 @@ class Playback(gym.Env[Any, Any]):
     loaded: Demonstration
 
     def __init__(self, frames: Environment) -> None:
-        """See the class."""
         self.observation_space, self.action_space = frames.observation_space, frames.action_space
         self._frame = self.off_schedule_frames = 0
         self.delays: list[int] = []

@@ -61,7 +61,6 @@ class Script:
     """
 
     def __init__(self, player: Player, max_frames: int | None = None) -> None:
-        """See the class."""
         self._player, self._max_frames = player, max_frames
 
     def play(self, recorder: Recorder, seeds: Sequence[int]) -> None:
@@ -91,7 +90,6 @@ class Keyboard:
     """
 
     def __init__(self, environment: gym.Env[Any, Any], fps: float | None = None) -> None:
-        """See the class."""
         if environment.render_mode != "rgb_array":
             raise ValueError(
                 f"a person needs an environment with render_mode='rgb_array', got {environment.render_mode!r}: use "

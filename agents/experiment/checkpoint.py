@@ -51,7 +51,6 @@ class Checkpointer:
     """
 
     def __init__(self, base_dir: Path, checkpoint_duration: int = 4) -> None:
-        """See the class."""
         if checkpoint_duration < 1:
             raise ValueError(f"checkpoint_duration must be >= 1 checkpoint, got {checkpoint_duration}")
         self.directory = Path(base_dir) / CHECKPOINTS

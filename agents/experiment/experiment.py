@@ -121,7 +121,6 @@ class NoTeaching:
     """One online iteration after the other; see `Teaching`."""
 
     def __init__(self, run: Run) -> None:
-        """See the class."""
         self._run = run
         self.iterations = run.settings.num_iterations
         self.one_more = f"Runner.num_iterations = {self.iterations + 1}"
@@ -132,34 +131,26 @@ class NoTeaching:
         if hasattr(spec, "check_alone"):
             spec.check_alone()
 
-    def begin_run(self) -> None:
-        """See `Teaching`."""
+    def begin_run(self) -> None: ...
 
     def begin(self, iteration: int) -> Mapping[Phase, Length]:
-        """See `Teaching`."""
         return self._run.lengths
 
     def train(self, length: Length) -> Played:
-        """See `Teaching`."""
         return self._run.play.train(length)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-        """See `Teaching`."""
         return {}, {}
 
     def state(self) -> dict[str, Any]:
-        """See `Teaching`."""
         return {}
 
-    def load_state(self, bundle: Mapping[str, Any]) -> None:
-        """See `Teaching`."""
+    def load_state(self, bundle: Mapping[str, Any]) -> None: ...
 
     def identity(self) -> dict[str, Any]:
-        """See `Teaching`."""
         return {}
 
     def facts(self) -> dict[str, str]:
-        """See `Teaching`."""
         return {}
 
 
@@ -212,7 +203,6 @@ class Experiment(Run):
         teaching: Callable[[Run], Teaching] = NoTeaching,
         evaluates: bool = True,
     ) -> None:
-        """See the class."""
         super().__init__(base_dir, settings, evaluates)
         self.times = TimesOfTraining()
         self.progress_file, self.arm = ProgressFile(self.base_dir), ""

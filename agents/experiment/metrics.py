@@ -31,7 +31,6 @@ class Metrics:
     """
 
     def __init__(self, base_dir: Path, history: Iterable[Mapping[str, Any]] = ()) -> None:
-        """See the class."""
         self._path = Path(base_dir) / _FILE
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.history = [dict(statistics) for statistics in history]
@@ -86,7 +85,6 @@ class EventWriter:
     """
 
     def __init__(self, directory: Path, purge_step: int) -> None:
-        """See the class."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # only where something is written
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -141,7 +139,6 @@ class EpisodeTable:
     """
 
     def __init__(self, base_dir: Path, kept: Mapping[str, int]) -> None:
-        """See the class."""
         self._path = Path(base_dir) / EPISODES
         self._next = dict(kept)
         header = (",".join(EpisodeRow._fields) + "\n").encode()
@@ -197,7 +194,6 @@ class ProgressFile:
     NAME = "progress.json"
 
     def __init__(self, base_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """See the class."""
         self._path, self._clock, self._due = base_dir / self.NAME, clock, -math.inf
 
     def write(self, doing: str, frames: int, rate: float, left: float | None) -> None:

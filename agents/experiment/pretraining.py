@@ -48,7 +48,6 @@ class Pretraining:
     """
 
     def __init__(self, dataset: str, updates: int) -> None:
-        """See the class."""
         self.dataset, self.updates = dataset, updates
         self.pending = False
         self.facts: dict[str, int] = {}

@@ -50,7 +50,6 @@ class Expectation:
     """
 
     def __init__(self, iterations: int, learnt: Callable[[], bool], closing: Callable[[], float]) -> None:
-        """See the class."""
         self._iterations, self._learnt, self._closing = iterations, learnt, closing
         self._learns: bool | None = None  # in what is measured now
         self._said, self._since = False, (0.0, 0.0, 0)
@@ -110,7 +109,6 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         every: float = EVERY,
     ) -> None:
-        """See the class."""
         self._first, self._number, self._iterations = first, first, iterations
         self._clock, self._every = clock, every
         self._began = self._line_at = self._iteration_began = clock()
@@ -314,7 +312,6 @@ class PhasesShown:
     """
 
     def __init__(self, progress: Progress) -> None:
-        """See the class."""
         self.progress = progress
         self._lengths: Mapping[Phase, Length] = {}
         self._played: dict[Phase, tuple[int, int]] = {}  # episodes and frames of each phase
@@ -370,7 +367,6 @@ class WallClock:
     """
 
     def __init__(self) -> None:
-        """See the class."""
         self.before, self._began = 0.0, time.monotonic()
 
     def begin(self) -> None:
@@ -509,7 +505,6 @@ class TimesOfTraining:
     """
 
     def __init__(self) -> None:
-        """See the class."""
         self.seconds, self.frames = 0.0, 0
         self.parts: dict[str, float] = {}
 

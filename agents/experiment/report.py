@@ -102,8 +102,7 @@ class _KeptEpisodes:
                     self.seconds = kept["seconds"]
                     self._episodes = {name: [Episode(*each) for each in rows] for name, rows in kept["rows"].items()}
 
-    def __enter__(self) -> None:
-        """See the class."""
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
         self._write()

@@ -105,7 +105,6 @@ class NetworkAgent(Spec):
         settings(cls)
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
-        """See the class."""
         for name, need in type(self).lacking.items():
             if name in given and not need.is_met(value := given.pop(name)):
                 raise ValueError(need.sentence(f"with agent {self.name!r}", value, {}))

@@ -123,7 +123,6 @@ class Learner:
         monitors: Sequence[Monitor] = (),
         passes: Passes | None = None,
     ) -> None:
-        """See the class."""
         self.settings = settings or Learning()
         self.kind = kind
         self.compute = compute or Compute()

@@ -65,7 +65,6 @@ class Adam(torch.optim.Adam):
     load_state_dict = _plain(torch.optim.Optimizer.load_state_dict)
 
     def __init__(self, parameters: Iterable[nn.Parameter], **arguments: Any) -> None:
-        """See the class."""
         super().__init__(parameters, fused=True, **arguments)
 
     @torch.no_grad()

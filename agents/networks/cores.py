@@ -33,8 +33,7 @@ class Core(Protocol):
     output_size: int
     state_size: int
 
-    def __call__(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """See `LSTMCore.forward`."""
+    def __call__(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 @gin.configurable(module="agents")

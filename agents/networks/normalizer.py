@@ -176,18 +176,15 @@ class NormalizedNetwork(nn.Module):
         return self.network(read, previous_action, previous_reward, first, state)
 
     def encode(self, observation: Any) -> Tensor:
-        """See `SequenceNetwork.encode`."""
         features: Tensor = self.network.encode(self._read(observation))
         return features
 
     def decide(self, features: Tensor, *others: Any) -> Any:
-        """See `SequenceNetwork.decide`."""
         if self.fast_age is not None:
             others = *others[:-1], self._read(others[-1])
         return self.network.decide(features, *others)
 
     def initial_state(self, rows: int) -> Tensor:
-        """See `SequenceNetwork.initial_state`."""
         state: Tensor = self.network.initial_state(rows)
         return state
 

@@ -35,7 +35,6 @@ class LearningAgent:
     policy: RowsPolicy
 
     def __init__(self, spec: Spec, learner: Any, number: int = 0, learners: int = 1) -> None:
-        """See the class."""
         self.spec, self.learner = spec, learner
         self.times: PartTimes = getattr(learner, "times", None) or PartTimes()
         self._overlap: Overlap | None = None
@@ -156,7 +155,6 @@ class Overlap:
     """
 
     def __init__(self, learner: Learner) -> None:
-        """See the class."""
         self._learner = learner
         self.network = self.acting = learner.compute.place(copy.deepcopy(learner.acting)).requires_grad_(False)
         self.updates, self.version = 0, learner.updates

@@ -97,7 +97,6 @@ class Live:
     )
 
     def __init__(self, settings: LiveRunner, run: Run) -> None:
-        """See the class."""
         self._settings, self._run, self.create_async_runner = settings, run, settings.create_async_runner_fn
         self._statistics: Statistics = {}  # of the wrappers, as the environments that are made begin with them
         self.agent: Any = self.new_agent()
@@ -195,7 +194,7 @@ class Live:
         )
 
     def teach(self, lesson: Lesson) -> None:
-        """See `Play`; labels are made when a batch is drawn, since the workers that act have no teacher."""
+        """Labels are made when a batch is drawn, since the workers that act have no teacher."""
         refuse("a teacher, live", self._spec.needs, agent=self._spec.name)
         must(
             lesson.reads_alike and lesson.label_at == "start" and self._spec.stack_size == 1,
@@ -213,7 +212,7 @@ class Live:
         self._make_learner = lessons.maker_of_learners(self._spec, self._make_learner)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
-        """See `Play`; the learners, which are in processes of their own, are told of a weight that changes."""
+        """The learners, which are in processes of their own, are told of a weight that changes."""
         lessons = self.agent.lessons
         getattr(lessons, what)(*arguments)
         if lessons.changes:
@@ -268,7 +267,6 @@ class Live:
             live.drop_states(directory, number)  # they are in the checkpoint
 
     def train(self, length: Length) -> Played:
-        """See `Play`."""
         self._play_seconds = 0.0
         played = self._play_phase(Phase.TRAIN, length)
         if self.agent.lessons is not None:
@@ -276,7 +274,6 @@ class Live:
         return played
 
     def evaluate(self, length: Length) -> Played:
-        """See `Play`."""
         return self._play_phase(Phase.EVAL, length)
 
     def _play_phase(self, phase: Phase, length: Length) -> Played:
@@ -333,19 +330,16 @@ class Live:
         return {"shown_in": self._run.base_dir / SHOWN} if "shown_in" in _offers(self.live) else {}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
-        """See `Play`; the scalars of a phase are those of its timing report, which are written already."""
+        """The scalars of a phase are those of its timing report, which are written already."""
         return {}, {}
 
     def summary(self) -> Mapping[str, float]:
-        """See `Play`."""
         return self._summed_up
 
     def table(self) -> str:
-        """See `Play`."""
         return ""
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
-        """See `Play`."""
         try:
             self.live.save(directory, number)
             learners = self.live.take_states(directory, number)
@@ -357,7 +351,7 @@ class Live:
         return {"agent": {"learner": learners[0]}, "learners": learners, **known, **taught}
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
-        """See `Play`; the learners of a turn-based experiment cannot be restored in a live run."""
+        """The learners of a turn-based experiment cannot be restored in a live run."""
         if "learners" not in bundle:
             raise DifferentExperiment(
                 f"base_dir {self._run.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
@@ -381,20 +375,16 @@ class Live:
             compute.keep_precision(self._learners[0])  # workers are sent the spec
 
     def begin_with(self, statistics: Statistics) -> None:
-        """See `Play`."""
         self._statistics = statistics
 
     def forget(self, directory: Path, keep: set[int]) -> None:
-        """See `Play`."""
         self.live.forget(directory, keep)
 
     def identity(self) -> dict[str, Any]:
-        """See `Play`."""
         identity: dict[str, Any] = self.agent.identity()
         return identity
 
     def facts(self) -> dict[str, str]:
-        """See `Play`."""
         return {"delay": self._delay}
 
     def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> list[Episode]:

@@ -112,12 +112,10 @@ class Elite(Selector):
         multiplier: float,
         annealing: float | None,
     ) -> None:
-        """See the class."""
         self._distances, self._strategy, self._multiplier = distances, strategy, multiplier
         self._annealing, self.updates = annealing, 0
 
     def attach(self, storage: Any) -> None:
-        """See `Selector`."""
         super().attach(storage)
         self.count = np.zeros(storage.capacity, np.int64)
 
@@ -137,7 +135,7 @@ class Elite(Selector):
     def draw(
         self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
     ) -> tuple[Positions, Arrays]:
-        """See `Selector`; at least as many unrolls are valid as are drawn."""
+        """At least as many unrolls are valid as are drawn."""
         # A rounding below a whole number is that number.
         wanted = int(self.lambda_ * batch_size + 1e-9)
         self.updates += 1
@@ -155,7 +153,6 @@ class Elite(Selector):
         return rng.choice(live, min(wanted, len(live)), replace=False)
 
     def clear(self) -> None:
-        """See `Selector`."""
         self.count.fill(0)
 
     def nbytes_at(self, capacity: int) -> int:
@@ -175,7 +172,6 @@ class Elite(Selector):
         return {"count": self.count}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """See `Selector`."""
         self.updates = counters["updates"]
         self.count[...] = snapshot["count"]
 
@@ -248,7 +244,6 @@ class NetworkEncoder:
     """
 
     def __init__(self, network: Any, reader: Reader, compute: Compute, stack_size: int | None) -> None:
-        """See the class."""
         self._network, self._reader, self._compute, self._stack_size = network, reader, compute, stack_size
         self._copy: Any = None
         self._expired = True
@@ -269,7 +264,7 @@ class NetworkEncoder:
         return int(self._features(self._reader(self._reader.blank_stacks())).shape[1])
 
     def refresh(self, newest: Callable[[], Any]) -> None:
-        """See `Encoder`; nothing is done if features were never requested."""
+        """Nothing is done if features were never requested."""
         if self._copy is not None:
             self._load()
             self._newest = newest()
@@ -283,7 +278,6 @@ class NetworkEncoder:
         self._expired = False
 
     def unrolls(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-        """See `Encoder`."""
         unrolls, steps = batch["mask"].shape[1], len(batch["mask"])
         at_a_time = max(1, _STATES // steps)
         found = []
@@ -298,7 +292,6 @@ class NetworkEncoder:
         return np.concatenate(found)
 
     def present(self) -> npt.NDArray[np.float32]:
-        """See `Encoder`."""
         read = whole_stacks(self._reader) if self._stack_size is None else self._reader
         return self._features(read(self._newest))
 
@@ -388,7 +381,7 @@ class EliteReplay(UnrollReplay):
     elite_batch_size: int = whole(20, 'Unrolls that ``"elite_insertion"`` draws.', 1, "unroll")
 
     def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
-        """See `UnrollReplay`; the further column holds features."""
+        """The further column holds features."""
         inserts, capacity = self.insert_strategy is not None, self.capacity
         must(
             not inserts or self.elite_batch_size <= capacity,

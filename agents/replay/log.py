@@ -211,15 +211,12 @@ class Log(Drawable):
     # Writing and reading; `Replay` has the documentation.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
-        """See `Replay.observe`."""
         raise NotImplementedError
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Replay.extend`."""
         raise NotImplementedError
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
-        """See `Replay.cut`."""
         raise NotImplementedError
 
     def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
@@ -408,7 +405,6 @@ class PlacedLog(Log):
         return self.number.take(positions) >= 0
 
     def names(self) -> list[str]:
-        """See `Log`."""
         return ["place", *self._columns]
 
     def pieces(self, first: int) -> Iterator[Arrays]:
@@ -487,7 +483,6 @@ class Packed:
     """
 
     def __init__(self, capacity: int, column: Column) -> None:
-        """See the class."""
         with extra("a compressed replay", "lz4"):
             import lz4.block
         self._shape, self._dtype = column

@@ -128,7 +128,6 @@ class UnrollQueue(Saved):
         batches: int = 1,
         replay_coefficient: int = 1,
     ) -> None:
-        """See the class."""
         self.replayed = replay_coefficient > 1
         self._batches, self._replay_coefficient = batches if self.replayed else 1, replay_coefficient
         # Of each place, the unroll after its batch and the draws so far. If all unrolls before have left, it is empty.
@@ -360,7 +359,6 @@ class Shares:
     """
 
     def __init__(self, shares: Sequence[float], batch_size: int) -> None:
-        """See the class."""
         self._batch_size = batch_size
         self._owed = owed = [share * batch_size for share in shares]  # per batch
         self.shares = [each / batch_size for each in owed]
@@ -446,7 +444,6 @@ class Mixture(Saved):
         decisions: int | None = None,
         learners: int = 1,
     ) -> None:
-        """See the class."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1 unroll, got {batch_size}")
         factories = checked_sources([("queue", 1.0)] if sources is None else sources)
@@ -592,11 +589,9 @@ class Mixture(Saved):
         return self._assembly.snapshot()
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Saved`."""
         return {**super().state_dict(), "sources": [source.state_dict() for source in self.sources]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Saved`."""
         super().load_state_dict(state)
         for source, of_source in zip(self.sources, state["sources"], strict=True):
             source.load_state_dict(of_source)
@@ -637,7 +632,6 @@ class Mixture(Saved):
         self._assembly.end_running(env_ids)
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """See `Saved`."""
         kept = list(keep)
         super().prune(directory, kept)
         for source, folder in self._folders():

@@ -178,7 +178,6 @@ class ActorPriorities:
         gamma: float,
         discount_by: Literal["decision", "frame"],
     ) -> None:
-        """See the class."""
         self._priority, self._horizon = priority, update_horizon
         self._discounting = Discounting(gamma=gamma, discount_by=discount_by)
         shape = (num_envs, update_horizon)  # the last n decisions, oldest first

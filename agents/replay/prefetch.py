@@ -89,18 +89,15 @@ class Prefetch(Saved):
     """
 
     def __init__(self, source: UnrollSource) -> None:
-        """See the class."""
         self.source, self.replayed = source, source.replayed
         self.ahead = _Ahead()
 
     def __len__(self) -> int:
-        """See `UnrollSource`."""
         self.ahead.join()
         return len(self.source)
 
     @property
     def filled(self) -> bool:
-        """See `UnrollSource`."""
         return self.ready(0)
 
     @property
@@ -138,23 +135,19 @@ class Prefetch(Saved):
         return {**self.source.state_dict(), "drawn": drawn or None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `UnrollSource`."""
         self.ahead.join()
         self.source.load_state_dict(state)
         self.ahead.restore(state["drawn"] or {})
 
     def save(self, directory: Path, number: int) -> list[str]:
-        """See `UnrollSource`."""
         names = super().save(Path(directory) / "drawn", number)
         return [*(f"drawn/{name}" for name in names), *self.source.save(directory, number)]
 
     def load(self, directory: Path, number: int) -> None:
-        """See `UnrollSource`."""
         self.ahead.join()
         super().load(Path(directory) / "drawn", number)
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """See `UnrollSource`."""
         kept = list(keep)
         super().prune(Path(directory) / "drawn", kept)
         self.source.prune(directory, kept)
@@ -185,7 +178,6 @@ class PrefetchedReplay(Replay):
     """
 
     def __init__(self, *replay: Any, **arguments: Any) -> None:
-        """See the class."""
         self.ahead = _Ahead()
         super().__init__(*replay, **arguments)
 
@@ -205,27 +197,22 @@ class PrefetchedReplay(Replay):
     # Methods that change the storage or the selector, or read data that a draw changes.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
-        """See `Replay`."""
         self.ahead.join()
         super().observe(transition, env_id)
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Replay`."""
         self.ahead.join()
         super().extend(block)
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
-        """See `Replay`."""
         self.ahead.join()
         super().cut(observation, env_id)
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """See `Replay`."""
         self.ahead.join()
         super().set_priorities(index, priority)
 
     def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
-        """See `Replay`."""
         self.ahead.join()
         super().end_running(env_ids)
 
@@ -278,35 +265,25 @@ class Store(Source, Protocol):
     def drawable(self) -> bool:
         """Whether a batch can be drawn."""
 
-    def __len__(self) -> int:
-        """See `Replay`."""
+    def __len__(self) -> int: ...
 
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """See `Replay`."""
+    def observe(self, transition: Mapping[str, Any]) -> None: ...
 
-    def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Replay`."""
+    def extend(self, block: Mapping[str, Any]) -> None: ...
 
-    def cut(self, observation: Any, env_id: int = 0) -> None:
-        """See `Replay`."""
+    def cut(self, observation: Any, env_id: int = 0) -> None: ...
 
-    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None:
-        """See `Replay`."""
+    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None: ...
 
-    def facts(self) -> dict[str, Any]:
-        """See `Replay`."""
+    def facts(self) -> dict[str, Any]: ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Replay`."""
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def save(self, directory: Path, number: int) -> list[str]:
-        """See `Replay`."""
+    def save(self, directory: Path, number: int) -> list[str]: ...
 
-    def load(self, directory: Path, number: int) -> None:
-        """See `Replay`."""
+    def load(self, directory: Path, number: int) -> None: ...
 
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """See `Replay`."""
+    def prune(self, directory: Path, keep: Iterable[int]) -> None: ...
 
 
 class SampledBatch(NamedTuple):

@@ -58,7 +58,6 @@ class Replay(Saved):
         batch_size: int = 32,
         seed: int | np.random.SeedSequence = 0,
     ) -> None:
-        """See the class."""
         _check_batch_size(batch_size)
         self._storage = storage
         self._selector = selector
@@ -288,7 +287,6 @@ class Replay(Saved):
         return {**super().state_dict(), **of_logs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Saved`."""
         self._check_facts(state)
         self.clear()
         of_logs = state["first"], state["slots"]

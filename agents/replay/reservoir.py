@@ -65,7 +65,6 @@ class Reservoir(PlacedLog):
         batch_size: int = 32,
         seed: int | np.random.SeedSequence = 0,
     ) -> None:
-        """See the class."""
         stack, horizon = assembler.stack_size, assembler.update_horizon
         window = None if assembler.reach <= 1 else assembler.reach - 1
         refuse("missing neighbours", {"stack_size": stack, "action_window": window})

@@ -162,7 +162,6 @@ class Ring(Log):
         num_envs: int = 1,
         compression: Literal["lz4"] | None = None,
     ) -> None:
-        """See the class."""
         self._stack, self._horizon = assembler.reach, assembler.update_horizon
         if num_envs < 1:
             raise ValueError(f"num_envs must be >= 1 environment, got {num_envs}")
@@ -588,7 +587,6 @@ class Ring(Log):
         return {"add_count": self.add_count, **own}
 
     def move_to(self, counters: Mapping[str, Any]) -> None:
-        """See `Log`."""
         self._heads[:] = counters["head"]
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:

@@ -36,12 +36,10 @@ class Drawable(Protocol):
     capacity: int
 
     @property
-    def count(self) -> int:
-        """See the class."""
+    def count(self) -> int: ...
 
     @property
-    def written(self) -> int:
-        """See the class."""
+    def written(self) -> int: ...
 
     def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
         """Return positions that have been written to by their numbers, `0 <= number < written`, `[B]`."""
@@ -196,7 +194,6 @@ class Distinct(Selector):
         return rng.choice(live, batch_size, replace=False), {}
 
     def facts(self) -> dict[str, Any]:
-        """See `Selector`."""
         return {"with_replacement": False}
 
 
@@ -232,7 +229,6 @@ class Prioritized(Selector):
         importance_exponent: float = 0.5,
         sampling: Literal["stratified", "iid"] = "stratified",
     ) -> None:
-        """See the class."""
         _in_unit_interval("priority_exponent", priority_exponent)
         _in_unit_interval("importance_exponent", importance_exponent)
         if sampling not in ("stratified", "iid"):
@@ -242,7 +238,6 @@ class Prioritized(Selector):
         self._largest_priority = 1.0
 
     def attach(self, storage: Drawable) -> None:
-        """See `Selector`."""
         super().attach(storage)
         self._tree = SumTree(storage.capacity)
 
@@ -273,7 +268,6 @@ class Prioritized(Selector):
         self._tree.set(positions, 0.0)
 
     def check_entering(self, priority: npt.NDArray[np.float64]) -> None:
-        """See `Selector`."""
         if (given := priority[~np.isnan(priority)]).size:
             _largest(given)
 
@@ -318,7 +312,6 @@ class Prioritized(Selector):
         self._largest_priority = max(self._largest_priority, largest)
 
     def clear(self) -> None:
-        """See `Selector`."""
         self._tree.clear()
         self._largest_priority = 1.0
 
@@ -327,7 +320,6 @@ class Prioritized(Selector):
         return SumTree(capacity).nbytes  # its pages are zeroed, and take no memory before they are written
 
     def facts(self) -> dict[str, Any]:
-        """See `Selector`."""
         return {
             "priority_exponent": self._priority_exponent,
             "importance_exponent": self._importance_exponent,
@@ -335,7 +327,6 @@ class Prioritized(Selector):
         }
 
     def counters(self) -> dict[str, Any]:
-        """See `Selector`."""
         return {"largest_priority": self._largest_priority}
 
     def snapshot(self) -> Arrays:
@@ -343,7 +334,6 @@ class Prioritized(Selector):
         return {"value": self._tree.leaves.take(self._storage.live_positions())}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """See `Selector`."""
         self._tree.set(self._storage.live_positions(), snapshot["value"])
         self._largest_priority = counters["largest_priority"]
 

@@ -55,7 +55,6 @@ class SequenceRing(Log):
         priority: Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.float64]] | None = None,
         **assembly: Any,
     ) -> None:
-        """See the class."""
         if capacity < 1:
             raise ValueError(f"capacity must be >= 1 sequence, got {capacity}")
         self._priority = priority

@@ -138,7 +138,6 @@ class Assembly:
         with_returns: bool = False,
         decisions: int | None = None,
     ) -> None:
-        """See the class."""
         if action is None:
             action = WHOLE_NUMBER._replace(shape=() if chunk is None else (chunk,))
         _check_sizes(period, num_envs=num_envs, length=length, stack_size=stack_size)

@@ -169,7 +169,6 @@ class UnrollRing(PlacedLog):
         compression: Literal["lz4"] | None = None,
         further: Mapping[str, Column] | None = None,
     ) -> None:
-        """See the class."""
         self._assembly, self.schema, self.capacity = assembly, assembly.schema, capacity
         self._further = dict(further or {})
         packed = assembly.observation_names if compression else ()
@@ -304,7 +303,6 @@ class UnrollReplay(Replay):
         settings(cls)
 
     def __init__(self, spec: SourceSpec, selector: Selector | None = None, **given: Any) -> None:
-        """See the class."""
         set_all(self, given)
         must(
             self.capacity >= spec.rows * spec.learners,
@@ -358,5 +356,4 @@ class StandardReplay(UnrollReplay):
     with_replacement: bool = flag(True, "Whether an unroll may come twice in a batch.")
 
     def settle(self, spec: SourceSpec) -> tuple[Selector, Mapping[str, Column]]:
-        """See `UnrollReplay`."""
         return (Uniform() if self.with_replacement else Distinct()), {}

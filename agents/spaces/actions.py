@@ -74,27 +74,22 @@ class DiscreteActions:
     none = -1
 
     def __init__(self, first: int, number: int, chunk: int | None = None) -> None:
-        """See the class."""
         self.first, self.number, self.chunk = first, number, chunk
         self.column = WHOLE_NUMBER if chunk is None else WHOLE_NUMBER._replace(shape=(chunk,))
         self.inputs = number * (chunk or 1)
         self.facts: Any = number if chunk is None else [number] * chunk
 
     def stored(self, action: Any) -> Any:
-        """See `Actions`."""
         return action - self.first
 
     def environment(self, stored: Any) -> Any:
-        """See `Actions`."""
         return stored + self.first
 
     def read(self, stored: Tensor) -> Tensor:
-        """See `Actions`."""
         numbers = torch.arange(self.number, device=stored.device)
         return (stored.reshape(len(stored), -1, 1) == numbers).flatten(1)
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
-        """See `Actions`."""
         return np.zeros((rows, *self.column.shape), np.int64)
 
 
@@ -181,7 +176,6 @@ class BoxActions:
     none = 0
 
     def __init__(self, space: Box, agent: str) -> None:
-        """See the class."""
         self._space, self._agent = space, agent
         if 0 in space.shape:
             raise ValueError(
@@ -247,11 +241,9 @@ class BoxActions:
         return action.reshape((*leading, *self._space.shape))
 
     def read(self, stored: Tensor) -> Tensor:
-        """See `Actions`."""
         return stored.flatten(1)
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
-        """See `Actions`."""
         return np.zeros((rows, *self._space.shape), self._space.dtype)
 
 

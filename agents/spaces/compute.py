@@ -202,7 +202,6 @@ class Reader:
     """
 
     def __init__(self, space: gym.Space[Any], stack_size: int, compute: Compute) -> None:
-        """See the class."""
         self._given, self._space = space, space_without_tuples(space)
         self.shape: Any = _shape(self._space, stack_size, "")
         self._stack_size = stack_size

@@ -58,20 +58,16 @@ class Categorical:
         return (likelihood <= drawn).sum(dim=-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """See `Distribution`."""
         return parameters.argmax(dim=-1)
 
     def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
-        """See `Distribution`."""
         return parameters.log_softmax(dim=-1).gather(-1, stored.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        """See `Distribution`."""
         log_probs = parameters.log_softmax(dim=-1)
         return -(log_probs.exp() * log_probs).sum(dim=-1)
 
     def kl(self, parameters: Tensor, other: Tensor) -> Tensor:
-        """See `Distribution`."""
         log_p, log_q = parameters.log_softmax(dim=-1), other.log_softmax(dim=-1)
         return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -93,19 +89,16 @@ class Gaussian:
         return parameters.chunk(2, dim=-1)[0]
 
     def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
-        """See `Distribution`."""
         if not torch.is_grad_enabled():  # as where a policy acts
             return _gaussian_log_prob(parameters, stored)[0]
         found: Tensor = _GaussianLogProb.apply(parameters, stored)  # type: ignore[no-untyped-call]
         return found
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        """See `Distribution`."""
         log_std = parameters.chunk(2, dim=-1)[1]
         return log_std.sum(dim=-1) + log_std.shape[-1] * (_HALF_LOG_TWO_PI + 0.5)
 
     def kl(self, parameters: Tensor, other: Tensor) -> Tensor:
-        """See `Distribution`."""
         mean, log_std = parameters.chunk(2, dim=-1)
         other_mean, other_log_std = other.chunk(2, dim=-1)
         squares = (2 * (log_std - other_log_std)).exp() + ((mean - other_mean) * (-other_log_std).exp()) ** 2

@@ -137,7 +137,6 @@ class ArrayTree:
     """
 
     def __init__(self, name: str, space: gym.Space[Any]) -> None:
-        """See the class."""
         spaces = _spaces(name, space_without_tuples(space))
         flat = [(path, _column(name + in_brackets(path), inner)) for path, inner in leaves(spaces)]
         self.name = name
@@ -233,7 +232,6 @@ class TransitionSchema:
     def __init__(
         self, observation_space: gym.Space[Any], extras: Dict | None = None, action: Column = WHOLE_NUMBER
     ) -> None:
-        """See the class."""
         if extras is not None and not isinstance(extras, Dict):
             raise ValueError(f"extras must be a gymnasium.spaces.Dict or None, got {extras!r}")
         self.observation = ArrayTree("observation", observation_space)

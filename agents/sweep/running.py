@@ -53,7 +53,6 @@ class TrialsShown:
         clock: Callable[[], float] = time.monotonic,
         every: float = EVERY,
     ) -> None:
-        """See the class."""
         self._trials, self._jobs, self._trial_seconds, self._ended = trials, jobs, trial_seconds, ended
         self._clock, self._every = clock, every
         self._begun: dict[Path, float] = {}  # when the running trials began

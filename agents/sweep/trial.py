@@ -263,7 +263,6 @@ class TrialProcess(subprocess.Popen[bytes]):
     """
 
     def __init__(self, directory: Path, payload: bytes, lock: int | None, path: str, where: str | None = None) -> None:
-        """See the class."""
         self._directory, self._begin = directory, time.perf_counter()
         (directory / FAILURE).unlink(missing_ok=True)
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

@@ -64,7 +64,6 @@ class StudentsGuide:
     """
 
     def __init__(self, student: Any, guides: bool) -> None:
-        """See the class."""
         self.student, self.guides = student, guides
         self.teacher: Teaches | None = None
         self.shown, self._label_at = False, "start"
@@ -157,7 +156,6 @@ class StudentsLessons:
     def __init__(
         self, student: Any, agent: LearningAgent, number: int = 0, learners: int = 1, *, guides: bool = False
     ) -> None:
-        """See the class."""
         self.student, self._agent, self._learner = student, agent, agent.learner
         self._number, self._learners = number, learners
         self.guide = StudentsGuide(student, guides)

@@ -92,7 +92,6 @@ class Rehearsal:
     """
 
     def __init__(self, student: Replay, teacher: Replay, ratio: float, teaching: Teaching, seed: int) -> None:
-        """See the class."""
         self._student, self._teacher, self._ratio, self._teaching = student, teacher, ratio, teaching
         self._random = DecisionRandom(seed)
         self._of_student = self._of_teacher = False  # whose rows of the last batch were drawn by priority

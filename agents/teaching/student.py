@@ -124,7 +124,6 @@ class Student(Spec):
     replay_seed: int
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()  # type: ignore[misc]
         self.teaching = Teaching()
 

@@ -84,7 +84,6 @@ class Teacher:
         replay: Path | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        """See the class."""
         policy: Any = getattr(agent, "policy", None)
         of_values = isinstance(policy, EpsilonGreedyPolicy)
         if not isinstance(agent, TurnBasedAgent) or not (of_values or _has_logits(agent.spec, policy)):
@@ -243,11 +242,9 @@ class FrozenTeacher:
     """
 
     def __init__(self, policy: Any, of_values: bool, source: str) -> None:
-        """See the class."""
         self._policy, self._of_values, self.source = policy, of_values, source
 
     def values(self, stacks: Any) -> npt.NDArray[np.float32]:
-        """See `Teacher.values`."""
         found = self._policy.q_values(stacks) if self._of_values else self._policy.first_outputs(stacks)[0]
         values: npt.NDArray[np.float32] = found.float().cpu().numpy()
         return values
@@ -282,7 +279,6 @@ class TeachersDemonstration:
     """
 
     def __init__(self, teacher: Teacher, observations: Any, columns: Arrays) -> None:
-        """See the class."""
         self._teacher, self._observations, self._columns = teacher, observations, columns
 
     def transitions(self) -> Iterator[tuple[dict[str, Any], npt.NDArray[np.float32]]]:

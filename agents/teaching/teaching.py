@@ -108,7 +108,6 @@ class Reincarnation:
     """
 
     def __init__(self, settings: RunnerWithTeacher, run: Run) -> None:
-        """See the class."""
         self._settings, self._run = settings, run
         agent, evaluation = run.play.agent, run.lengths[Phase.EVAL]
         must(
@@ -296,15 +295,12 @@ class Reincarnation:
         return told, {**scalars, "Train/distill_loss_decay": weight}
 
     def state(self) -> dict[str, Any]:
-        """See `Teaching`."""
         return {"scores": self.scores, "offline": self._offline}
 
     def load_state(self, bundle: Mapping[str, Any]) -> None:
-        """See `Teaching`."""
         self.scores, self._offline = bundle["scores"], bundle.get("offline", 0)
 
     def identity(self) -> dict[str, Any]:
-        """See `Teaching`."""
         facts: dict[str, Any] = {
             "label_at": self._settings.label_at,
             "collect": self._settings.teacher_steps,

@@ -57,7 +57,6 @@ class Viewpoint:
     """
 
     def __init__(self, teacher: Spec, common: int, own: Sequence[Any], label_at: str = "start") -> None:
-        """See the class."""
         self._teacher, self._common, self._own, self.label_at = teacher, common, own, label_at
 
     @classmethod
@@ -153,7 +152,6 @@ class ShowTeacher(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: Environment, view: Viewpoint) -> None:
-        """See the class."""
         super().__init__(env)
         self._landed = view.label_at == "effect"
         self.observation_space = view.space(env.observation_space)
@@ -205,7 +203,6 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, env: Environment, teacher: Spec, own: Sequence[Callable[[Environment], Environment]] = ()
     ) -> None:
-        """See the class."""
         super().__init__(env)
         self._shown = shown = _Shown(env)
         self._frames: Environment = shown

@@ -204,7 +204,7 @@ class _Decide(_Sequence):
             self.input_names += [FRESH + name.removeprefix("observation") for name in self._tree.columns]
 
     def example(self, stacks: Any, before: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """See `_Graph.example`; the memory is drawn at random, and some episodes begin."""
+        """The memory is drawn at random, and some episodes begin."""
         assert before is not None
         rows, rng, spec = len(before[0]), torch.Generator().manual_seed(0), self._spec
         shape = (rows, *spec.actions.column.shape)

@@ -65,7 +65,6 @@ class Page:
     """
 
     def __init__(self, watcher: Watcher, trusted: Iterable[str] = ()) -> None:
-        """See the class."""
         self._watcher, self._trusted = watcher, list(trusted)
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -210,7 +209,6 @@ class Server:
     """
 
     def __init__(self, watcher: Watcher, host: str, port: int) -> None:
-        """See the class."""
         self._socket = socket.socket(select_address_family(host, port), socket.SOCK_STREAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -56,7 +56,6 @@ class Folder:
     """
 
     def __init__(self, path: Path, root: str | None = None) -> None:
-        """See the class."""
         self.path, self.root = path, root or os.path.realpath(path)
         self.problems: list[str] = []
         self._parsed: dict[str, tuple[_Stamp, Any, str]] = {}  # what is in a file, or the sentence on it

@@ -86,7 +86,6 @@ class Recordings:
     """Reads recordings; of the one that goes on only what is new is read again, episode by episode."""
 
     def __init__(self) -> None:
-        """See the class."""
         self._read: dict[tuple[str, str, float | None], EpisodeRead] = {}
 
     def read(self, folder: Folder) -> RecordingNow:

@@ -78,7 +78,6 @@ class Watcher:
     """
 
     def __init__(self, places: Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
-        """See the class."""
         self._places, self._clock = places, clock
         self._lock = threading.Lock()
         for place in places:

@@ -179,7 +179,6 @@ class Environments:
     """
 
     def __init__(self, make: Callable[[], Any], share: range, keep: Callable[[Info], Info]) -> None:
-        """See the class."""
         self._share, self._keep = share, keep
         self.infos: list[Info] = [{} for _ in share]
         self._envs: list[gym.Env[Any, Any]] = []

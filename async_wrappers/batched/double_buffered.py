@@ -37,7 +37,6 @@ class DoubleBuffered:
     """
 
     def __init__(self, a: BatchedEnvs, b: BatchedEnvs) -> None:
-        """See the class."""
         if a is b:
             raise ValueError(f"b must be other environments than a, got {b!r} for both")
         for name in ("observation_space", "action_space"):
@@ -49,36 +48,31 @@ class DoubleBuffered:
         self._turn = 0  # whose rows are next
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """See `BatchedEnvs`."""
         given = seeds_of(seeds, self.num_envs)
         for half in self._halves:
             half.envs.begin(given[half.first : half.first + half.envs.num_envs].tolist())
         self._turn = 0
 
     def recv(self) -> Shown:
-        """See `BatchedEnvs`."""
         half = self._halves[self._turn]
         shown = half.numbered(half.envs.recv())
         self._turn = 1 - self._turn
         return shown
 
     def send(self, env_ids: NDArray[np.int64], actions: Any) -> None:
-        """See `BatchedEnvs`; the rows of the last `recv` of their half may be answered before or after the next."""
+        """The rows of the last `recv` of their half may be answered before or after the next."""
         if not len(env_ids):
             raise ValueError("env_ids must be those of the last recv(), got none")
         half = self._halves[int(env_ids[0] >= self._halves[1].first)]
         half.envs.send(env_ids - half.first, actions)
 
     def cut(self) -> Shown:
-        """See `BatchedEnvs`."""
         return together([half.numbered(half.envs.cut()) for half in self._halves])
 
     def statistics(self) -> list[Statistics]:
-        """See `BatchedEnvs`."""
         return [each for half in self._halves for each in statistics_of_envs(half.envs)]
 
     def load_statistics(self, statistics: Sequence[Statistics], frozen: bool = False) -> None:
-        """See `BatchedEnvs`."""
         for half in self._halves:
             give_statistics(half.envs, statistics[half.first : half.first + half.envs.num_envs], frozen)
 
@@ -88,7 +82,6 @@ class DoubleBuffered:
         return sum(getattr(half.envs, "restarts", 0) for half in self._halves)
 
     def close(self) -> None:
-        """See `BatchedEnvs`."""
         for half in self._halves:
             half.envs.close()
 

@@ -84,7 +84,6 @@ class EnvsHost:
     """
 
     def __init__(self, envs: BatchedEnvs, number: int, incarnation: int) -> None:
-        """See the class."""
         self._envs, self.number, self.incarnation = envs, number, incarnation
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
@@ -212,7 +211,6 @@ class HostedEnvs:
         self.observation_space, self.action_space = spaces
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """See `BatchedEnvs`."""
         self._seeds = seeds_of(seeds, self.num_envs)
         self._turns.begin()
         self._running, self._cutting, self._last = True, False, [None] * self.num_envs
@@ -223,7 +221,6 @@ class HostedEnvs:
             self._begin(host, self._seeds)
 
     def recv(self) -> Shown:
-        """See `BatchedEnvs`."""
         self._turns.before_recv()
         enough = any if self._free else all
         while not enough(host.came for host in self._hosts):
@@ -242,7 +239,6 @@ class HostedEnvs:
         return shown
 
     def send(self, env_ids: NDArray[np.int64], actions: Any) -> None:
-        """See `BatchedEnvs`."""
         actions = mapped(np.asarray, actions)
         self._turns.answer(env_ids, actions)
         first = 0
@@ -252,7 +248,6 @@ class HostedEnvs:
             first += count
 
     def cut(self) -> Shown:
-        """See `BatchedEnvs`."""
         self._turns.before_cut()
         self._cutting = True
         for host in self._hosts:
@@ -269,7 +264,7 @@ class HostedEnvs:
         return together(parts)
 
     def statistics(self) -> list[Statistics]:
-        """See `BatchedEnvs`; of a host that was lost the newest known."""
+        """Of a host that was lost the newest known."""
         for host in self._hosts:
             host.tells = True
             self._submit(host, "statistics")
@@ -278,14 +273,12 @@ class HostedEnvs:
         return [each for host in self._hosts for each in host.statistics]
 
     def load_statistics(self, statistics: Sequence[Statistics], frozen: bool = False) -> None:
-        """See `BatchedEnvs`."""
         self._frozen = frozen
         for host in self._hosts:
             host.statistics = statistics[host.envs.start : host.envs.stop]
             self._submit(host, "load", host.statistics, frozen)
 
     def close(self) -> None:
-        """See `BatchedEnvs`."""
         self._turns.end(closed=True)
         self._engine.close()
 

@@ -38,7 +38,6 @@ class LocalEnvs(VectorEnvs):
     """
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
-        """See the class."""
         self._local = _LocalVector(make, num_envs)
         super().__init__(self._local)
 

@@ -76,28 +76,23 @@ class ProcessEnvs(VectorEnvs):
     def __init__(
         self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int, timeout: float | None = 60.0
     ) -> None:
-        """See the class."""
         self._processes = _ProcessVector(make, num_envs, processes, timeout)
         super().__init__(self._processes)
         self._waits_again = True
 
     @property
     def pids(self) -> list[int]:
-        """See the class."""
         return self._processes.pids
 
     @property
     def restarts(self) -> int:
-        """See the class."""
         return self._processes.restarts
 
     @property
     def lost_episodes(self) -> int:
-        """See the class."""
         return self._processes.lost_episodes
 
     def close(self) -> None:
-        """See `BatchedEnvs`."""
         self._in_step = False  # a process that hangs in a step is not waited for
         super().close()
 

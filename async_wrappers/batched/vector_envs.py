@@ -44,7 +44,6 @@ class Turns:
     """Whose turn it is: rows are shown, answered, shown again. Each call checks that it comes at its turn."""
 
     def __init__(self) -> None:
-        """See the class."""
         self._shown: NDArray[np.int64] | None = None  # rows that wait for an answer
         self._running = False
         self._closed = False
@@ -143,7 +142,6 @@ class VectorEnvs:
     """
 
     def __init__(self, vector: VectorEnv) -> None:
-        """See the class."""
         if not isinstance(vector, gym.vector.VectorEnv):
             raise ValueError(f"vector must be a gymnasium.vector.VectorEnv, got {vector!r}")
         if (batch_size := getattr(vector.unwrapped, "batch_size", vector.num_envs)) != vector.num_envs:
@@ -181,7 +179,6 @@ class VectorEnvs:
             self._send, self._receive = send, lambda: step[0].result()
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """See `BatchedEnvs`."""
         given = seeds_of(seeds, self.num_envs)
         if self._lost:
             raise RuntimeError(
@@ -210,7 +207,6 @@ class VectorEnvs:
         self._fresh = True
 
     def recv(self) -> Shown:
-        """See `BatchedEnvs`."""
         self._turns.before_recv()
         if self._fresh:
             self._fresh = False
@@ -227,7 +223,6 @@ class VectorEnvs:
         return shown
 
     def send(self, env_ids: NDArray[np.int64], actions: Any) -> None:
-        """See `BatchedEnvs`."""
         actions = mapped(_of_its_type, self._filler, actions)
         self._turns.answer(env_ids, actions)
         if len(env_ids) < self.num_envs:
@@ -247,7 +242,6 @@ class VectorEnvs:
             )
 
     def cut(self) -> Shown:
-        """See `BatchedEnvs`."""
         self._turns.before_cut()
         if self._in_step:
             self._finish_step()
@@ -270,18 +264,16 @@ class VectorEnvs:
         )
 
     def statistics(self) -> list[Statistics]:
-        """See `BatchedEnvs`; a step that goes on beside this process is waited for."""
+        """A step that goes on beside this process is waited for."""
         if self._in_step and self._receive is not None:
             self._receive_step()
         return self._statistics()
 
     def load_statistics(self, statistics: Sequence[Statistics], frozen: bool = False) -> None:
-        """See `BatchedEnvs`."""
         self._forget_step()
         self._take_statistics(statistics, frozen)
 
     def close(self) -> None:
-        """See `BatchedEnvs`."""
         self._turns.end(closed=True)
         self._forget_step()
         if self._thread is not None:

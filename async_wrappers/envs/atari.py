@@ -248,7 +248,6 @@ class AtariFrames(VectorWrapper, gym.utils.RecordConstructorArgs):
         episodic_life: bool = False,
         fire_on_reset: bool = False,
     ) -> None:
-        """See the class."""
         arguments = {"draws_noops": draws_noops, "episodic_life": episodic_life, "fire_on_reset": fire_on_reset}
         gym.utils.RecordConstructorArgs.__init__(self, clip_rewards=clip_rewards, **arguments)
         gym.vector.VectorWrapper.__init__(self, env)
@@ -387,7 +386,6 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         self._lives, self._return = 0, 0.0
@@ -430,7 +428,6 @@ class FireOnReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         self._fire = _fire(env.unwrapped.get_action_meanings())  # type: ignore[attr-defined]
@@ -457,7 +454,6 @@ class NoopReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     """
 
     def __init__(self, env: gym.Env[Any, Any], noop_max: int) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, noop_max=noop_max)
         gym.Wrapper.__init__(self, env)
         self._noop_max = noop_max
@@ -514,7 +510,6 @@ class AtariGroups(gym.vector.VectorEnv[Any, Any, Any]):
     """
 
     def __init__(self, make: Callable[..., Any], num_envs: int, at_once: int = AT_ONCE) -> None:
-        """See the class."""
         self.num_envs = self.batch_size = num_envs
         self._make, self._at = make, [slice(i, min(i + at_once, num_envs)) for i in range(0, num_envs, at_once)]
         self._groups: list[Any] = []

@@ -194,7 +194,6 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     changes_rewards = reports_returns = True  # see `async_wrappers.own_returns`
 
     def __init__(self, env: gym.Env[Any, Any], low: float = -1.0, high: float = 1.0) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, low=low, high=high)
         gym.Wrapper.__init__(self, env)
         if not low < high:
@@ -240,7 +239,6 @@ class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstru
     """
 
     def __init__(self, env: gym.Env[Any, Any], entries: Sequence[int], scale: Sequence[float] | None = None) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, entries=entries, scale=scale)
         gym.ObservationWrapper.__init__(self, env)
         space = env.observation_space

@@ -70,7 +70,6 @@ class MinAtarEnv(gym.Env[Any, Any]):
         difficulty_ramping: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        """See the class."""
         name = find_minatar_game(game)
         if render_mode not in (*self.metadata["render_modes"], None):
             raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")

@@ -31,7 +31,6 @@ class Block:
     """
 
     def __init__(self, shared: bool = True) -> None:
-        """See the class."""
         self._descriptor = _anonymous_file() if shared else None
         self._size = 0
         self._map: mmap.mmap | None = None
@@ -130,7 +129,6 @@ class Codec:
     """
 
     def __init__(self, name: str, space: gym.Space[Any] | None) -> None:
-        """See the class."""
         self.dtype = np.dtype(_layout(name, space))
         self.write, self.read = _functions(space)
         """Write a value into a field, an array [1] of `dtype`; return a copy of the value in such a field."""

@@ -35,7 +35,6 @@ class Pulse:
     """
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        """See the class."""
         self._path = proc / str(pid) / "stat"
         self._looked = time.monotonic()
         self._used = -1

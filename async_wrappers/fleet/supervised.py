@@ -191,7 +191,6 @@ class Exited(RunFailed):
     """
 
     def __init__(self, name: str, how: str) -> None:
-        """See the class."""
         super().__init__(name, how)
         self.how = how
 

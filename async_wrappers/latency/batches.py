@@ -133,7 +133,6 @@ class MeasuredBatches:
     """
 
     def __init__(self, latencies: Mapping[int, Any] | str | Path) -> None:
-        """See the class."""
         given = latencies if isinstance(latencies, Mapping) else _read(path_of(latencies))
         sizes = sorted(whole("a size of a batch", size, 1) for size in given)
         if len(sizes) < 2:

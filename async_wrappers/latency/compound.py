@@ -65,7 +65,6 @@ class Trace(Model):
     def __init__(
         self, latencies: ArrayLike | os.PathLike[str], order: Literal["sequence", "shuffled"] = "sequence"
     ) -> None:
-        """See the class."""
         if not isinstance(order, str) or order not in ("sequence", "shuffled"):
             raise ValueError(f'order must be "sequence" or "shuffled", got {order!r}')
         is_file = isinstance(latencies, (str, os.PathLike))
@@ -240,7 +239,6 @@ class Spikes(Model):
     factor: float
 
     def __init__(self, base: Latency | ArrayLike, probability: float, factor: float) -> None:
-        """See the class."""
         self._set(
             base=as_latency(base, "base"),
             probability=number("probability", probability, "a share from 0 to 1", lambda share: 0 <= share <= 1),
@@ -299,7 +297,6 @@ class Correlated(Model):
     correlation: float
 
     def __init__(self, base: Latency | ArrayLike, correlation: float) -> None:
-        """See the class."""
         wanted = "at least 0 and less than 1"
         self._set(
             base=with_quantiles("base", as_latency(base, "base")),

@@ -74,7 +74,6 @@ class AsyncRunner:
 
     @takes(RunnerSettings)
     def __init__(self, settings: RunnerSettings) -> None:
-        """See the class."""
         self._spec = settings.run_spec()
         self._make_backend = _backend(settings.backend)
         self._fps = FrameClock(self._spec.config.fps).fps

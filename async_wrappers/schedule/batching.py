@@ -72,7 +72,6 @@ class Batcher:
     """
 
     def __init__(self, accelerators: int = 1, most: int | None = None) -> None:
-        """See the class."""
         self._idle = list(range(whole("accelerators", accelerators, 1)))
         self._most = None if most is None else whole("most", most, 1, or_none=True)
         self._waiting: dict[int, tuple[int, int]] = {}

@@ -169,7 +169,6 @@ class Dispatcher:
         ends: Callable[[int, int, int], int] | None = None,
         max_age: int | None = None,
     ) -> None:
-        """See the class."""
         self._clock, self._stagger, self._ends, self._max_age = clock, stagger, ends, max_age
         self.dropped = 0
         self.late = 0

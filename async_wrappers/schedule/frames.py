@@ -48,7 +48,6 @@ class FrameClock:
     """
 
     def __init__(self, fps: Any) -> None:
-        """See the class."""
         try:
             self.fps = as_fraction(fps)
         except ValueError:
@@ -113,7 +112,6 @@ class Spacing:
     """
 
     def __init__(self, fps: Fraction) -> None:
-        """See the class."""
         self._period = 1_000_000_000 / fps
         self._gap, self._half = math.ceil(NEARLY * self._period), int(self._period / 2)
         self._rest = int(self._period * 3 / 2)

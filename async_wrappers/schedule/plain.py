@@ -49,7 +49,6 @@ class PlainSchedule:
     """
 
     def __init__(self, delay: int = 0, noops: int = 0) -> None:
-        """See the class."""
         self.delay = whole_frames("delay", delay)
         self.noops = whole_frames("noops", noops)
 

@@ -176,7 +176,6 @@ class ServedSchedule:
         most: int | None = None,
         seed: int = 0,
     ) -> None:
-        """See the class."""
         self.latency = latency
         self.environments = whole("environments", environments, 1)
         self.clock = FrameClock(fps)

@@ -79,7 +79,6 @@ class ServedStream:
     """See `PlainSchedule.decision_interval`."""
 
     def __init__(self, server: ServedSchedule, environment: int | None = None, max_age: int | None = None) -> None:
-        """See the class."""
         if not isinstance(server, ServedSchedule):
             raise ValueError(f"server must be a ServedSchedule, got {server!r}")
         most = server.environments - 1
@@ -93,17 +92,15 @@ class ServedStream:
 
     @property
     def server(self) -> ServedSchedule:
-        """See the class."""
         return self._table.server
 
     @property
     def playout(self) -> int:
-        """See `PlainSchedule.playout`."""
         return self._table.server.playout
 
     @property
     def most_in_flight(self) -> int | None:
-        """See `PlainSchedule.most_in_flight`; effects strictly increase, so there are at most `max_age`."""
+        """Effects strictly increase, so there are at most `max_age`."""
         return self.max_age
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
@@ -117,7 +114,7 @@ class ServedStream:
         return self.frames_from(0)
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """See `PlainSchedule.frames_from`; the stream knows which frame is the next."""
+        """The stream knows which frame is the next."""
         every, playout, coming, counts = self.server.every, self.playout, self._coming, self.counts
         while True:
             at = self._begin + self._frame
@@ -135,14 +132,12 @@ class ServedStream:
             yield start, at % every == 0
 
     def first(self) -> tuple[int, int]:
-        """See `PlainSchedule.first`."""
         while not self._coming:
             self._look()
         start, effect, _ = self._coming[0]
         return start - self._begin, effect - self._begin
 
     def in_flight(self, after: int, end: int) -> int | None:
-        """See `PlainSchedule.in_flight`."""
         place = 0
         while True:
             while place == len(self._coming):
@@ -159,11 +154,10 @@ class ServedStream:
         return self._ready - self._begin
 
     def keep_log(self) -> list[Any]:
-        """See `PlainSchedule.keep_log`; the table has the inferences."""
+        """The table has the inferences."""
         return []
 
     def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
-        """See `PlainSchedule.unfinished`."""
         every, playout, found = self.server.every, self.playout, []
         oldest = -(-(self._begin + landed + 1) // every) * every
         for start in range(oldest, self._begin + frame, every):

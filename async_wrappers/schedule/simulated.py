@@ -140,7 +140,6 @@ class SimulatedSchedule:
         seed: int | None = None,
         max_age: int | None = None,
     ) -> None:
-        """See the class."""
         self.latency: Latency = as_latency(latency)
         self.max_age = None if max_age is None else whole_frames("max_age", max_age)
         self.workers = worker_count(workers)
@@ -167,22 +166,19 @@ class SimulatedSchedule:
 
     @property
     def playout(self) -> int | None:
-        """See `PlainSchedule.playout`."""
         return self.stagger.playout
 
     @property
     def keeps_playout(self) -> bool:
-        """See `async_wrappers.schedule.stagger.keeps_playout`."""
         return keeps_playout(self.stagger)
 
     @property
     def most_in_flight(self) -> int | None:
-        """See `PlainSchedule.most_in_flight`; effects strictly increase, so there are at most `max_age`."""
+        """Effects strictly increase, so there are at most `max_age`."""
         return self.max_age
 
     @property
     def decision_interval(self) -> None:
-        """See `PlainSchedule.decision_interval`."""
         return None
 
     @property
@@ -215,7 +211,7 @@ class SimulatedSchedule:
         return self._simulation.frames()
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """See `PlainSchedule.frames_from`; the simulation knows which frame is the next."""
+        """The simulation knows which frame is the next."""
         return self._simulation.frames()
 
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
@@ -245,7 +241,6 @@ class SimulatedSchedule:
         return self._simulation.in_flight(after)
 
     def finished(self) -> int:
-        """See `PlainSchedule.finished`."""
         return self._simulation.finished()
 
 
@@ -434,7 +429,6 @@ class _TicketSimulation(_Simulation):
             yield applied, [self._reader] if read else []
 
     def finished(self) -> int:
-        """See `SimulatedSchedule.finished`."""
         return self._applied[2]
 
     def in_flight(self, after: int) -> int | None:
@@ -501,7 +495,6 @@ class _EventSimulation(_Simulation):
             yield applied, readers
 
     def finished(self) -> int:
-        """See `SimulatedSchedule.finished`."""
         return self._clock.frame_at(self._dispatcher.ended)
 
     def in_flight(self, after: int) -> int | None:

@@ -138,7 +138,6 @@ class Sequential(Stagger):
     """
 
     def __init__(self, learn: str | None = None) -> None:
-        """See the class."""
         if learn is not None and not (isinstance(learn, str) and learn in ("after", "before")):
             raise ValueError(f"learn must be 'after' or 'before' the inference, or None, got {learn!r}")
         self._learn = learn
@@ -412,7 +411,6 @@ class Tickets(Stagger):
     slot: int | Fraction
 
     def __init__(self, playout: int | str = "p99", slot: int | str | None = None) -> None:
-        """See the class."""
         self._quantile: float | None = None
         if isinstance(playout, str):
             written = re.fullmatch(r"p(\d+(?:\.\d+)?)", playout)

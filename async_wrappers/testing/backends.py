@@ -44,7 +44,6 @@ class Witness(gym.Env[Any, Any]):
     """
 
     def __init__(self, folder: Path) -> None:
-        """See the class."""
         self.observation_space = gym.spaces.Box(-1, LARGEST, (2,), np.int64)
         self.action_space = gym.spaces.Box(-1, LARGEST, (2,), np.int64)
         self._file = (folder / "environment").open("a", buffering=1)
@@ -84,7 +83,6 @@ class Watching:
     """
 
     def __init__(self, folder: Path, seconds: float, refused: int = REFUSED) -> None:
-        """See the class."""
         self._file = (folder / f"policy {os.getpid()} {id(self)} {time.monotonic_ns()}").open("a", buffering=1)
         self._seconds, self._refused = seconds, refused
 

@@ -114,7 +114,6 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env[Any, Any], length: int = 1, flat: bool = False) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(length=length, flat=flat))
         _ActionsShown.__init__(self, env, "applied_actions", length, flat)
         self._hears_sent = reports_sent(env)
@@ -171,7 +170,6 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env[Any, Any], length: int = 1, known: bool = True, flat: bool = False) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(length=length, known=known, flat=flat))
         known = flag("known", known)
         _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
@@ -267,7 +265,6 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
     def __init__(
         self, env: gym.Env[Any, Any], of: Literal["last", "playout"] = "last", longest: int = 60, flat: bool = False
     ) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(of=of, longest=longest, flat=flat))
         flat = flag("flat", flat)
         if not isinstance(of, str) or of not in ("last", "playout"):

@@ -218,7 +218,6 @@ class Chunks:
     """
 
     def __init__(self, rule: Chunk, space: gym.Space[Any]) -> None:
-        """See the class."""
         policy_space = rule.policy_space(space)
         assert policy_space.shape is not None
         self._shape, self._space, self._rule = policy_space.shape, space, rule
@@ -320,7 +319,6 @@ class ChunkBatch:
     """
 
     def __init__(self, rule: Chunk, space: gym.Space[Any], num_envs: int) -> None:
-        """See the class."""
         policy_space = rule.policy_space(space)
         assert policy_space.shape is not None
         self._shape, self._space, self._rule = (num_envs, *policy_space.shape), space, rule

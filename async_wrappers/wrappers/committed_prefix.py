@@ -50,7 +50,6 @@ class PrefixRows:
     def __init__(
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], length: int, flat: bool
     ) -> None:
-        """See the class."""
         self.length, self._flat = length, flat
         self._encode, low, high = encoder(action_space)
         self._one = one_of(observation_space) if flat else np.float32(1)
@@ -128,7 +127,6 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     """
 
     def __init__(self, env: gym.Env[Any, Any], length: int | None = None, flat: bool = False) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(length=length, flat=flat))
         flat = flag("flat", flat)
         self._delay = delay_inside("CommittedPrefix", env)

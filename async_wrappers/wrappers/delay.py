@@ -171,7 +171,6 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         schedule: PlainSchedule | SimulatedSchedule | ServedStream | None = None,
         report_effect: bool = False,
     ) -> None:
-        """See the class."""
         if not isinstance(env, gym.Env):
             raise ValueError(f"env must be a gymnasium.Env, got {env!r}: {OLDER}")
         report_effect = flag("report_effect", report_effect)
@@ -363,7 +362,6 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     @property
     def report_effect(self) -> bool:
-        """See the class."""
         return self._sights.report_effect
 
     @report_effect.setter
@@ -372,7 +370,6 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     @property
     def fresh_age(self) -> int | None:
-        """See the class."""
         return None if self._sights.fresh is None else (self._sights.fresh.maxlen or 1) - 1
 
     @fresh_age.setter
@@ -394,12 +391,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     @property
     def max_features_age(self) -> int | None:
-        """See the class."""
         return self._sights.longest
 
     @property
     def held(self) -> int:
-        """See the class."""
         return self._sights.held
 
     @property

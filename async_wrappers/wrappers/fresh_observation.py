@@ -47,7 +47,6 @@ class FreshObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruc
     """
 
     def __init__(self, env: gym.Env[Any, Any], age: int = 0) -> None:
-        """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, **recorded(age=age))
         delay = delay_inside("FreshObservation", env)
         if env.observation_space != delay.observation_space:

@@ -140,7 +140,6 @@ class Limiter:
     def __init__(
         self, limits: Limits, env: gym.Env[Any, Any], fps: Any, warns: Callable[[str], None] = warnings.warn
     ) -> None:
-        """See the class."""
         space = env.action_space
         if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
             raise ValueError(f"limits need actions of a Box of floats, got {space}")
@@ -350,7 +349,6 @@ class LimitAction(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     reports_sent = True
 
     def __init__(self, env: gym.Env[Any, Any], limits: Limits, fps: Any = None) -> None:
-        """See the class."""
         limits, fps = given(limits), given(fps)
         if not isinstance(limits, Limits):
             raise ValueError(f"limits must be Limits(...), got {limits!r}")

@@ -240,7 +240,6 @@ class Lockstep:
     """
 
     def __init__(self, env: VectorEnv, mode: AutoresetMode, resets: bool) -> None:
-        """See the class."""
         self._env = env
         self._mode = mode
         self._resets = resets and mode is AutoresetMode.DISABLED

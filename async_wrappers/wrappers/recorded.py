@@ -40,7 +40,6 @@ class Recorded:
     kwargs: dict[str, Any]
 
     def __init__(self, name: str, value: Any) -> None:
-        """See the class."""
         self.name, self.value = name, value
 
     def __getattr__(self, attribute: str) -> Any:

@@ -127,7 +127,6 @@ class FreshRows:
     """
 
     def __init__(self, env: VectorEnv, age: int) -> None:
-        """See the class."""
         self.age, self._env = age, env
         self._newest: deque[Any] = deque(maxlen=age + 1)  # oldest first
 

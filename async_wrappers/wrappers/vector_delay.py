@@ -170,7 +170,6 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     """
 
     def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
-        """See the class."""
         if not isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use RealtimeDelay")
         if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
@@ -373,7 +372,6 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     @property
     def fresh_age(self) -> int | None:
-        """See the class."""
         return None if self._fresh is None else self._fresh.age
 
     @fresh_age.setter

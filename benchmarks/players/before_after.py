@@ -350,7 +350,6 @@ LOOPS: Mapping[str, Callable[[Turnstile], None]] = {
 
 
 def main() -> None:
-    """See the module."""
     name, turnstile = sys.argv[1], Turnstile()
     if name in CALLED:
         turnstile.serve(CALLED[name]())

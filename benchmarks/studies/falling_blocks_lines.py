@@ -308,7 +308,6 @@ class StudentNetwork(nn.Module):
     """
 
     def __init__(self, width: int) -> None:
-        """See the class."""
         super().__init__()
         *self._places, numbers = Landings.SHAPE
         self.judge = nn.Sequential(nn.Linear(numbers - 1, JUDGE), nn.ReLU(), nn.Linear(JUDGE, 1))
@@ -355,7 +354,6 @@ class CoreNetwork(nn.Module):
     """
 
     def __init__(self, width: int) -> None:
-        """See the class."""
         super().__init__()
         *self._places, numbers = Landings.SHAPE
         self.judge = nn.Sequential(nn.Linear(numbers - 1, JUDGE), nn.ReLU(), nn.Linear(JUDGE, 1))

@@ -65,7 +65,6 @@ class Corridor(gym.Env[npt.NDArray[np.float32], int]):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, length: int = 10) -> None:
-        """See the class."""
         self._length = length
 
     def reset(

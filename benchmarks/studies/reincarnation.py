@@ -111,7 +111,6 @@ class Runs:
     """
 
     def __init__(self, base_dir: Path, show: bool) -> None:
-        """See the class."""
         self.base_dir, self.show = base_dir.resolve(), show
 
     def play(self, name: str, gin_file: str, bindings: Sequence[str], seed: int) -> Finished | None:

@@ -37,7 +37,6 @@ class ActorCritic(Remembering, UnrollSettings, NetworkAgent):
     choose: Callable[..., Any]
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.check_unrolls()
         self.weights_seed, self.exploration_seed, self.learning_seed, self.replay_seed = self.seeds(4)

@@ -51,7 +51,6 @@ class CategoricalActorCritic(ActorCritic):
     stores_value = False  # whether the value of each decision is stored, too
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.actions = chunk_actions(self.action_space, self.name)
 
@@ -130,11 +129,9 @@ class CategoricalActorCritic(ActorCritic):
         return self.extras_beside(spaces)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """See `NetworkAgent`."""
         chunk = self.actions.chunk
         return network(self.reader.shape, self.num_actions, **({} if chunk is None else {"chunk": chunk}))
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
-        """See `NetworkAgent`."""
         shapes = self._logits_shape, ()
         check_sequence_fit(network, read(self.reader.blank_stacks()), shapes, self.name, self.actions)

@@ -308,7 +308,6 @@ class PPO(ActorCritic):
     distribution: Distribution
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.actions = _actions(self.action_space, self.name)
         self.real = isinstance(self.actions, BoxActions)
@@ -316,7 +315,7 @@ class PPO(ActorCritic):
         self.distribution = Gaussian(of_box.size) if self.real else Categorical(self.num_actions)
 
     def check_unrolls(self) -> None:
-        """See `UnrollSettings`; there is the queue alone."""
+        """There is the queue alone."""
         self.sources, self.learns_once = [("queue", 1.0)], True
         must(
             self.batch_size <= self.update_period,
@@ -325,7 +324,7 @@ class PPO(ActorCritic):
         )
 
     def check_learning(self) -> None:
-        """See `NetworkAgent`: with memory a minibatch holds a piece at least."""
+        """With memory a minibatch holds a piece at least."""
         must(
             not self.state_size or self.unroll_length <= self.batch_size,
             f"unroll_length must be <= batch_size, the {self.batch_size} rows of a minibatch, got {self.unroll_length}",
@@ -336,7 +335,7 @@ class PPO(ActorCritic):
     update_every = 1  # an update is due as soon as a round waits in the queue
 
     def unrolls(self, num_envs: int) -> tuple[int, int]:
-        """See `UnrollSettings`: one unroll of each environment, with room for a final row after each decision."""
+        """One unroll of each environment, with room for a final row after each decision."""
         return 2 * -(-self.update_period // num_envs) + 2, num_envs
 
     @property
@@ -390,13 +389,12 @@ class PPO(ActorCritic):
         return self.extras_beside(spaces)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """See `NetworkAgent`; the normalisers are a part of it."""
+        """The normalisers are a part of it."""
         made = network(self.reader.shape, self.actions)
         observations, rewards = self.normalize_observations, self.normalize_rewards
         return NormalizedNetwork(made, self.reader.shape, observations, rewards) if observations or rewards else made
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
-        """See `NetworkAgent`."""
         shape = self.actions.column.shape
         parameters = (*(shape[:-1] if self.real else shape), self.distribution.parameters)
         check_sequence_fit(network, read(self.reader.blank_stacks()), (parameters, ()), self.name, self.actions)

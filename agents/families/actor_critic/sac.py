@@ -290,7 +290,6 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     optimizer: Callable[..., torch.optim.Optimizer] = again(Learning, "optimizer", create_adam)
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.check_replay()
         self.actions = _bounded_actions(self.action_space, self.name)
@@ -325,7 +324,6 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     # The network.
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """See `NetworkAgent`."""
         sizes = self.num_critics, self.num_layers, self.hidden_units
         if self.action_window is None:
             return network(self.observation_shape, self.actions, *sizes)
@@ -333,7 +331,6 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         return network(self.observation_shape, self.actions, *sizes, **window)
 
     def check_network(self, network: Any, read: Reader) -> None:
-        """See `NetworkAgent`."""
         must(
             getattr(network, "fast_age", None) is None or self.needs_effect,
             f"critic_at must be 'effect' with agent {self.name!r} and a fast path, as the critics read what it does, "

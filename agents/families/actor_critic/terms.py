@@ -111,7 +111,6 @@ class PolicyCloning(Term):
     cost: float = number(0.01, "Weight of the divergence.", NOT_NEGATIVE)
 
     def loss(self, rows: Rows) -> Tensor:
-        """See `Term`."""
         cloning = rows.metrics["PolicyCloning"] = rows.mean_of_replayed(rows.kl(rows.mu, rows.logits))
         return self.cost * cloning
 
@@ -125,7 +124,6 @@ class ValueCloning(Term):
     cost: float = number(0.005, "Weight of the squared difference.", NOT_NEGATIVE)
 
     def loss(self, rows: Rows) -> Tensor:
-        """See `Term`."""
         cloning = rows.metrics["ValueCloning"] = rows.mean_of_replayed((rows.values - rows.extras["value"]) ** 2)
         return self.cost * cloning
 
@@ -144,12 +142,10 @@ class KLMask(Term):
     )
 
     def check(self, actions: int, chunk: int | None, entropy_cost: float) -> None:
-        """See `Term`."""
         refuse({"chunks": chunk is not None}, {"KLMask.to": self.to})
 
     @torch.no_grad()
     def accepts(self, rows: Rows) -> Tensor:
-        """See `Term`."""
         logits = rows.logits.detach()
         other = implied_policy(logits, rows.mu, rows.clip_rho) if self.to == "implied" else rows.mu
         near = (rows.kl(logits, other) < self.threshold).float()
@@ -168,7 +164,6 @@ class TargetEntropy(Term):
     speed: float = number(10.0, "How fast the weight follows.", POSITIVE)
 
     def check(self, actions: int, chunk: int | None, entropy_cost: float) -> None:
-        """See `Term`."""
         most = math.log(actions) * (chunk or 1)
         of_chunks = "" if chunk is None else f"{chunk} times "
         must(
@@ -185,7 +180,7 @@ class TargetEntropy(Term):
             network.register_parameter("entropy_parameter", nn.Parameter(first))
 
     def entropy_cost(self, cost: Any, rows: Rows) -> Tensor:
-        """See `Term`; the policy's gradient treats the weight as a constant."""
+        """The policy's gradient treats the weight as a constant."""
         parameter, most = rows.network.entropy_parameter, _LARGEST_LOG_COST / self.speed
         with torch.no_grad():
             parameter.clamp_(-most, most)
@@ -194,7 +189,7 @@ class TargetEntropy(Term):
         return learnt.detach()
 
     def loss(self, rows: Rows) -> Tensor:
-        """See `Term`: the multiplier's part, whose gradient reaches the weight alone."""
+        """The multiplier's part, whose gradient reaches the weight alone."""
         return rows.metrics["EntropyCost"] * (rows.entropies.mean().detach() - self.target)
 
 
@@ -205,7 +200,6 @@ class KLCost(Term):
     cost: float = number(None, "Weight of the mean.", NOT_NEGATIVE)
 
     def loss(self, rows: Rows) -> Tensor:
-        """See `Term`."""
         return self.cost * masked_mean(rows.log_mu - rows.log_pi, rows.mask)
 
 

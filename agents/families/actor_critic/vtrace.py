@@ -140,7 +140,6 @@ class VTrace(CategoricalActorCritic):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.terms = [self.terms] if isinstance(self.terms, Term) else self.terms
         for term in self.terms:
@@ -150,7 +149,7 @@ class VTrace(CategoricalActorCritic):
     # The network.
 
     def make_network(self) -> nn.Module:
-        """See `NetworkAgent`; terms add the parameters that they learn."""
+        """Terms add the parameters that they learn."""
         network = super().make_network()
         for term in self.terms:
             term.extend(network, self.entropy_cost)

@@ -45,7 +45,6 @@ class C51(DQN):
     vmin: float | None = number(None, "The least one.", none="-vmax")
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.outputs = (self.num_atoms,)
         low, high = self.range

@@ -94,7 +94,6 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     one_step_loss: bool = again(Learning, "one_step_loss")
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.check_replay()
         self.actions = discrete_actions(self.action_space, self.name)
@@ -105,7 +104,6 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     # The network.
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """See `NetworkAgent`."""
         return network(self.observation_shape, self.num_actions, *self.outputs)
 
     def network_inputs(self, observation: Any) -> tuple[Any, ...]:
@@ -118,7 +116,6 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         return (self.num_actions, *self.outputs)
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
-        """See `NetworkAgent`."""
         check_fit(network, self.network_inputs(read(self.reader.blank_stacks())), self.output_shape, self.name)
 
     # Policies.
@@ -177,7 +174,6 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         return shared(Learning, self, target_update_period=max(1, round(updates)))
 
     def check_learning(self) -> None:
-        """See `NetworkAgent`."""
         must(
             not self.outputs or (self.priority == "loss" and not self.actor_priorities),
             f"priority must be 'loss' and actor_priorities False with agent {self.name!r}, whose loss is not a "

@@ -39,7 +39,6 @@ class Quantile(DQN):
     replay_scheme: str | Callable[..., Any] = again(DQN, "replay_scheme", "prioritized")
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.outputs = (self.num_atoms,)
 

@@ -146,7 +146,6 @@ class R2D2(Remembering, SequenceSettings, DQN):
     epsilon_fn: Callable[..., float] = again(DQN, "epsilon_fn", per_actor_epsilon)
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         self.check_sequences()
         super().settle()
 
@@ -171,7 +170,6 @@ class R2D2(Remembering, SequenceSettings, DQN):
         return self.in_worker(self.policy_of(network, self.epsilon.of_actor(number, workers)))
 
     def policy_of(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RecurrentPolicy:
-        """See `DQN.policy_of`."""
         return RecurrentPolicy(
             network,
             partial(self.choose_with_values if leaves_values else self.choose, epsilon),
@@ -182,7 +180,6 @@ class R2D2(Remembering, SequenceSettings, DQN):
         )
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
-        """See `DQN.check_network`."""
         check_sequence_fit(network, read(self.reader.blank_stacks()), ((self.num_actions,),), self.name)
 
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:

@@ -52,7 +52,6 @@ class FullRainbow(Rainbow):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         if self.epsilon_fn is None:
             self.epsilon_fn = zero_epsilon if self.noisy else linearly_decaying_epsilon
         super().settle()

@@ -130,7 +130,6 @@ class Recorder:
     """
 
     def __init__(self, first_env: int) -> None:
-        """See the class."""
         self._first = first_env
         self._begin()
 
@@ -142,12 +141,10 @@ class Recorder:
         self._counted = 0, 0  # calls that a step has counted
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """See `Transitions`."""
         columns = {name: each_array(np.array, each) for name, each in block.items()}
         self._extends.append({**columns, "env_ids": columns["env_ids"] + self._first})
 
     def cut(self, observation: Any, env_id: int) -> None:
-        """See `Transitions`."""
         self._cuts.append((env_id + self._first, each_array(np.array, observation)))
 
     def step(self, waiting: int, applied: int, frames: int, ended: Sequence[Ended]) -> None:

@@ -55,7 +55,6 @@ class Plan:
         return self.num_envs // self.num_hosts
 
     def make_host(self, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> Host:
-        """See `HostPlan`."""
         return Host(self, number, incarnation, rows)
 
 
@@ -70,7 +69,6 @@ class Host:
     """
 
     def __init__(self, plan: Plan, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """See the class."""
         self._plan, self.number, self.incarnation = plan, number, incarnation
         spec: Any = plan.spec if plan.device is None else plan.spec.on_device(plan.device)  # type: ignore[attr-defined]
         first = number * plan.share

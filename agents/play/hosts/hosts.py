@@ -132,7 +132,6 @@ class OnHosts:
     restarts = 0  # each host counts those of its own processes
 
     def __init__(self, hosts: Hosts, settings: VectorRunner, run: Run) -> None:
-        """See the class."""
         self.settings, self._many, self._run = hosts, settings, run
         must(
             hosts.num_hosts % settings.learners == 0,
@@ -146,7 +145,6 @@ class OnHosts:
         self._trained: Sequence[Trained] = ()  # of all learners, in the last phase
 
     def check(self, agent: VectorAgent) -> None:
-        """See `Worlds`."""
         spec: Any = agent.spec
         self._block_length = self.settings.block_length or _block_of(spec, self._many.num_envs)
         each, many, steps = self.settings, self._many, self.settings.inference == "learner"
@@ -179,7 +177,6 @@ class OnHosts:
         return None if self.settings.engine == "local" else self.settings.host_timeout
 
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
-        """See `Worlds`."""
         now = self.settings.num_hosts
         if self._before not in (None, now):
             logging.warning("the run goes on with %d hosts, and had %d before", now, self._before)
@@ -270,43 +267,36 @@ class OnHosts:
         )
 
     def note(self, trained: Sequence[Trained]) -> None:
-        """See `Worlds`."""
         self._trained = trained
 
     @property
     def replaced(self) -> int:
-        """See the class; of this learner now, of the others at the end of the last phase."""
+        """Of this learner now, of the others at the end of the last phase."""
         hosts = self._hosts or self._stepped
         here = 0 if hosts is None else int(hosts.restarts)
         return here + sum(each.replaced for each in self._trained[1:])
 
     @property
     def dropped(self) -> int:
-        """See the class; likewise."""
         here = 0 if self._hosts is None else self._hosts.dropped
         return here + sum(each.dropped for each in self._trained[1:])
 
     def state(self) -> dict[str, Any]:
-        """See `Worlds`."""
         return {"hosts": {"num_hosts": self.settings.num_hosts}}
 
     def load_state(self, bundle: Mapping[str, Any]) -> None:
-        """See `Worlds`."""
         self._before = bundle.get("hosts", {}).get("num_hosts")
 
     def facts(self) -> dict[str, str]:
-        """See `Worlds`."""
         each = self.settings
         what = "inference here" if each.inference == "learner" else f"blocks of {self._block_length} decisions"
         return {"hosts": f"{each.num_hosts} hosts ({each.engine}, {each.mode}), {what}"}
 
     def statistics(self) -> dict[str, Any]:
-        """See `Worlds`."""
         dropped = {} if self._hosts is None else {"dropped_blocks": self.dropped}
         return {"hosts_replaced": self.replaced, **dropped}
 
     def table(self, seconds: float) -> list[str]:
-        """See `Worlds`."""
         each, lines = self.settings, [f"{'hosts replaced':<38}{self.replaced:>12,}"]
         if self._stepped is not None:
             took, of_all = self._stepped.seconds, seconds * each.num_hosts

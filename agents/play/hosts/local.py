@@ -17,7 +17,6 @@ class LocalHosts:
     """
 
     def __init__(self, plan: HostPlan) -> None:
-        """See the class."""
         self._plan = plan
         self._hosts: dict[int, Player] = {}
         self._orders: deque[tuple[int, Any, tuple[Mapping[str, Any], int] | None]] = deque()
@@ -25,23 +24,21 @@ class LocalHosts:
         self._lost: list[Lost] = []
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """See `HostEngine`."""
         try:
             self._hosts[host] = self._plan.make_host(host, incarnation, rows)
         except Exception as error:
             raise failure(host, error) from error
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
-        """See `HostEngine`."""
         self._weights = portable(weights), version
 
     def submit(self, host: int, order: Any = False) -> None:
-        """See `HostEngine`; an order of a host that was ended is lost with it."""
+        """An order of a host that was ended is lost with it."""
         if host in self._hosts:
             self._orders.append((host, order, self._weights))
 
     def collect(self, timeout: float) -> list[Any]:
-        """See `HostEngine`: carry out the oldest order."""
+        """Carry out the oldest order."""
         if self._lost:
             lost, self._lost = self._lost, []
             return [*lost]
@@ -56,14 +53,12 @@ class LocalHosts:
             raise failure(host, error) from error
 
     def kill(self, host: int, why: str) -> None:
-        """See `HostEngine`."""
         dead = self._hosts.pop(host)
         dead.close()
         self._orders = deque(order for order in self._orders if order[0] != host)
         self._lost.append(Lost(host, dead.incarnation, why))
 
     def close(self) -> None:
-        """See `HostEngine`."""
         for host in self._hosts.values():
             host.close()
         self._hosts.clear()

@@ -60,7 +60,6 @@ class RayHosts:
         cpus: int = 1,
         gpus: float = 0.0,
     ) -> None:
-        """See the class."""
         self._modules, self._threads = tuple(modules), threads
         self._wants = {"CPU": float(cpus), "GPU": float(gpus)}
         self._actors: dict[int, _Actor] = {}
@@ -89,7 +88,6 @@ class RayHosts:
             )
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """See `HostEngine`."""
         made = _RemoteHost.options(  # type: ignore[attr-defined]
             num_cpus=self._wants["CPU"],
             num_gpus=self._wants["GPU"],
@@ -103,19 +101,16 @@ class RayHosts:
         self._pending[made.start.remote(self._payload, self._modules, self._threads, host, incarnation, rows)] = actor
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
-        """See `HostEngine`."""
         try:
             self._weights, self._version = ray.put(portable(weights)), version
         except _FULL as error:
             raise _full(error) from None
 
     def submit(self, host: int, order: Any = False) -> None:
-        """See `HostEngine`."""
         actor = self._actors[host]
         self._pending[actor.made.play.remote(self._weights, self._version, order)] = actor
 
     def collect(self, timeout: float) -> list[Any]:
-        """See `HostEngine`."""
         found: list[Answer | Lost] = [*self._lost]
         self._lost = []
         deadline = time.monotonic() + timeout
@@ -162,7 +157,6 @@ class RayHosts:
         return Lost(actor.host, actor.incarnation, why)
 
     def kill(self, host: int, why: str) -> None:
-        """See `HostEngine`."""
         actor = self._actors[host]
         if not actor.is_up:
             cpus, gpus = self._wants.values()
@@ -175,7 +169,6 @@ class RayHosts:
         self._lost.append(self._lose(actor, why))
 
     def close(self) -> None:
-        """See `HostEngine`."""
         with suppress(Exception):  # of a cluster that is gone
             ended = [actor.made.close.remote() for actor in self._actors.values()]
             if ended:
@@ -280,14 +273,12 @@ class LearnersOnRay:
     """
 
     def __init__(self, cpus: int, gpus: float, cpus_of_hosts: int) -> None:
-        """See the class."""
         self._cpus, self._gpus, self._cpus_of_hosts = cpus, gpus, cpus_of_hosts
         address = ray.util.get_node_ip_address()
         self.address: str | None = address
         self.meeting_place, self._holds_port = open_meeting_place(address)
 
     def start(self, jobs: Sequence[Job]) -> Sequence[OtherLearner]:
-        """See `LearnersElsewhere`."""
         has, needs = ray.cluster_resources().get("CPU", 0.0), len(jobs) * self._cpus + self._cpus_of_hosts
         if needs > has:
             raise LearnerFailed(
@@ -340,7 +331,6 @@ class LearnersOnRay:
         return _Learner(actor, running, pipe, f"process {process} on {node}")
 
     def close(self) -> None:
-        """See `LearnersElsewhere`."""
         self._holds_port = None
 
 

@@ -47,7 +47,6 @@ class ProcessHosts:
     """
 
     def __init__(self, plan: HostPlan, modules: Sequence[str] = (), threads: int = 1) -> None:
-        """See the class."""
         needs_fork_server("engine='processes'", "leave hosts out, which plays in this process")
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
@@ -58,11 +57,9 @@ class ProcessHosts:
 
     @property
     def pids(self) -> dict[int, int]:
-        """See the class."""
         return {host: process.child.process.pid or 0 for host, process in self._processes.items()}
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """See `HostEngine`."""
         if (old := self._processes.pop(host, None)) is not None:
             old.end()
             self._children.forget(old.child)
@@ -78,15 +75,12 @@ class ProcessHosts:
         self._processes[host] = _Process(host, incarnation, child, self._children, self._news)
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
-        """See `HostEngine`."""
         self._weights = _parts(("weights", (portable(weights), version))), version
 
     def submit(self, host: int, order: Any = False) -> None:
-        """See `HostEngine`."""
         self._processes[host].order(order, *self._weights)
 
     def collect(self, timeout: float) -> list[Any]:
-        """See `HostEngine`."""
         found: list[Answer | Lost] = []
         deadline = time.monotonic() + timeout
         for process in self._processes.values():
@@ -102,12 +96,10 @@ class ProcessHosts:
             found.append(news)
 
     def kill(self, host: int, why: str) -> None:
-        """See `HostEngine`."""
         self._processes[host].why = why
         self._processes[host].child.kill()
 
     def close(self) -> None:
-        """See `HostEngine`."""
         wake_servers()
         for process in self._processes.values():
             process.say_end()

@@ -66,7 +66,6 @@ class Journal:
     """
 
     def __init__(self, base_dir: Path, learner: int = 0) -> None:
-        """See the class."""
         path = base_dir / "metrics" / (f"blocks_{learner}.jsonl" if learner else JOURNAL)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.incarnations: Counter[int] = Counter()
@@ -140,7 +139,6 @@ class HostRounds(LearnerShare):
         timeout: float | None = None,
         group: Group | None = None,
     ) -> None:
-        """See the class."""
         super().__init__(agent, group)
         self._engine, self._hosts, self._journal = engine, hosts, journal
         self._free, self._most_behind, self._timeout = free, max_version_lag, timeout

@@ -206,7 +206,6 @@ class Rows:
         guide: Any = None,
         views: Callable[[str], Any] | None = None,
     ) -> None:
-        """See the class."""
         self._spec, self.num_envs, self._eval_mode, self._guide = spec, num_envs, eval_mode, guide
         self._views, self._read = views, spec.without_tuples if views is None else _as_it_is
         self._first_env, self._num_envs_of_all = first_env, num_envs * learners
@@ -527,7 +526,6 @@ class Actor:
         guide: Any = None,
         views: Callable[[str], Any] | None = None,
     ) -> None:
-        """See the class."""
         self.rows = Rows(spec, num_envs, False, first_env, learners, guide, views)
         self._transitions = transitions
         self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)

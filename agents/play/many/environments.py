@@ -176,7 +176,6 @@ class Environments:
     """
 
     def __init__(self, settings: VectorRunner, run: Run, spec: Spec, shares: int) -> None:
-        """See the class."""
         self._settings, self._run, self._spec, self._shares = settings, run, spec, shares
         self.view: Any = None
         create_vector = settings.create_vector_fn
@@ -347,7 +346,6 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, env: gym.Env[Any, Any], seed: int, phase: int, num_envs: int, max_frames: int | None = None
     ) -> None:
-        """See the class."""
         super().__init__(env)
         self._seed, self._phase, self._num_envs, self._max_frames = seed, phase, num_envs, max_frames
         self._number: int | None = None

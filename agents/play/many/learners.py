@@ -247,13 +247,11 @@ class Processes:
     """Other learners as processes of this machine; see `LearnersElsewhere`."""
 
     def __init__(self) -> None:
-        """See the class."""
         self._directory = tempfile.mkdtemp(prefix="learners_")
         self.meeting_place = os.path.join(self._directory, "store")
         self.address: str | None = None
 
     def start(self, jobs: Sequence[Job]) -> Sequence[OtherLearner]:
-        """See `LearnersElsewhere`."""
         started: list[OtherLearner] = []
         try:
             for job in jobs:
@@ -266,7 +264,6 @@ class Processes:
         return started
 
     def close(self) -> None:
-        """See `LearnersElsewhere`."""
         wake_servers()
         shutil.rmtree(self._directory, ignore_errors=True)
 

@@ -59,8 +59,7 @@ class Worlds(Protocol):
     shares: tuple[int, str]
 
     @property
-    def restarts(self) -> int:
-        """See the class."""
+    def restarts(self) -> int: ...
 
     def check(self, agent: VectorAgent) -> None:
         """Refuse what cannot be played there with a ValueError."""
@@ -91,15 +90,12 @@ class Here:
     """Environments in this process, or in processes of its machine; see `Worlds`."""
 
     def __init__(self, settings: VectorRunner, run: Run) -> None:
-        """See the class."""
         self.shares = settings.learners, "learners"
         self._envs: Any = None
 
-    def check(self, agent: VectorAgent) -> None:
-        """See `Worlds`."""
+    def check(self, agent: VectorAgent) -> None: ...
 
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
-        """See `Worlds`."""
         environments, group = many.environments, None
         if many.others.number:
             make = partial(_make_share, many.make_agent, environments.portable(), environments.all_seeds())
@@ -108,30 +104,23 @@ class Here:
         return Share(many.agent, self._envs, environments.seeds(0), group)
 
     def state(self) -> dict[str, Any]:
-        """See `Worlds`."""
         return {}
 
-    def load_state(self, bundle: Mapping[str, Any]) -> None:
-        """See `Worlds`."""
+    def load_state(self, bundle: Mapping[str, Any]) -> None: ...
 
     def facts(self) -> dict[str, str]:
-        """See `Worlds`."""
         return {}
 
-    def note(self, trained: Sequence[Trained]) -> None:
-        """See `Worlds`."""
+    def note(self, trained: Sequence[Trained]) -> None: ...
 
     @property
     def restarts(self) -> int:
-        """See `Worlds`."""
         return int(getattr(self._envs, "restarts", 0))
 
     def statistics(self) -> dict[str, Any]:
-        """See `Worlds`."""
         return {}
 
     def table(self, seconds: float) -> list[str]:
-        """See `Worlds`."""
         return []
 
 
@@ -150,7 +139,6 @@ class Others:
     """
 
     def __init__(self, agent: VectorAgent, learners: int, run: Run) -> None:
-        """See the class."""
         self._agent, self._learners, self._run = agent, learners, run
         self.number = learners - 1
         self.running: OtherLearners | None = None
@@ -225,7 +213,6 @@ class Many:
     unrecordable = ""
 
     def __init__(self, settings: VectorRunner, run: Run, worlds: Callable[[VectorRunner, Run], Worlds] = Here) -> None:
-        """See the class."""
         self._settings, self._run, self.worlds = settings, run, worlds(settings, run)
         self.checkpoint_every = settings.checkpoint_every
         check(settings, run, self.worlds.shares)
@@ -253,7 +240,6 @@ class Many:
         self._total, self._seconds = Meters(), 0.0  # of training, in this process
 
     def new_agent(self) -> Agent:
-        """See `Play`."""
         settings = self._run.settings
         return settings.create_agent_fn(self._run.environment, seed=settings.seed)
 
@@ -264,7 +250,7 @@ class Many:
         self.agent.spec.check_chunks()
 
     def teach(self, lesson: Lesson) -> None:
-        """See `Play`; where the teacher reads what the student reads, environments need show it nothing."""
+        """Where the teacher reads what the student reads, environments need show it nothing."""
         if lesson.reads_alike:
             lesson = lesson._replace(view=None, label_at="start")
         settings, spec = self._settings, self.agent.spec
@@ -286,7 +272,6 @@ class Many:
         _give(self.agent, lesson)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
-        """See `Play`."""
         self.others.tell("tell_lessons", what, *arguments)
         self.agent.meters = Meters()  # nothing is played meanwhile
         with self.others.running.watched() if self.others.running is not None else nullcontext():
@@ -306,7 +291,6 @@ class Many:
             yield
 
     def train(self, length: Length) -> Played:
-        """See `Play`."""
         agent, run, others, counts, began = self.agent, self._run, self.others, self._run.counts, time.perf_counter()
         before, updates, first = counts.frames, agent.updates, counts.episodes[Phase.TRAIN]
         # What a teacher has begun to play, its student does not play on.
@@ -415,7 +399,6 @@ class Many:
         return {} if replay is None else {"ReplayFill": len(replay) / replay.facts()["capacity"]}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
-        """See `Play`."""
         if phase != Phase.TRAIN:
             return {}, {}
         rates = {**self.agent.meters.rates(seconds), **self._fill()}
@@ -438,11 +421,9 @@ class Many:
         return "\n".join([*lines, *self.worlds.table(self._seconds)])
 
     def summary(self) -> Mapping[str, float]:
-        """See `Play`."""
         return self.agent.summary() if self.agent.updates else {}
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
-        """See `Play`."""
         state = self.agent.bundle_and_checkpoint(directory, number)
         cut_frames = self._run.counts.cut_frames
         vector = {"evaluated": self.evaluated.tolist(), "cut_frames": cut_frames, **self.others.state(number)}
@@ -450,7 +431,6 @@ class Many:
         return {"agent": state, "vector": vector, **({"statistics": known} if known else {}), **self.worlds.state()}
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
-        """See `Play`."""
         if continues and "environments" not in bundle.get("identity", {}):
             raise DifferentExperiment(
                 f"base_dir {self._run.base_dir} holds checkpoints of an experiment with one environment: choose "
@@ -458,7 +438,7 @@ class Many:
             )
 
     def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
-        """See `Play`; episodes that ran when the checkpoint was written are not continued."""
+        """Episodes that ran when the checkpoint was written are not continued."""
         self.agent.unbundle(directory, number, bundle["agent"])
         vector, count = bundle["vector"], len(self.evaluated)
         self.others.states = vector.get("shares", [])
@@ -471,16 +451,13 @@ class Many:
         self.worlds.load_state(bundle)
 
     def begin_with(self, statistics: Statistics) -> None:
-        """See `Play`."""
         self._statistics = statistics
         self.agent.rows.statistics = [statistics] * self.agent.num_envs
 
     def forget(self, directory: Path, keep: set[int]) -> None:
-        """See `Play`."""
         self.agent.forget_checkpoints(directory, keep)
 
     def identity(self) -> dict[str, Any]:
-        """See `Play`."""
         return self.agent.identity()
 
     def facts(self) -> dict[str, str]:
@@ -489,8 +466,7 @@ class Many:
         learners = f", {settings.learners} learners" if settings.learners > 1 else ""
         return {"environment": f"{name}, {settings.num_envs} at once{learners}", **self.worlds.facts()}
 
-    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None:
-        """See `Play`."""
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None: ...
 
 
 def _taught(make_agent: Callable[..., VectorAgent], lesson: Lesson, **which: Any) -> VectorAgent:

@@ -82,7 +82,6 @@ class LearnerShare(ABC):
     """
 
     def __init__(self, agent: VectorAgent, group: Group | None = None) -> None:
-        """See the class."""
         self.agent, self._group = agent, group
         if group is not None:
             agent.learner.average, agent.learner.learners = group.average, group.learners
@@ -113,7 +112,6 @@ class LearnerShare(ABC):
         return self.train(length, cuts)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
-        """See `async_wrappers.agents.play.run.Play`."""
         getattr(self.agent.lessons, what)(*arguments)
 
     def save(self, directory: Path, number: int) -> dict[str, Any]:
@@ -178,7 +176,6 @@ class Share(LearnerShare):
     def __init__(
         self, agent: VectorAgent, envs: Any, seeds: Callable[[Sequence[int]], list[int]], group: Group | None = None
     ) -> None:
-        """See the class."""
         super().__init__(agent, group)
         self._envs, self._seeds = envs, seeds
         self._shown: ShownRows | None = None  # rows that were observed and wait for their actions
@@ -186,7 +183,6 @@ class Share(LearnerShare):
         self._lost = 0  # frames of episodes that ran in environments which are gone, not yet reported
 
     def begin(self) -> None:
-        """See `LearnerShare`."""
         if not self._running:
             self._lost += self.agent.cut_running()
             if any(self.agent.rows.statistics):
@@ -197,7 +193,6 @@ class Share(LearnerShare):
     def train(
         self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
     ) -> Trained:
-        """See `LearnerShare`."""
         agent, envs = self.agent, self._envs
         agent.meters = meters = Meters()
         before, learners = agent.rows.frames_of_all, self._group.learners if self._group else 1

@@ -77,7 +77,6 @@ class VectorAgent(LearningAgent):
         number: int = 0,
         learners: int = 1,
     ) -> None:
-        """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
             raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition played, got {replay_ratio}")
         often = "once" if spec.replay_coefficient == 1 else f"{spec.replay_coefficient} times"

@@ -118,7 +118,6 @@ class RandomAgent(_Baseline):
     """
 
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
-        """See the class."""
         super().__init__()
         # A copy: drawing must not move the generator of the environment's own space.
         self._space = copy.deepcopy(environment.action_space)
@@ -150,7 +149,6 @@ class NoopAgent(_Baseline):
     """
 
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
-        """See the class."""
         super().__init__()
         noop, space = _noop_of(environment), environment.action_space
         if noop is None:

@@ -44,7 +44,6 @@ class EpisodeCut(Exception):
     """
 
     def __init__(self, frames: int, actions: int) -> None:
-        """See the class."""
         super().__init__()
         self.frames, self.actions = frames, actions
 
@@ -113,7 +112,6 @@ class Watched:
     """
 
     def __init__(self, environment: gym.Env[Any, Any]) -> None:
-        """See the class."""
         self._environment, self.digest = environment, 0
 
     def reset(self, **arguments: Any) -> Any:

@@ -52,7 +52,6 @@ class TurnBasedAgent(LearningAgent):
     """
 
     def __init__(self, spec: Spec) -> None:
-        """See the class."""
         super().__init__(spec, maker_of_learners(spec)())
         self._act_on(self.learner)
         self.eval_mode = False

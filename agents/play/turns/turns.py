@@ -43,7 +43,6 @@ class Turns:
     checkpoint_every, unrecordable = 1, ""
 
     def __init__(self, run: Run) -> None:
-        """See the class."""
         self._run, self._running = run, Running(lambda: run.ending.asked)
         self.agent: Agent = self.new_agent()
         spec: Any = getattr(self.agent, "spec", None)
@@ -55,12 +54,10 @@ class Turns:
         self._times: PartTimes = getattr(self.agent, "times", None) or PartTimes()
 
     def new_agent(self) -> Agent:
-        """See `Play`."""
         settings = self._run.settings
         return settings.create_agent_fn(self._run.environment, seed=settings.seed)
 
     def check_here(self) -> None:
-        """See `Play`."""
         spec: Any = getattr(self.agent, "spec", None)
         if hasattr(spec, "check_chunks"):
             spec.check_chunks()
@@ -71,13 +68,11 @@ class Turns:
         return nullcontext()
 
     def teach(self, lesson: Lesson) -> None:
-        """See `Play`."""
         lessons = self._lessons
         self._run.environment = lesson.view.within(self._run.environment)
         lessons.set_teacher(lesson)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
-        """See `Play`."""
         getattr(self._lessons, what)(*arguments)
 
     @property
@@ -86,11 +81,10 @@ class Turns:
         return agent.lessons
 
     def train(self, length: Length) -> Played:
-        """See `Play`."""
         return self._play_phase(Phase.TRAIN, length)
 
     def evaluate(self, length: Length) -> Played:
-        """See `Play`; the statistics of wrappers are frozen."""
+        """The statistics of wrappers are frozen."""
         played, evaluated = self._run.counts.episodes[Phase.EVAL], getattr(self.agent, "evaluated", None)
         with frozen(self._run.environment):
             phase = self._play_phase(Phase.EVAL, length)
@@ -143,7 +137,6 @@ class Turns:
         return episode
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
-        """See `Play`."""
         known = statistics_of(self._run.environment)
         state = {"agent": self.agent.bundle_and_checkpoint(directory, number)}
         return {**state, "statistics": known} if known else state
@@ -152,38 +145,29 @@ class Turns:
         """Refuse nothing: the identity and the state of another way do not fit."""
 
     def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
-        """See `Play`."""
         self.agent.unbundle(directory, number, bundle["agent"])
         self.begin_with(bundle.get("statistics", {}))
 
     def begin_with(self, statistics: Statistics) -> None:
-        """See `Play`."""
         load_statistics(self._run.environment, statistics)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
-        """See `Play`."""
         self.agent.forget_checkpoints(directory, keep)
 
     def identity(self) -> dict[str, Any]:
-        """See `Play`."""
         return self.agent.identity()
 
     def facts(self) -> dict[str, str]:
-        """See `Play`."""
         return {}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
-        """See `Play`."""
         times = played.times if phase == Phase.TRAIN else {}
         return {}, {f"Time/{name}": each for name, each in times.items()}
 
     def summary(self) -> Mapping[str, float]:
-        """See `Play`."""
         return getattr(self.agent, "summary", dict[str, float])() if self.agent.updates else {}
 
     def table(self) -> str:
-        """See `Play`."""
         return ""
 
-    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None:
-        """See `Play`."""
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None: ...

@@ -409,7 +409,6 @@ class DopamineTeacher(Teacher):
         min_vals: Sequence[float] | None = None,
         max_vals: Sequence[float] | None = None,
     ) -> None:
-        """See the class."""
         checks.choice("DopamineTeacher.inputs", inputs, ("unit", "centred"))
         directory, number = _chosen(Path(path), number)
         source = f"teacher {directory / f'ckpt.{number}'}"

@@ -66,7 +66,6 @@ class DopamineReplay:
     """
 
     def __init__(self, directory: Path, number: int, stack_size: int) -> None:
-        """See the class."""
         self._paths = {name: _file(directory, f"$store$_{name}", number) for name in _STORED}
         self._stack_size = stack_size
         self._steps = {name: _whole(self._paths[name]) for name in _STORED[1:]}
@@ -207,7 +206,6 @@ class _Rows:
     """
 
     def __init__(self, path: Path) -> None:
-        """See the class."""
         self._path = path
         with self._opened():
             pass

@@ -22,7 +22,6 @@ class Augmented(Spec):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()  # type: ignore[misc]
         must(
             not self.data_augmentation or len(self.observation_space.shape or ()) == 2,

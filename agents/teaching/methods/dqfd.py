@@ -53,7 +53,6 @@ class DQfD(Augmented, Student, DQN):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.learning_rate_fn = with_gin_values(self.learning_rate_fn)
 

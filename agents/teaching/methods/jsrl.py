@@ -53,7 +53,6 @@ class JSRL(Augmented, Student, DQN):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.roll_out_decay_fn = with_gin_values(self.roll_out_decay_fn)
         self.teaching.horizon = self.max_roll_in_steps

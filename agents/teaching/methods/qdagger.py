@@ -83,7 +83,6 @@ class QDagger(Student):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.decay_period = self.distill_decay_period
         self.follows_score = self.method_type == "reincarnation"
@@ -140,6 +139,5 @@ class QDaggerRainbow(Augmented, QDagger, FullRainbow):
     name: ClassVar[str] = "qdagger_rainbow"
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.learner_kind = f"QDagger{self.learner_kind}"

@@ -26,7 +26,6 @@ class ReloadedDQN(Augmented, Student, DQN):
     load_replay: bool = flag(True, "Begin with the teacher's replay; False for an empty one.")
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.reloads_replay = self.load_replay
 

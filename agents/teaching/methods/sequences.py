@@ -47,7 +47,6 @@ class Kickstarting(Student):
     )
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.decay_period = self.distill_decay_period
 
@@ -108,7 +107,6 @@ class KickstartingPPO(Kickstarting, PPO):  # type: ignore[misc]  # whose extras 
     read_of_extras: ClassVar[tuple[str, ...]] = (*PPO.read_of_extras, LABEL)
 
     def settle(self) -> None:
-        """See `NetworkAgent`."""
         super().settle()
         self.actions = discrete_actions(self.action_space, self.name)  # single ones, as its teacher has
 

@@ -52,7 +52,6 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         max_frames: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        """See the class."""
         level = whole("level", level, 0, MAX_LEVEL)
         if max_frames is not None:
             max_frames = whole("max_frames", max_frames, 1, unit="frames", or_none=True)

@@ -49,7 +49,6 @@ class Console:
     """
 
     def __init__(self, rom: bytes, sound: bool = False, window: bool = False) -> None:
-        """See the class."""
         self.rom = rom
         self._origin = Origin(hashlib.sha256(rom).hexdigest(), sound)
         self._pyboy: Any = _emulator(rom, sound, window)

@@ -71,7 +71,6 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         sound: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        """See the class."""
         gym.utils.EzPickle.__init__(
             self, rom, spec, states, state, obs_type, screen_size, look_every, fps, sound, render_mode
         )

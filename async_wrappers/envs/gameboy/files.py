@@ -91,7 +91,6 @@ class StateSource:
     """
 
     def __init__(self, spec: Spec, directory: str | os.PathLike[str] | None, state: Any) -> None:
-        """See the class."""
         self._spec, self._fixed = spec, state
         self._directory = None if directory is None else path_of(directory)
         if self._directory is not None and not self._directory.is_dir():

@@ -55,7 +55,6 @@ class Layout:
     """
 
     def __init__(self, rom: bytes, state: bytes) -> None:
-        """See the class."""
         if not state or state[0] != STATE_VERSION:
             version = state[0] if state else "none"
             raise ValueError(

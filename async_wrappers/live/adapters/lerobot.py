@@ -112,7 +112,6 @@ class LeRobotPolicy:
         rtc: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
-        """See the class."""
         try:
             import torch
             from lerobot.policies.utils import prepare_observation_for_inference
@@ -269,7 +268,6 @@ class LeRobotMachine:
         low: Any = -np.inf,
         high: Any = np.inf,
     ) -> None:
-        """See the class."""
         needed = ("observation_features", "action_features", "get_observation", "send_action", "connect", "disconnect")
         if missing := [name for name in needed if not hasattr(robot, name)]:
             raise ValueError(f"robot must be a Robot of LeRobot's, which has {', '.join(missing)}, got {robot!r}")

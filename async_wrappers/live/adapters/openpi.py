@@ -73,7 +73,6 @@ class OpenPI:
         wait: float = 10.0,
         timeout: float = 60.0,
     ) -> None:
-        """See the class."""
         if not isinstance(uri, str) or not uri.startswith(("ws://", "wss://")):
             raise ValueError(f"uri must be an address such as 'ws://host:8000', got {uri!r}")
         if observation is not None:

@@ -27,7 +27,6 @@ class RtgymMachine:
     """
 
     def __init__(self, interface: Any) -> None:
-        """See the class."""
         if isinstance(interface, type) or not all(callable(getattr(interface, name, None)) for name in _METHODS):
             raise ValueError(
                 "interface must be an object of a class like rtgym's RealTimeGymInterface, which has "

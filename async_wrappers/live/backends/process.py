@@ -57,7 +57,6 @@ class ProcessBackend:
     """
 
     def __init__(self, spec: RunSpec) -> None:
-        """See the class."""
         self._fleet = ProcessFleet("AsyncRunner")
         needs_fork_server("backend='process'", "use backend='thread', or backend='virtual' with a latency")
         self._spec = spec

@@ -37,7 +37,6 @@ class ThreadBackend:
     """
 
     def __init__(self, spec: RunSpec) -> None:
-        """See the class."""
         self._over = False
         with ExitStack() as held:
             self._env = made_environment(spec.make_env)

@@ -38,7 +38,6 @@ class VirtualBackend:
     """
 
     def __init__(self, spec: RunSpec) -> None:
-        """See the class."""
         config = spec.config
         if config.latency is None:
             raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")

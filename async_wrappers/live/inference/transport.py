@@ -78,7 +78,6 @@ class SharedTransport:
     def __init__(
         self, layout: SharedLayout, memory: SharedMemory, inboxes: Sequence[socket.socket], outbox: socket.socket
     ) -> None:
-        """See the class."""
         self._ring, self._slots, self._controls = layout.ring(memory), layout.slots(memory), layout.controls(memory)
         self._ring.clear()
         self._inboxes, self._outbox = inboxes, outbox
@@ -204,7 +203,6 @@ class VirtualTransport:
         extras: gym.spaces.Dict | None = None,
         features: gym.Space[Any] | None = None,
     ) -> None:
-        """See the class."""
         self._extras, self._encodes = extras, features is not None
         self._act = [as_act(policy, self._encodes) for policy in policies]
         self._answers = action_space if features is None else features

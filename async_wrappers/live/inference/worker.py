@@ -104,7 +104,6 @@ class WeightsLoader:
     """
 
     def __init__(self, policy: Any, board: WeightsBoard) -> None:
-        """See the class."""
         if not hasattr(policy, "load_weights"):
             raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
         self._policy, self._board = policy, board
@@ -146,7 +145,6 @@ class Worker:
         inbox: socket.socket,
         outbox: socket.socket,
     ) -> None:
-        """See the class."""
         self._encodes = layout.features is not None
         self._worker, self._incarnation, self._act = worker, incarnation, as_act(policy, self._encodes)
         self._answers, self._extras = layout.answers, layout.extras

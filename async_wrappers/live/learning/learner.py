@@ -110,7 +110,6 @@ class LearnerLoop:
         updates_per_transition: float | None = None,
         counts: bool = False,
     ) -> None:
-        """See the class."""
         journal, board = layout.journal(memory), layout.board(memory)
         assert journal is not None and board is not None
         board.layout.check(learner.weights())
@@ -369,7 +368,6 @@ class VirtualLearners:
     """
 
     def __init__(self, learners: Sequence[LearnerLoop], latency: Latency) -> None:
-        """See the class."""
         self._learners, self._latency = learners, latency
         self._ends: list[tuple[int, int, int]] = []  # (when an update ends, learner, how long it takes), a heap
         self._busy: set[int] = set()

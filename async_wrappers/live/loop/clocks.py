@@ -97,7 +97,6 @@ class Clock:
         splits: bool,
         spaced: bool = False,
     ) -> None:
-        """See the class."""
         self._transport, self._config, self._controls = transport, config, controls
         self._stops, self._now, self._warns, self._started = stops, now, warns, started
         self._splits, self._warned = splits, False
@@ -408,7 +407,6 @@ class RealClock(Clock):
         return answer
 
     def end_episode(self, frames: int, played: int) -> None:
-        """See `Clock.end_episode`."""
         self._last_deadline = self.begin + self._frames.begin(frames)
         self.record.end = max(self._last_deadline, self._now())
         self.record.loop_time = time.thread_time_ns() - self._used
@@ -432,14 +430,13 @@ class RealClock(Clock):
             self._make_up_for(frame, self.lateness)
 
     def deadline(self, frame: int) -> int:
-        """See `Clock.deadline`; that of a frame which has moved the next ones is its own."""
+        """That of a frame which has moved the next ones is its own."""
         return self._due
 
     def _passed(self) -> int:
         return self._now() - self._due - self.lateness
 
     def wait_to_send(self, frame: int) -> None:
-        """See `Clock.wait_to_send`."""
         if self._spacing is None:
             return
         until, now = self._spacing.next_send, self._now()
@@ -450,14 +447,13 @@ class RealClock(Clock):
             now = self._now()
 
     def begin_send(self) -> bool:
-        """See `Clock.begin_send`; the newest call counts."""
+        """The newest call counts."""
         if self._spacing is None:
             return False
         self._sends = self._now()
         return self._spacing.is_at_rest(self._sends)
 
     def end_send(self) -> None:
-        """See `Clock.end_send`."""
         if self._spacing is not None:
             self._spacing.sent(self._sends, self._now())
 
@@ -471,11 +467,11 @@ class RealClock(Clock):
             self._dispatcher.skip(frame, skipped)
 
     def next_start(self) -> int | None:
-        """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
+        """Which of the inferences that go on ends first is not known, so the oldest counts."""
         return self._dispatcher.in_flight(self._running())
 
     def end_phase(self) -> None:
-        """See `Clock.end_phase`; record how the loop is scheduled."""
+        """Record how the loop is scheduled."""
         super().end_phase()
         if self._spin is not None and (realtime := self._config.realtime) is not None:
             of = {"priority": realtime.priority, "lock": realtime.lock, "core": realtime.core}
@@ -578,7 +574,7 @@ class VirtualClock(Clock):
         self.is_up = True
 
     def end_episode(self, frames: int, played: int) -> None:
-        """See `Clock.end_episode`; inferences in flight are cut off, and their time so far counts."""
+        """Inferences in flight are cut off, and their time so far counts."""
         self._last_deadline = self.record.end = self.record.begin + self._frames.begin(played + frames)
         for event, inference in self.pool.take_in(self._transport.discard()):
             self._note(event, inference, self._last_deadline)
@@ -610,7 +606,7 @@ class VirtualClock(Clock):
             self.take_turns()
 
     def next_start(self) -> int | None:
-        """See `Clock.next_start`; all ends are booked."""
+        """All ends are booked."""
         return self._dispatcher.next_start()
 
     def _ends(self) -> Callable[[int, int, int], int]:

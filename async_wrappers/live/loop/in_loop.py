@@ -48,7 +48,6 @@ class InLoopTransport:
         encodes: bool = False,
         board: WeightsBoard | None = None,
     ) -> None:
-        """See the class."""
         self._act, self._answers, self._extras, self._encodes = as_act(policy, encodes), answers, extras, encodes
         self._board, self._loader = board, None if board is None else WeightsLoader(policy, board)
         self._shown: Any = None

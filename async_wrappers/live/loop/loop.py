@@ -193,7 +193,6 @@ class EnvironmentLoop:
         clock: type[Clock] = RealClock,
         glance: Glance | None = None,
     ) -> None:
-        """See the class."""
         env = as_environment(env, clock.simulated)
         refuse_oracles(env)
         self._env, self._config, self._release = env, config, release

@@ -61,7 +61,6 @@ class Release:
         board: WeightsBoard | None = None,
         reader: int = 0,
     ) -> None:
-        """See the class."""
         as_act(policy, splits=True)
         age = getattr(policy, "fast_age", None)
         age = None if age is None else whole("fast_age of the policy", age, 0, unit="frames", or_none=True)

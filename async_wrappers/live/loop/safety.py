@@ -60,7 +60,6 @@ class Guard:
     """
 
     def __init__(self, halves: Halves, limiter: Limiter | None, dry_run: bool, is_at_rest: Callable[[], bool]) -> None:
-        """See the class."""
         self._halves, self._limiter, self._dry_run, self._is_at_rest = halves, limiter, dry_run, is_at_rest
         self.reads_late = halves.reads_late
         self.begin_run()
@@ -152,7 +151,6 @@ class Deadman:
     def __init__(
         self, source: Any, timeout: int, now: Callable[[], int], warns: Callable[[str], None] = lambda sentence: None
     ) -> None:
-        """See the class."""
         self._is_path, self._warned = not callable(source), False
         self._source: Any = path_of(source) if self._is_path else source
         self._timeout, self._now, self._warns = timeout, now, warns

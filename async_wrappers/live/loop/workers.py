@@ -114,7 +114,6 @@ class WorkerPool:
         refused: Callable[[str | None], None],
         splits: bool,
     ) -> None:
-        """See the class."""
         self._splits = splits
         self._transport, self._workers, self._now, self._refused = transport, workers, now, refused
         self.running: dict[int, Inference] = {}

@@ -88,7 +88,6 @@ class ActionSlots:
     def __init__(
         self, block: Block, action_space: gym.Space[Any], workers: int, extras: gym.spaces.Dict | None = None
     ) -> None:
-        """See the class."""
         self._action, self._extras = Codec("action_space", action_space), Codec("extras", extras)
         slots = block.array(_slot(self._action, self._extras), workers)
         self._numbers, self._refusals = slots["numbers"], slots["refusal"]
@@ -169,7 +168,6 @@ class Controls:
     """Whether the environment loop is paused; set by the supervisor, or by the environment loop."""
 
     def __init__(self, block: Block, workers: int, learners: int) -> None:
-        """See the class."""
         numbers = block.array(np.int64, 5 + 2 * workers + 3 * learners)
         self.loop = numbers[:5]
         """The five numbers above."""
@@ -204,7 +202,6 @@ class FrameRing:
     """
 
     def __init__(self, block: Block, space: gym.Space[Any], depth: int) -> None:
-        """See the class."""
         self._codec = Codec("observation_space", space)
         self._depth = depth
         entries = block.array(_frame(self._codec), depth)

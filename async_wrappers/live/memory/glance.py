@@ -43,7 +43,6 @@ class Glance:
     """
 
     def __init__(self, block: Block) -> None:
-        """See the class."""
         self._counts = block.array(np.int64, 2).data
         """How many rows of each kind were written."""
         self._frames = block.array(_FRAME, _DEPTH, _COUNTS)

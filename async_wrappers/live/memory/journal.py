@@ -60,7 +60,6 @@ class Journal:
         chunk_length: int = 0,
         report_effect: bool = False,
     ) -> None:
-        """See the class."""
         if capacity < _WRITTEN + 1:
             raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
         codecs = _codecs(observation_space, action_space, extras, report_effect)
@@ -232,7 +231,6 @@ class Transitions:
     """
 
     def __init__(self, journal: Journal | None) -> None:
-        """See the class."""
         self._journal = journal
         self._start = 0
         self._effect: int | None = None  # of the decision whose frames run
@@ -296,7 +294,6 @@ class TransitionReader:
     """
 
     def __init__(self, journal: Journal) -> None:
-        """See the class."""
         self._journal = journal
         self._position = journal.oldest()
         self._held: dict[str, Any] | None = None

@@ -95,7 +95,6 @@ class WeightsBoard:
     """
 
     def __init__(self, block: Block, layout: WeightsLayout, workers: int) -> None:
-        """See the class."""
         self.layout = layout
         self._latest = block.array(np.int64, 1)
         self._generations = block.array(np.int64, 2, 8)

@@ -45,24 +45,19 @@ class Place(Protocol):
     """Where the cluster is, and what an actor takes of it; see `RayWorkers`."""
 
     @property
-    def address(self) -> str | None:
-        """See the class."""
+    def address(self) -> str | None: ...
 
     @property
-    def num_cpus(self) -> float:
-        """See the class."""
+    def num_cpus(self) -> float: ...
 
     @property
-    def num_gpus(self) -> float:
-        """See the class."""
+    def num_gpus(self) -> float: ...
 
     @property
-    def resources(self) -> Mapping[str, float] | None:
-        """See the class."""
+    def resources(self) -> Mapping[str, float] | None: ...
 
     @property
-    def runtime_env(self) -> Mapping[str, Any] | None:
-        """See the class."""
+    def runtime_env(self) -> Mapping[str, Any] | None: ...
 
 
 class _Order(NamedTuple):
@@ -106,7 +101,6 @@ class _Courier:
     """
 
     def __init__(self, workers: Place, job: bytes, board: WeightsBoard | None, news: queue.SimpleQueue[_News]) -> None:
-        """See the class."""
         self._workers, self._board, self._news = workers, board, news
         self._actors: dict[int, Any] = {}
         self._weights: tuple[int, int, Any] = (0, 0, None)  # version, updates and reference of the newest ones put
@@ -204,7 +198,6 @@ class _Worker:
     """
 
     def __init__(self, number: int) -> None:
-        """See the class."""
         self.number = number
         self.incarnation = self.sent = self.failures = self.server = 0
         self.is_up = self.was_up = self.has_answered = False
@@ -239,7 +232,6 @@ class RayTransport:
         make_policy: bytes,
         board: WeightsBoard | None = None,
     ) -> None:
-        """See the class."""
         self._warns, self._needs = warns, workers
         encodes = layout.features is not None
         extras = None if encodes else layout.extras

@@ -64,7 +64,6 @@ class EpisodeFiles:
     """
 
     def __init__(self, directory: Path, layout: RowLayout, facts: Mapping[str, Any]) -> None:
-        """See the class."""
         self._directory, self._dtype, self._empty = directory, layout.dtype, _header(layout.dtype, 0)
         named = f"record={str(directory)!r}"
         try:

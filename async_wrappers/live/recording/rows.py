@@ -65,7 +65,6 @@ class RowLayout:
     """
 
     def __init__(self, observation_space: Space, action_space: Space) -> None:
-        """See the class."""
         self.observation_space, self.action_space = observation_space, action_space
         self.observation = Codec("observation_space", observation_space)
         self.action = Codec("action_space", action_space)
@@ -95,7 +94,6 @@ class RowRing:
     """
 
     def __init__(self, block: Block, layout: RowLayout, capacity: int) -> None:
-        """See the class."""
         self.layout, self._capacity = layout, capacity
         self._counts = block.array(np.int64, 5)
         self._rows = block.array(layout.dtype, capacity, 64)
@@ -164,14 +162,11 @@ class RowRing:
 class NoRecorder:
     """Stands for a `Recorder` where nothing is recorded."""
 
-    def begin_episode(self, phase: int, episode: int) -> None:
-        """See `Recorder`."""
+    def begin_episode(self, phase: int, episode: int) -> None: ...
 
-    def pay(self, reward: float, terminated: bool, truncated: bool) -> None:
-        """See `Recorder`."""
+    def pay(self, reward: float, terminated: bool, truncated: bool) -> None: ...
 
-    def end_episode(self, observation: Any, frame: int) -> None:
-        """See `Recorder`."""
+    def end_episode(self, observation: Any, frame: int) -> None: ...
 
 
 class Recorder:
@@ -184,7 +179,6 @@ class Recorder:
     """
 
     def __init__(self, ring: RowRing, fps: float, drain: Callable[[], object] | None = None) -> None:
-        """See the class."""
         self._ring, self._drain = ring, drain
         self._half_frame = 0.5e9 / fps
         self._number = 0

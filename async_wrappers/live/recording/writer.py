@@ -156,7 +156,6 @@ class LocalRecording:
     """
 
     def __init__(self, spec: RecordSpec) -> None:
-        """See the class."""
         # On the virtual clock the loop itself writes where the ring is full: no frame waits for that.
         beside = not spec.simulated
         block = Block(shared=False)

@@ -53,7 +53,6 @@ class Refused(WireError):
     """
 
     def __init__(self, reason: str, again: bool = False) -> None:
-        """See the class."""
         super().__init__(reason)
         self.again = again
 
@@ -359,7 +358,6 @@ class ClientHandshake:
     """
 
     def __init__(self, hello: Hello, token: bytes | None = None) -> None:
-        """See the class."""
         self._said = _record(Kind.HELLO, hello.to_json())
         self._token, self._nonce = token, secrets.token_hex(16)
         self._server_nonce = ""
@@ -429,7 +427,6 @@ class ServerHandshake:
     """
 
     def __init__(self, declared: Declared, welcome: Welcome, token: bytes | None = None) -> None:
-        """See the class."""
         self._declared, self._welcome, self._token = declared, welcome, token
         self._nonce, self._client_nonce = secrets.token_hex(16), ""
         self._reader = Reader({Kind.KNOCK: (2, _SMALL_JSON)})

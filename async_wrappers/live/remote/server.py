@@ -169,7 +169,6 @@ class PolicyServer:
         extras: gym.spaces.Dict | None = None,
         features: gym.Space[Any] | None = None,
     ) -> None:
-        """See the class."""
         checks.function("make_policy", make_policy, "makes a policy")
         checks.choice("backend", backend, ("process", "thread"))
         self._bind = Address.of("address", address)

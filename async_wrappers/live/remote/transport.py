@@ -91,7 +91,6 @@ class _Connection:
     """
 
     def __init__(self, worker: int, answer: AnswerRecord) -> None:
-        """See the class."""
         self.worker = worker
         self.end: socket.socket | None = None
         self.handshake: ClientHandshake | None = None
@@ -129,7 +128,6 @@ class RemoteTransport:
     def __init__(
         self, layout: SharedLayout, config: LoopConfig, remote: RemotePolicy, warns: Callable[[str], None]
     ) -> None:
-        """See the class."""
         self._space, self._encodes = layout.answers, layout.features is not None
         extras = None if self._encodes else layout.extras
         self._tickets, self._answers = Tickets(layout.observation_space), Answers(self._space, extras)
@@ -534,7 +532,6 @@ class Reasons:
     """The kinds of reasons that have been told."""
 
     def __init__(self) -> None:
-        """See the class."""
         self._told: set[str] = set()
 
     def is_new(self, why: str) -> bool:

@@ -56,7 +56,7 @@ class WireError(ValueError):
 
 
 class Kind(IntEnum):
-    """See the module."""
+    """The kinds of messages; the module says what each carries."""
 
     HELLO = 1
     CHALLENGE = 2
@@ -134,7 +134,6 @@ class Reader:
     """
 
     def __init__(self, sizes: Sizes) -> None:
-        """See the class."""
         self.sizes = sizes
         self._held = bytearray()
         self._header: Header | None = None
@@ -182,7 +181,6 @@ class Tickets:
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
-        """See the class."""
         self._codec = Codec("observation_space", space)
         self.record_bytes = _BEGINNING.size + _TICKET.size + self._codec.dtype.itemsize
         """Bytes of a record."""
@@ -206,7 +204,6 @@ class TicketRecord:
     """
 
     def __init__(self, codec: Codec, size: int) -> None:
-        """See the class."""
         self._begins = _BEGINNING.pack(MAGIC, VERSION, Kind.TICKET, size - HEADER.size)
         self.data = bytearray(self._begins.ljust(size, b"\0"))
         self._observation = _field(codec.dtype, self.data, _BEGINNING.size + _TICKET.size)
@@ -246,7 +243,6 @@ class Answers:
     """
 
     def __init__(self, space: gym.Space[Any], extras: gym.spaces.Dict | None = None) -> None:
-        """See the class."""
         self._codecs = Codec("action_space", space), Codec("extras", extras)
         action, left = self._codecs
         size = np.dtype([("action", action.dtype), ("extras", left.dtype)]).itemsize
@@ -280,7 +276,6 @@ class AnswerRecord:
     """
 
     def __init__(self, action: Codec, extras: Codec, begins: bytes, size: int) -> None:
-        """See the class."""
         self.data = bytearray(begins.ljust(size, b"\0"))
         dtype = np.dtype([("action", action.dtype), ("extras", extras.dtype)])
         fields = _field(dtype, self.data, HEADER.size)

@@ -127,7 +127,6 @@ class _Record:
     """
 
     def __init__(self, tell: Callable[[bool], None]) -> None:
-        """See the class."""
         self._tell, self._is_told = tell, False
         self._began = self._moved = time.monotonic()
 

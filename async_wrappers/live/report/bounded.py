@@ -62,7 +62,6 @@ class _CountedEffects(EffectsOfEpisode):
         return self._count > 0
 
     def note(self, start: int, effect: int, worker: int) -> None:
-        """See `EffectsOfEpisode.note`."""
         # If a pause lies between the two, it is the last one: an action takes effect only when a pause is over.
         paused = bool(self._pauses) and self._last < self._pauses[-1][0]
         interval = None if not self._count or paused else effect - self._last
@@ -105,12 +104,11 @@ class BoundedMeasurements(Measurements):
         return reduce(add, parts, Histogram())
 
     def effects_of(self, episode: int, first: int, pauses: list[tuple[int, int]]) -> EffectsOfEpisode:
-        """See `Measurements.effects_of`."""
         self._frame = first - 1
         return _CountedEffects(self, episode, first, pauses)
 
     def note_frame(self, late: int) -> None:
-        """See `Measurements.note_frame`; decisions that started before the time line are dropped."""
+        """Decisions that started before the time line are dropped."""
         super().note_frame(late)
         self._missed += late > self._half_frame
         self._frame += 1
@@ -122,7 +120,6 @@ class BoundedMeasurements(Measurements):
             self._applied.popleft()
 
     def note_inference(self, span: Span, latency: int, exchange: int | None, number: int, frame: int) -> None:
-        """See `Measurements.note_inference`."""
         self.latencies.append(latency)
         if exchange is not None:
             self.exchanges.append(exchange)

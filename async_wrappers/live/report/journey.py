@@ -72,7 +72,6 @@ class ClockOffset:
     """How far a server's clock is ahead of the loop's, from the exchanges with it, in their order."""
 
     def __init__(self) -> None:
-        """See the module."""
         self._server: int | None = None
         self._known: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # (length of the interval, twice its middle)
         self._best = (0, 0)  # the shortest of them

@@ -61,7 +61,6 @@ class Snapshots:
         workers: int,
         unix: Callable[[], float] = time.time,
     ) -> None:
-        """See the class."""
         self._directory, self._glance, self._ring = directory, glance, ring
         self._fps, self._workers, self._unix = fps, workers, unix
         self._first_frame, self._first_inference = glance.frames()[1], glance.inferences()[1]  # of the phase

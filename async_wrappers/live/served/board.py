@@ -37,7 +37,6 @@ class ServedBoard:
     """
 
     def __init__(self, block: Block, spaces: Spaces, environments: int, every: int) -> None:
-        """See the class."""
         self._every, offset = every, 0
 
         def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -146,7 +146,6 @@ class ServedProcesses:
     """
 
     def __init__(self, settings: ServedSettings, schedule: ServedSchedule, stops: Callable[[], bool]) -> None:
-        """See the class."""
         self._children, self._rule = Children("ServedRunner"), Fleet()
         needs_fork_server("backend='process'", "use backend='virtual' with a latency")
         self._settings, self._schedule = settings, schedule

@@ -53,7 +53,6 @@ class ServedRunner:
 
     @takes(ServedSettings)
     def __init__(self, settings: ServedSettings) -> None:
-        """See the class."""
         self._settings = settings
         self.schedule = settings.schedule()
         settings.process_count()

@@ -45,7 +45,6 @@ class Server:
     """
 
     def __init__(self, schedule: ServedSchedule, board: ServedBoard, logs: bool = False) -> None:
-        """See the class."""
         self._schedule, self._board = schedule, board
         self._batcher = Batcher(schedule.accelerators, schedule.most)
         self._seen = np.full(schedule.environments, -1, np.int64)
@@ -60,7 +59,6 @@ class Server:
 
     @property
     def overtaken(self) -> int:
-        """See the class."""
         return self._batcher.overtaken + self._skipped
 
     @property
@@ -153,7 +151,6 @@ class Accelerator:
     """
 
     def __init__(self, policy: Any, board: ServedBoard, spaces: Spaces, number: int = 0) -> None:
-        """See the class."""
         if not callable(policy):
             raise ValueError(f"make_policy must return a function of a batch of observations, got {policy!r}")
         self._policy: Callable[[Any], Any] = policy

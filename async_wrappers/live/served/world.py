@@ -80,7 +80,6 @@ class World:
         logs: bool = False,
         episodes: int = 0,
     ) -> None:
-        """See the class."""
         refuse_oracles(env)
         self.env, self._number, self._schedule, self._seed = env, number, schedule, seed
         self._check = observation_check(env.observation_space, f"the observation of environment {number}")

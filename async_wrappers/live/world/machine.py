@@ -274,7 +274,6 @@ class MachineEnv(gym.Env[Any, Any]):
         now: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """See the class."""
         self.halves = _CheckedMachine(machine, "machine must be")
         self.holds, self.held = self.halves.holds, None
         self.machine, self.waits = machine, flag("waits", waits)

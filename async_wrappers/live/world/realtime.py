@@ -124,7 +124,6 @@ class Spin:
     """
 
     def __init__(self, seconds: float | None) -> None:
-        """See the class."""
         self._wakes = Histogram() if seconds is None else None
         self.length = _FIRST if seconds is None else round(seconds * 1e9)
 

@@ -38,7 +38,6 @@ class Stacks:
     """
 
     def __init__(self, space: gym.Space[Any], stack_size: int) -> None:
-        """See the class."""
         self.space = stacked_space(space, stack_size)
         self._one, self._size = space, stack_size
         self.begin()
