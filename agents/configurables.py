@@ -30,7 +30,7 @@ from async_wrappers.agents.networks.torsos import (
 from async_wrappers.agents.play.hosts.hosts import Hosts
 from async_wrappers.agents.play.live import LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
-from async_wrappers.agents.play.runner import Runner, TrainRunner
+from async_wrappers.agents.play.run_settings import Runner, TrainRunner
 from async_wrappers.agents.registry import AGENTS, create_agent, create_runner
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay

@@ -28,7 +28,7 @@ from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.run import Play, Run
-from async_wrappers.agents.play.runner import Runner, TrainRunner
+from async_wrappers.agents.play.run_settings import Runner, TrainRunner
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.play.turns.turns import Turns
@@ -38,9 +38,9 @@ from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
-from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.teaching.progress import without_teacher
+from async_wrappers.agents.teaching.methods.sequence_students import KickstartingPPO, KickstartingVTrace, QDaggerR2D2
 from async_wrappers.agents.teaching.student import Student
+from async_wrappers.agents.teaching.student_progress import without_teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
 
 AGENTS: Mapping[str, type[Spec]] = {

@@ -28,8 +28,8 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from async_wrappers.agents.acting.decisions import OneRow, RowsPolicy
+from async_wrappers.agents.hyperparameters import with_gin_values
 from async_wrappers.agents.needs_and_offers import FAST, refuse
-from async_wrappers.agents.settings import with_gin_values
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import blank_observation, effect_space
 from async_wrappers.needs import Words

@@ -54,7 +54,7 @@ from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
     from async_wrappers.analysis.capacity import Capacity, capacity
-    from async_wrappers.analysis.hosts import hosts_or_inference
+    from async_wrappers.analysis.hosts_or_inference import hosts_or_inference
     from async_wrappers.analysis.planning import Plan, plan
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
@@ -88,8 +88,8 @@ if TYPE_CHECKING:
     from async_wrappers.live.recording.reader import Recording, load_recording
     from async_wrappers.live.report.report import TimingReport
     from async_wrappers.live.runner import AsyncRunner
-    from async_wrappers.live.served.report import ServedEnvironment, ServedReport
-    from async_wrappers.live.served.runner import ServedRunner
+    from async_wrappers.live.served.served_report import ServedEnvironment, ServedReport
+    from async_wrappers.live.served.served_runner import ServedRunner
     from async_wrappers.live.world.machine import Machine, MachineEnv, MachineFailed
     from async_wrappers.live.world.realtime import Realtime
     from async_wrappers.policy import Decision, Memory, NoAction, Policy, SplitPolicy
@@ -200,7 +200,7 @@ __all__ = [
 # The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
 _LAZY = {
     "analysis.capacity": "Capacity capacity",
-    "analysis.hosts": "hosts_or_inference",
+    "analysis.hosts_or_inference": "hosts_or_inference",
     "analysis.planning": "Plan plan",
     "analysis.scaling": "workers_against_latency",
     "analysis.probing": "ProbeResult probe_delay",
@@ -224,8 +224,8 @@ _LAZY = {
     "live.ray.ray_workers": "RayWorkers",
     "live.report.report": "TimingReport",
     "live.runner": "AsyncRunner",
-    "live.served.report": "ServedEnvironment ServedReport",
-    "live.served.runner": "ServedRunner",
+    "live.served.served_report": "ServedEnvironment ServedReport",
+    "live.served.served_runner": "ServedRunner",
     "schedule.batching": "Batcher",
     "policy": "Decision Memory NoAction Policy SplitPolicy",
     "fleet.supervised": "RunFailed",

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from gymnasium.error import DependencyNotInstalled
 
-from async_wrappers.cli import machines, plan, score
-from async_wrappers.cli.flags import Parser, refuse_unwritable
+from async_wrappers.cli import machine_commands as machines
+from async_wrappers.cli import plan_command as plan
+from async_wrappers.cli import score
+from async_wrappers.cli.command_arguments import Parser, refuse_unwritable
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.printing import OwnCodeFailed, in_pipeline, let_all_be_printed, own_traceback
 

@@ -16,7 +16,7 @@ in the class's documentation, and the row on the reference page of gin parameter
 * `takes`, `documented`: give a class the arguments of its settings, and their documentation.
 * `with_arguments`: adds declarations to a documentation.
 
-`async_wrappers.agents.settings` declares hyperparameters of agents by the same fields.
+`async_wrappers.agents.hyperparameters` declares hyperparameters of agents by the same fields.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.live import Live
 from async_wrappers.agents.play.play import CheckpointRefused
-from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.live.learning.learner_state import (

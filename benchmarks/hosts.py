@@ -40,8 +40,8 @@ import psutil
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.play.hosts.local import LocalHosts
-from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.batched.hosted import HostedEnvs
 from async_wrappers.batched.local import LocalEnvs

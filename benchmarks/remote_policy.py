@@ -40,8 +40,8 @@ from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.ray.ray_transport import RayTransport
 from async_wrappers.live.remote.address import Address
+from async_wrappers.live.remote.remote_transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
 from benchmarks.measuring import FIFO, head, print_hold, row, run_parts, time_trips

@@ -29,7 +29,7 @@ from gymnasium import spaces
 
 from async_wrappers import AsyncRunner
 from async_wrappers.fleet.block import Block
-from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing
+from async_wrappers.live.recording.frame_rows import Recorder, RowLayout, RowRing
 from benchmarks.measuring import print_hold, quietly, run_parts
 
 CAMERAS_FPS, INFERENCE = 30, 0.05

@@ -26,7 +26,7 @@ from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_dem
 from async_wrappers.agents.demonstrations.players import Keyboard
 from async_wrappers.agents.experiment.video import check_recordable
 from async_wrappers.agents.replay.replay import create_replay
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from async_wrappers.agents.trained.export import export
 from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.scoring import score_policy
@@ -54,8 +54,8 @@ SPACE = gym.spaces.Box(0, 1)
 WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("atari", "ale_py", lambda _: create_atari_environment("Pong", obs_type="ram")),
     ("atari", "cv2", lambda _: create_atari_environment("Pong")),
-    ("gameboy", "cv2", lambda _: import_module("async_wrappers.envs.gameboy.console")),
-    ("gameboy", "pyboy", lambda _: import_module("async_wrappers.envs.gameboy.console").Console(bytes(2**15))),
+    ("gameboy", "cv2", lambda _: import_module("async_wrappers.envs.gameboy.emulator")),
+    ("gameboy", "pyboy", lambda _: import_module("async_wrappers.envs.gameboy.emulator").Console(bytes(2**15))),
     ("lz4", "lz4", lambda _: create_replay(gym.spaces.Box(0, 255, (84, 84), "uint8"), compression="lz4", capacity=9)),
     ("minatar", "minatar", lambda _: create_minatar_environment("breakout")),
     ("minatar", "minatar", lambda _: score_policy(lambda: lambda observation: 0)),
@@ -90,7 +90,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Lets a library be missing, and what of ours has imported it be imported anew."""
 
     def hide_library(name: str) -> None:
-        ours = ("async_wrappers.envs.gameboy.console", "async_wrappers.agents.sweep.ray_engine")
+        ours = ("async_wrappers.envs.gameboy.emulator", "async_wrappers.agents.sweep.ray_engine")
         ours += tuple(f"async_wrappers.agents.watch.{each}" for each in ("browser", "machine", "text", "watcher"))
         for module in [each for each in sys.modules if f"{each}.".startswith((f"{name}.", *ours))]:
             if module in ours:

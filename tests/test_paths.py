@@ -14,7 +14,7 @@ from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.sweep.figures import write_figure
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from async_wrappers.agents.trained.agent_file import read_agent, shipped_agents
 from async_wrappers.analysis.scaling import read_networks
 from async_wrappers.files import path_of

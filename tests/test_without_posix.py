@@ -122,7 +122,7 @@ import gymnasium as gym
 import numpy as np
 from async_wrappers import AsyncRunner, LimitAction, Limits, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.batched.factory import create_batched_envs
-from async_wrappers.live.served.runner import ServedRunner
+from async_wrappers.live.served.served_runner import ServedRunner
 
 
 def make_env():

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
+from async_wrappers.agents.hyperparameters import SHARE, factory, number, settings, whole
 from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
-from async_wrappers.agents.settings import SHARE, factory, number, settings, whole
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, each_array
 from async_wrappers.policy import Decision

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from async_wrappers.agents.cli.flags import Parser, at_least
-from async_wrappers.agents.cli.log import LOG
+from async_wrappers.agents.cli.run_log import LOG
 from async_wrappers.agents.trained.agent_file import SUFFIX
 from async_wrappers.files import path_of
 
@@ -195,8 +195,8 @@ def _add_score_flags(parser: Parser) -> None:
 
 COMMANDS = {
     "train": Command("async_wrappers.agents.cli.train", _train),
-    "evaluate": Command("async_wrappers.agents.cli.evaluate", _evaluate),
-    "export": Command("async_wrappers.agents.cli.export", _export),
+    "evaluate": Command("async_wrappers.agents.cli.evaluate_command", _evaluate),
+    "export": Command("async_wrappers.agents.cli.export_command", _export),
     "sweep": Command("async_wrappers.agents.cli.sweep", _sweep),
     "plot": Command("async_wrappers.agents.cli.plot", _plot),
     "compare": Command("async_wrappers.agents.cli.compare", _compare),

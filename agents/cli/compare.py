@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from async_wrappers.agents.cli.flags import usage_errors
-from async_wrappers.agents.sweep.report import compare, comparison_table
+from async_wrappers.agents.sweep.result_pages import compare, comparison_table
 
 
 def run(options: Namespace) -> None:

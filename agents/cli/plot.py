@@ -20,7 +20,7 @@ from async_wrappers.agents.sweep.figures import (
     write_figure,
 )
 from async_wrappers.agents.sweep.plan import PLAN, read_plan
-from async_wrappers.agents.sweep.report import write_report
+from async_wrappers.agents.sweep.result_pages import write_report
 from async_wrappers.agents.sweep.results import read_frame_rate, read_rows, read_subject
 from async_wrappers.agents.sweep.runs import (
     IN_WORDS,

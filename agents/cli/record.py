@@ -21,7 +21,7 @@ from async_wrappers.agents.cli.configuration import (
 from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.cli.import_dataset import dataset_summary
 from async_wrappers.agents.experiment.pretraining import Recording, bound_environment, record_agent, record_player
-from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.wrapper_statistics import frozen
 
 LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound

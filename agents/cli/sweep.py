@@ -22,7 +22,7 @@ from async_wrappers.agents.config.unread import Unread, given_in
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.sweep.grid import Point, draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
-from async_wrappers.agents.sweep.run import failed_trials, run_sweep
+from async_wrappers.agents.sweep.sweeping import failed_trials, run_sweep
 from async_wrappers.agents.sweep.trial import GinTrial, TrialsCutOff, trial_status
 from async_wrappers.posix import cores
 

@@ -14,13 +14,10 @@ from async_wrappers.agents.cli.configuration import (
     trusting,
 )
 from async_wrappers.agents.cli.flags import UsageError, program, usage_errors
-from async_wrappers.agents.cli.log import RunLog, logged
 from async_wrappers.agents.cli.main_job import run_main_job
+from async_wrappers.agents.cli.run_log import RunLog, logged
 from async_wrappers.agents.config.config import CONFIG, save_config
-from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.progress import closing_line
-from async_wrappers.agents.experiment.report import (
+from async_wrappers.agents.experiment.closing_report import (
     compare_with_baselines,
     draw_learning_curve,
     in_words,
@@ -30,6 +27,9 @@ from async_wrappers.agents.experiment.report import (
     why_no_noop,
     write_report,
 )
+from async_wrappers.agents.experiment.experiment import Experiment
+from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.progress import closing_line
 from async_wrappers.agents.sweep.plan import PLAN, arm_of
 
 

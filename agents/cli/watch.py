@@ -25,8 +25,8 @@ def run(options: Namespace) -> None:
     places = [Path(each) for each in options.dir or ["results"]]
     with extra("watch", "watch"):
         from async_wrappers.agents.watch.browser import LOOPBACK, Server
+        from async_wrappers.agents.watch.checked_values import clean
         from async_wrappers.agents.watch.text import show
-        from async_wrappers.agents.watch.values import clean
         from async_wrappers.agents.watch.watcher import Watcher
     with usage_errors():
         watcher = Watcher(places)

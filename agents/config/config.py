@@ -37,7 +37,7 @@ from async_wrappers.agents.config.gin_text import (
     strangers,
 )
 from async_wrappers.agents.config.unread import LoadedConfig, given_in, known_to_gin, ours_by_name
-from async_wrappers.agents.settings import with_gin_values
+from async_wrappers.agents.hyperparameters import with_gin_values
 from async_wrappers.agents.trained.agent_file import read_config
 from async_wrappers.files import write_text_atomically
 

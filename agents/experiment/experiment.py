@@ -47,6 +47,7 @@ from async_wrappers.agents.experiment.progress import (
     statistics_of,
 )
 from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
+from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
     Agent,
@@ -60,9 +61,8 @@ from async_wrappers.agents.play.play import (
     frames_of,
 )
 from async_wrappers.agents.play.run import Play, Run
-from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.play.turns.turns import Turns
-from async_wrappers.agents.settings import must
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 from async_wrappers.own_code import kept_over_episodes
 from async_wrappers.own_returns import reward_changers

@@ -26,7 +26,7 @@ from async_wrappers.agents.play.play import (
     environment_in_words,
     frames_of,
 )
-from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.timing import PARTS, SUMMED_UP, duration
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.posix import signals_blocked

@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.losses.loss import Batch, Discounting, Learning, LossOutput, Monitor, Networks, batch_tensors
-from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.settings import (
+from async_wrappers.agents.hyperparameters import (
     again,
     flag,
     set_all,
@@ -25,6 +23,8 @@ from async_wrappers.agents.settings import (
     shared,
     whole,
 )
+from async_wrappers.agents.losses.loss import Batch, Discounting, Learning, LossOutput, Monitor, Networks, batch_tensors
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import each_array, each_part, whole_stacks

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from async_wrappers.agents.families.network_agent import NetworkAgent
+from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.elite import NetworkEncoder
@@ -22,9 +23,8 @@ from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.replay.prefetch import PrefetchedReplay, Store
 from async_wrappers.agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.replay.replay_settings import ReplaySettings, SequenceSettings, UnrollSettings
 from async_wrappers.agents.replay.sequence_replay import create_sequence_replay
-from async_wrappers.agents.replay.settings import ReplaySettings, SequenceSettings, UnrollSettings
-from async_wrappers.agents.settings import must
 from async_wrappers.agents.spec import Spec, own_seed
 
 

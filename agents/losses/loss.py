@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.losses.values import importance_weighted
-from async_wrappers.agents.settings import (
+from async_wrappers.agents.hyperparameters import (
     NOT_NEGATIVE,
     POSITIVE,
     POSITIVE_SHARE,
@@ -29,6 +28,7 @@ from async_wrappers.agents.settings import (
     setting,
     whole,
 )
+from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.spaces.schema import each_array
 
 # Optimisers by name, with Dopamine's parameter names; the clip of a gradient, and how a learning rate falls.

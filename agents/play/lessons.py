@@ -1,6 +1,6 @@
 """What a student is taught by, and what its teacher says of decisions, as they travel between processes.
 
-The teacher's part in an agent is `async_wrappers.agents.teaching.lessons.StudentsLessons`.
+The teacher's part in an agent is `async_wrappers.agents.teaching.student_lessons.StudentsLessons`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Lesson(NamedTuple):
     """What a student is taught by; it travels to other processes.
 
     Attributes:
-        teacher: Has values of what it reads (`async_wrappers.agents.teaching.progress.Teaches`).
-        view: Shows it that (`async_wrappers.agents.teaching.view.Viewpoint`).
+        teacher: Has values of what it reads (`async_wrappers.agents.teaching.student_progress.Teaches`).
+        view: Shows it that (`async_wrappers.agents.teaching.teacher_view.Viewpoint`).
         reads_alike: Whether it reads what the student reads, when a decision starts.
         keeps_replay: Whether its transitions are learnt from.
         collects: Whether it plays for them.

@@ -17,6 +17,7 @@ from absl import logging
 from async_wrappers.agents.acting.effect import report_effect
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.hyperparameters import factory, must, part, whole, with_gin_values
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.needs_and_offers import bound, refuse
@@ -33,7 +34,6 @@ from async_wrappers.agents.play.play import (
     RunStopped,
 )
 from async_wrappers.agents.play.run import Run
-from async_wrappers.agents.settings import factory, must, part, whole, with_gin_values
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS, SUMMED_UP
 from async_wrappers.wrapper_statistics import Statistics, with_statistics

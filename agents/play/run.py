@@ -13,11 +13,11 @@ from async_wrappers.agents.experiment.checkpoint import Saving
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics
 from async_wrappers.agents.experiment.progress import PhasesShown, WallClock
+from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Agent, Due, Episode, Length, Phase, PhaseCounts, Played, encounter_of
-from async_wrappers.agents.play.runner import Runner
-from async_wrappers.agents.settings import must
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.files import path_of
 from async_wrappers.own_returns import with_own_returns
 from async_wrappers.wrapper_statistics import Statistics

@@ -25,10 +25,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.hyperparameters import Range, choice, made_for, must, number, whole
 from async_wrappers.agents.networks.sequence_network import sequence_tensors
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.unrolls import SourceSpec, UnrollReplay, UnrollRing
-from async_wrappers.agents.settings import Range, choice, made_for, must, number, whole
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array, whole_stacks
 

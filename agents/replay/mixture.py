@@ -29,9 +29,9 @@ from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.log import Saved, blank_columns, row_bytes
 from async_wrappers.agents.replay.memory import check_memory
 from async_wrappers.agents.replay.prefetch import Prefetch
+from async_wrappers.agents.replay.replay_settings import TOLERANCE, WHEN_FULL, checked_sources
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.replay.settings import TOLERANCE, WHEN_FULL, checked_sources
 from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
 

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.hyperparameters import again, record, whole
 from async_wrappers.agents.losses.loss import Discounting
+from async_wrappers.agents.replay.replay_settings import ReplaySettings
 from async_wrappers.agents.replay.ring import TERMINAL, Ring
 from async_wrappers.agents.replay.selectors import Positions
-from async_wrappers.agents.replay.settings import ReplaySettings
-from async_wrappers.agents.settings import again, record, whole
 
 Floats = npt.NDArray[np.floating]
 

@@ -24,12 +24,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.hyperparameters import SHARE, choice, flag, made_for, must, number, set_all, settings, whole
 from async_wrappers.agents.replay.log import PlacedLog, blank_columns
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
-from async_wrappers.agents.settings import SHARE, choice, flag, made_for, must, number, set_all, settings, whole
 from async_wrappers.agents.spaces.schema import Arrays, Column
 
 Rows = npt.NDArray[Any]

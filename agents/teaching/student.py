@@ -1,4 +1,4 @@
-"""Students: agents that learn from a teacher, in three phases (`async_wrappers.agents.teaching.lessons`).
+"""Students: agents that learn from a teacher, in three phases (`async_wrappers.agents.teaching.student_lessons`).
 
 A decision's *label* is the teacher's Q-values [A] of one observation. It is computed once, when the transition is made,
 and kept as an extra: a frozen teacher's values do not change. So a loss needs no teacher, and the teacher may read
@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from async_wrappers.agents.hyperparameters import choice, settings
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_replay
 from async_wrappers.agents.losses.loss import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.settings import choice, settings
 from async_wrappers.agents.spec import Spec, own_seed
-from async_wrappers.agents.teaching.lessons import StudentsLessons
-from async_wrappers.agents.teaching.progress import LABEL, Teaches, Teaching, without_teacher
+from async_wrappers.agents.teaching.student_lessons import StudentsLessons
+from async_wrappers.agents.teaching.student_progress import LABEL, Teaches, Teaching, without_teacher
 from async_wrappers.policy import Decision
 
 OF_LAMBDA = "bind create_linear_schedule.initial_lr and final_lr"  # where the learning rate follows lambda

@@ -18,7 +18,7 @@ from async_wrappers.agents.config.config import empty_gin
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, checked_replay, newest_bundle
 from async_wrappers.agents.experiment.other_run import trained_agent
-from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
+from async_wrappers.agents.families.actor_critic.unroll_agent import ActorCritic
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.play.play import environment_seed
@@ -29,7 +29,7 @@ from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL
 from async_wrappers.agents.spaces.actions import DiscreteActions, discrete_actions
 from async_wrappers.agents.spaces.schema import Arrays, each_array
-from async_wrappers.agents.teaching.view import is_delay, layers_of
+from async_wrappers.agents.teaching.teacher_view import is_delay, layers_of
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 
 Environment = gym.Env[Any, Any]

@@ -28,10 +28,10 @@ from werkzeug.wsgi import wrap_file
 from async_wrappers.agents.experiment.metrics import name_in
 from async_wrappers.agents.timing import duration
 from async_wrappers.agents.watch import charts
+from async_wrappers.agents.watch.checked_values import clean
 from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
-from async_wrappers.agents.watch.live import read_picture
-from async_wrappers.agents.watch.run import Run
-from async_wrappers.agents.watch.values import clean
+from async_wrappers.agents.watch.last_shown import read_picture
+from async_wrappers.agents.watch.watched_run import Run
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 
 _RULES = Map(

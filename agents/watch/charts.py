@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from async_wrappers.agents.watch.curves import Panel
-from async_wrappers.agents.watch.live import Live
+from async_wrappers.agents.watch.last_shown import Live
 
 COLOURS = 8
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 360, 170, 44, 22, 8, 8

@@ -14,8 +14,8 @@ from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, RecordedRun, by_environment, series_of, together
 from async_wrappers.agents.sweep.view import summary
 from async_wrappers.agents.timing import PARTS, rate_in_words
-from async_wrappers.agents.watch.run import Run
 from async_wrappers.agents.watch.scalars import Series
+from async_wrappers.agents.watch.watched_run import Run
 
 _MOST_POINTS, _MOST_DOTS, _MOST_PANELS = 80, 300, 40
 _MANY = 200  # scores whose mean is as good as normal, so that no resampling is needed

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from async_wrappers.agents.watch.values import Reader, clean
+from async_wrappers.agents.watch.checked_values import Reader, clean
 
 T = TypeVar("T")
 _Stamp = tuple[int, int, int]  # inode, size, time of the last change

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from async_wrappers.agents.watch.checked_values import clean
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.values import clean
-from async_wrappers.live.recording.files import FACTS
 from async_wrappers.live.recording.reader import Episode, Recording, load_recording
+from async_wrappers.live.recording.recording_files import FACTS
 from async_wrappers.live.report.shares import told
 
 _MOST_BYTES = 1 << 34  # of an episode's file

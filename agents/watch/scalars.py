@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from async_wrappers.agents.watch.checked_values import clean, known
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.values import clean, known
 
 _LARGEST = 1 << 24  # bytes of an event
 _MOST = 100  # tags

@@ -15,13 +15,13 @@ from rich.text import Text
 from async_wrappers.agents.experiment.metrics import name_in
 from async_wrappers.agents.timing import duration
 from async_wrappers.agents.watch.charts import short
+from async_wrappers.agents.watch.checked_values import clean
 from async_wrappers.agents.watch.curves import Panel, panels_of, rates_of, scalars_of, times_of
-from async_wrappers.agents.watch.live import Live
-from async_wrappers.agents.watch.machine import Processes
+from async_wrappers.agents.watch.last_shown import Live
+from async_wrappers.agents.watch.machine_load import Processes
 from async_wrappers.agents.watch.recording import RecordingNow
-from async_wrappers.agents.watch.run import RUNNING, Run
-from async_wrappers.agents.watch.sweep import SweepNow
-from async_wrappers.agents.watch.values import clean
+from async_wrappers.agents.watch.watched_run import RUNNING, Run
+from async_wrappers.agents.watch.watched_sweep import SweepNow
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 
 EVERY = 2.0  # seconds

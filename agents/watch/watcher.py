@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 from async_wrappers.agents.experiment.metrics import EPISODES
-from async_wrappers.agents.watch.machine import Load, Machine, Processes
+from async_wrappers.agents.watch.checked_values import clean
+from async_wrappers.agents.watch.machine_load import Load, Machine, Processes
 from async_wrappers.agents.watch.reading import Folder, is_below
 from async_wrappers.agents.watch.recording import RecordingNow, Recordings, begun_at, is_recording
-from async_wrappers.agents.watch.run import ITERATIONS, RUNNING, Run, is_run, read_run
-from async_wrappers.agents.watch.sweep import SweepNow, is_sweep, read_sweep
-from async_wrappers.agents.watch.values import clean
+from async_wrappers.agents.watch.watched_run import ITERATIONS, RUNNING, Run, is_run, read_run
+from async_wrappers.agents.watch.watched_sweep import SweepNow, is_sweep, read_sweep
 
 _DEPTH = 3  # levels of directories below a named one in which runs are looked for
 _SEARCH = 10.0  # seconds between two searches for new ones

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import portable_info
+from async_wrappers.batched.environment_process import portable_info
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, taken, together
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import Board, Environments
+from async_wrappers.batched.environment_process import Board, Environments
 from async_wrappers.batched.rows import check_space, finals, mapped
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, whole

@@ -29,7 +29,18 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import DONE, END, FAILED, INFOS, LOAD, RESET, STATISTICS, STEP, Board, run
+from async_wrappers.batched.environment_process import (
+    DONE,
+    END,
+    FAILED,
+    INFOS,
+    LOAD,
+    RESET,
+    STATISTICS,
+    STEP,
+    Board,
+    run,
+)
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole

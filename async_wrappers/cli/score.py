@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from async_wrappers.analysis.scoring import DELAYS, PLAYED, GameScore, score_policy
-from async_wrappers.cli.flags import add_json, function_named, tell
+from async_wrappers.cli.command_arguments import add_json, function_named, tell
 from async_wrappers.envs.minatar import MINATAR_GAMES
 
 

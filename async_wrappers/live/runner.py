@@ -18,7 +18,7 @@ from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.report.report import TimingReport
 from async_wrappers.live.run_spec import Backend, PhaseSpec, RunSpec
-from async_wrappers.live.settings import LONGEST_STACK, RunnerSettings, chunk_and_prefix
+from async_wrappers.live.runner_settings import LONGEST_STACK, RunnerSettings, chunk_and_prefix
 from async_wrappers.live.world.environment import FrameStatus
 from async_wrappers.live.world.stacks import stacked_space
 from async_wrappers.schedule.frames import FrameClock, as_fraction

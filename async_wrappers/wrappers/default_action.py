@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
 
 from async_wrappers.checks import whole
-from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, clipped, refusal
 from async_wrappers.wrappers.copies import own_copy
 
 NAMES = ("noop", "repeat", "random")
@@ -196,7 +196,7 @@ def make_default_action(
             its no-op), ``"random"`` (one draw per default frame from a generator of its own), a `RampDown`, an element
             of the action space, or a function of (newest observation, last agent action or None), which receives the
             frames missed in a row if it takes the keyword ``missed``. A function gets copies, and what it returns is
-            checked as a policy's answer is (`async_wrappers.wrappers.actions`).
+            checked as a policy's answer is (`async_wrappers.wrappers.action_conversion`).
         env: The environment that will receive the actions.
         call: The caller's line with a place for the default action, for the message where there is no no-op.
         name: The caller's argument, for messages.

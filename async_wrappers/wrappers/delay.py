@@ -17,7 +17,7 @@ from async_wrappers.gymnasium_api import OLDER, begun, no_step, refuse_ends
 from async_wrappers.needs import refuse
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
-from async_wrappers.wrappers.actions import at_bounds, floats_of
+from async_wrappers.wrappers.action_conversion import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call

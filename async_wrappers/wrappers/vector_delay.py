@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
 from async_wrappers.observations import observation_check
-from async_wrappers.wrappers.actions import at_bounds, floats_of
+from async_wrappers.wrappers.action_conversion import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk
 from async_wrappers.wrappers.copies import (
     Info,

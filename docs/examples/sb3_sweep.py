@@ -32,7 +32,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from async_wrappers.posix import cores
 
 EVALUATIONS = 5  # points of a learning curve

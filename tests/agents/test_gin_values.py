@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import async_wrappers.configurables  # noqa: F401 - the gin names
+from async_wrappers.agents.hyperparameters import with_gin_values
 from async_wrappers.agents.losses.loss import create_optimizer
-from async_wrappers.agents.settings import with_gin_values
 
 
 def test_a_callable_that_gin_does_not_know_is_left_alone() -> None:

@@ -18,10 +18,10 @@ from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.families.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.hyperparameters import SHARE, again, agent, must, number, part, whole
 from async_wrappers.agents.losses.loss import create_adam
-from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.registry import AGENTS, SCHEDULES
-from async_wrappers.agents.settings import SHARE, again, agent, must, number, part, whole
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 from docs.extensions.generated import parameter_rows
 

@@ -35,7 +35,7 @@ from async_wrappers import (
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform, measure, summary
 from async_wrappers.latency.batches import LinearBatches
 from async_wrappers.live.adapters.lerobot import LeRobotMachine, lerobot_policy
-from async_wrappers.live.served.runner import ServedRunner
+from async_wrappers.live.served.served_runner import ServedRunner
 from async_wrappers.live.world.realtime import Realtime
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.plain import PlainSchedule

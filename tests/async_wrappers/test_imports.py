@@ -145,7 +145,7 @@ def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_eac
     live = {name for name in taken if name.startswith("live")}
     # `watch` shows recordings of live play.
     assert {".".join(name.split(".")[:3]) for name in live} == {
-        *("live.recording.files", "live.recording.reader", "live.report.shares")
+        *("live.recording.recording_files", "live.recording.reader", "live.report.shares")
     }
     assert {"agents", "policy"} <= {name.partition(".")[0] for name in taken - live} <= small | {"agents"}
     modules = [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.latency.batches import LinearBatches
-from async_wrappers.live.served.runner import ServedRunner
+from async_wrappers.live.served.served_runner import ServedRunner
 from async_wrappers.observations import observation_check
 
 BYTES = Box(0, 255, (2,), np.uint8)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from async_wrappers import AsyncRunner
-from async_wrappers.live.settings import RunnerSettings
+from async_wrappers.live.runner_settings import RunnerSettings
 from async_wrappers.live.world.machine import Machine
 from async_wrappers.settings import Settings, choice, declared, documented, flag, positive, setting, takes, whole
 from docs.extensions.generated import parameter_rows

@@ -19,10 +19,10 @@ import pytest
 import torch
 
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host import Plan
-from async_wrappers.agents.play.hosts.local import LocalHosts
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
+from async_wrappers.agents.play.hosts.played_block import PlayedBlock
 from async_wrappers.agents.play.many.actor import Rows
 from async_wrappers.agents.play.many.environments import NumberedEpisodes, Seeds
 from async_wrappers.agents.play.play import Phase

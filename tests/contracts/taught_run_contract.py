@@ -10,7 +10,7 @@ import pytest
 
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.play.play import DifferentExperiment
-from async_wrappers.agents.teaching.progress import LABEL
+from async_wrappers.agents.teaching.student_progress import LABEL
 from async_wrappers.agents.teaching.teaching import Reincarnation
 from tests.worlds.experiments import timeless
 from tests.worlds.plain_data import assert_identical

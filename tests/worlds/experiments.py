@@ -17,7 +17,7 @@ from async_wrappers.agents.config.config import load_config
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.runner import Runner
+from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from tests.worlds.agents import tiny_network

@@ -22,8 +22,8 @@ from async_wrappers.live.backends.thread import ThreadBackend
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
+from async_wrappers.live.remote.remote_transport import RemotePolicy
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.live.remote.transport import RemotePolicy
 from async_wrappers.live.remote.wire import Answers, Tickets
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec

@@ -21,9 +21,9 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
-from async_wrappers.agents.teaching.progress import LABEL, VIEW, TeachingPhase
+from async_wrappers.agents.teaching.student_lessons import StudentsLessons
+from async_wrappers.agents.teaching.student_progress import LABEL, VIEW, TeachingPhase
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin

@@ -12,11 +12,11 @@ from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
+from async_wrappers.agents.families.actor_critic.unroll_agent import ActorCritic
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, SHARE, factory, number
 from async_wrappers.agents.losses.actor_critic import effective_sample_size, masked_mean
 from async_wrappers.agents.losses.loss import Batch, Networks
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, SHARE, factory, number
 from async_wrappers.agents.spaces.actions import chunk_actions
 from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION

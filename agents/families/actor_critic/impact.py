@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, Range, agent, number, shared, whole
 from async_wrappers.agents.losses.actor_critic import (
     clipped_policy_loss,
     entropy,
@@ -21,7 +22,6 @@ from async_wrappers.agents.losses.actor_critic import (
     vtrace,
 )
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, Range, agent, number, shared, whole
 
 _AT_LEAST_1 = Range("be >= 1", lambda value: value >= 1)
 

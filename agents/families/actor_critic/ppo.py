@@ -12,7 +12,19 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decisions
-from async_wrappers.agents.families.actor_critic.actor_critic import ActorCritic
+from async_wrappers.agents.families.actor_critic.unroll_agent import ActorCritic
+from async_wrappers.agents.hyperparameters import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    again,
+    agent,
+    factory,
+    flag,
+    must,
+    number,
+    whole,
+)
 from async_wrappers.agents.learning.diverged import check_statistics
 from async_wrappers.agents.losses.actor_critic import (
     approximate_kl,
@@ -31,18 +43,6 @@ from async_wrappers.agents.networks.policy_value import (
     create_policy_value_network,
 )
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
-from async_wrappers.agents.settings import (
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    again,
-    agent,
-    factory,
-    flag,
-    must,
-    number,
-    whole,
-)
 from async_wrappers.agents.spaces.actions import Actions, BoxActions, chunk_actions
 from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.distributions import Categorical, Distribution, Gaussian

@@ -16,15 +16,7 @@ from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.families.network_agent import NetworkAgent
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
-from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
-from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, create_adam
-from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
-from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
-from async_wrappers.agents.networks.cores import NoCore
-from async_wrappers.agents.networks.sequence_network import check_sequence_fit
-from async_wrappers.agents.replay.settings import ReplaySettings
-from async_wrappers.agents.settings import (
+from async_wrappers.agents.hyperparameters import (
     POSITIVE_SHARE,
     WIDEST,
     again,
@@ -37,6 +29,14 @@ from async_wrappers.agents.settings import (
     shared,
     whole,
 )
+from async_wrappers.agents.losses.actor_critic import critic_loss, policy_loss, soft_target, temperature_loss
+from async_wrappers.agents.losses.chain_rule import Given, joint_loss, perceptrons
+from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, create_adam
+from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
+from async_wrappers.agents.networks.box_actor_critic import Critics, create_box_actor_critic, plain_layers
+from async_wrappers.agents.networks.cores import NoCore
+from async_wrappers.agents.networks.sequence_network import check_sequence_fit
+from async_wrappers.agents.replay.replay_settings import ReplaySettings
 from async_wrappers.agents.spaces.actions import BoxActions, agents_of, real_actions
 from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.distributions import SquashedGaussian

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, choice, must, number, part
 from async_wrappers.agents.losses.actor_critic import implied_policy, kl_divergence, masked_mean, over_executed
 from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, choice, must, number, part
 
 _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
 from async_wrappers.agents.families.actor_critic.terms import Rows, Term, check_terms
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, agent, choice, number, setting
 from async_wrappers.agents.losses.actor_critic import entropy, log_prob, masked_mean, over_executed, vtrace
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, choice, number, setting
 
 
 @agent("VTraceAgent")

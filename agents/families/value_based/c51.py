@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from async_wrappers.agents.families.value_based.dqn import DQN, refuse_loss_type
+from async_wrappers.agents.hyperparameters import WIDEST, agent, must, number, whole
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Monitor, Networks
-from async_wrappers.agents.settings import WIDEST, agent, must, number, whole
 
 
 class SupportWarning(RuntimeWarning):

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import RowsPolicy, WorkerPolicy
 from async_wrappers.agents.acting.exploration import Epsilon, EpsilonGreedyPolicy, EpsilonSettings
 from async_wrappers.agents.families.network_agent import NetworkAgent
+from async_wrappers.agents.hyperparameters import again, agent, choice, factory, flag, must, shared, whole
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
 from async_wrappers.agents.networks.q_network import check_fit, create_network
-from async_wrappers.agents.replay.settings import ReplaySettings
-from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole
+from async_wrappers.agents.replay.replay_settings import ReplaySettings
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.compute import Reader
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.families.value_based.dqn import DQN, refuse_loss_type
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, WIDEST, again, agent, number, whole
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.networks.torsos import as_float32, check_observation, initialize, output_size
-from async_wrappers.agents.settings import NOT_NEGATIVE, WIDEST, again, agent, number, whole
 from async_wrappers.agents.spaces.schema import first_array
 
 _KAPPA = "Threshold of Huber's loss; 0 is quantile regression itself."

@@ -16,6 +16,7 @@ from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.exploration import Epsilon, per_actor_epsilon
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.families.value_based.dqn import DQN, LOSSES
+from async_wrappers.agents.hyperparameters import SHARE, again, agent, choice, factory, number, whole
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
@@ -24,8 +25,7 @@ from async_wrappers.agents.networks.sequence_network import (
     create_recurrent_q_network,
     sequence_tensors,
 )
-from async_wrappers.agents.replay.settings import SequenceSettings
-from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
+from async_wrappers.agents.replay.replay_settings import SequenceSettings
 from async_wrappers.agents.spaces.compute import Reader
 from async_wrappers.agents.spaces.schema import MAX_VALUE, STATE, VALUE, each_array, each_part
 

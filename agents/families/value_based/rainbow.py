@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon, zero_epsilon
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, again, agent, factory, flag, number
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Monitor, Networks
 from async_wrappers.agents.networks.noisy import make_noisy
-from async_wrappers.agents.settings import NOT_NEGATIVE, again, agent, factory, flag, number
 
 
 @agent("RainbowAgent")

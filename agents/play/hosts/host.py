@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
-from async_wrappers.agents.play.hosts.block import Order, PlayedBlock, Recorder
 from async_wrappers.agents.play.hosts.engine import HostPlan, HostsFailed, Player
+from async_wrappers.agents.play.hosts.played_block import Order, PlayedBlock, Recorder
 from async_wrappers.agents.play.many.actor import Actor, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes

@@ -20,13 +20,14 @@ import gin
 from absl import logging
 
 from async_wrappers.agents.config.config import own_modules
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, part, text, whole
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostPlan
 from async_wrappers.agents.play.hosts.host import Plan
-from async_wrappers.agents.play.hosts.local import LocalHosts
-from async_wrappers.agents.play.hosts.processes import ProcessHosts
-from async_wrappers.agents.play.hosts.rounds import HostRounds, Journal
+from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
+from async_wrappers.agents.play.hosts.host_rounds import HostRounds, Journal
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, check_sign, sign_directory
 from async_wrappers.agents.play.many.many import Many
@@ -34,7 +35,6 @@ from async_wrappers.agents.play.many.rounds import LearnerShare, Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Phase
 from async_wrappers.agents.play.run import Run
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, part, text, whole
 from async_wrappers.agents.timing import PARTS
 from async_wrappers.extras import extra
 

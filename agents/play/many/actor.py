@@ -47,7 +47,7 @@ class ShownRows(Protocol):
         """What the next decision reads, [R, *shape], or a dict or tuple of such arrays.
 
         In training an agent that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`; in
-        training a student whose teacher reads something else, what `agents.teaching.view.ShowTeacher` shows.
+        training a student whose teacher reads something else, what `agents.teaching.teacher_view.ShowTeacher` shows.
         """
 
     @property

@@ -15,15 +15,7 @@ from absl import logging
 from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh, ShowFreshRows
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.needs_and_offers import bound, refuse
-from async_wrappers.agents.play.play import (
-    Phase,
-    encounter_of,
-    environment_seed,
-    is_game_over,
-)
-from async_wrappers.agents.play.run import Run
-from async_wrappers.agents.settings import (
+from async_wrappers.agents.hyperparameters import (
     POSITIVE_FINITE,
     factory,
     flag,
@@ -34,6 +26,14 @@ from async_wrappers.agents.settings import (
     whole,
     with_gin_values,
 )
+from async_wrappers.agents.needs_and_offers import bound, refuse
+from async_wrappers.agents.play.play import (
+    Phase,
+    encounter_of,
+    environment_seed,
+    is_game_over,
+)
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
 from async_wrappers.own_returns import reward_changers, with_own_returns

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers import checks
-from async_wrappers.agents.acting.copies import PolicyCopies
+from async_wrappers.agents.acting.policy_copies import PolicyCopies
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.needs_and_offers import refuse

@@ -41,7 +41,7 @@ from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.teaching.dopamine.dopamine_replay import DopamineReplay, find_replay
 from async_wrappers.agents.teaching.dopamine.tensor_bundle import read_tensors
 from async_wrappers.agents.teaching.teacher import COLLECT, Environment, Teacher, TeachersDemonstration
-from async_wrappers.agents.teaching.view import layers_of
+from async_wrappers.agents.teaching.teacher_view import layers_of
 
 Array = npt.NDArray[Any]
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from async_wrappers.agents.hyperparameters import flag, must, settings
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
-from async_wrappers.agents.settings import flag, must, settings
 from async_wrappers.agents.spec import Spec
 
 

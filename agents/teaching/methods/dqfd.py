@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import create_linear_schedule, large_margin
-from async_wrappers.agents.settings import NOT_NEGATIVE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.progress import LABEL
 from async_wrappers.agents.teaching.student import OF_LAMBDA, Student
+from async_wrappers.agents.teaching.student_progress import LABEL
 
 
 @agent("DQfDAgent")

@@ -14,7 +14,7 @@ import numpy as np
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.settings import SHARE, agent, factory, flag, number, whole, with_gin_values
+from async_wrappers.agents.hyperparameters import SHARE, agent, factory, flag, number, whole, with_gin_values
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import Student
 from async_wrappers.policy import Decision

@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, SHARE, agent, number, whole
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import conservative
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, SHARE, agent, number, whole
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.progress import TeachingPhase
 from async_wrappers.agents.teaching.student import Student
+from async_wrappers.agents.teaching.student_progress import TeachingPhase
 
 
 @agent("PretrainedDQNAgent")

@@ -13,14 +13,7 @@ from torch import Tensor
 
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.families.value_based.rainbow import FullRainbow
-from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
-from async_wrappers.agents.losses.teaching import (
-    best_action_distillation,
-    create_linear_schedule,
-    distillation,
-    value_error,
-)
-from async_wrappers.agents.settings import (
+from async_wrappers.agents.hyperparameters import (
     NOT_NEGATIVE,
     POSITIVE,
     agent,
@@ -32,9 +25,16 @@ from async_wrappers.agents.settings import (
     whole,
     with_gin_values,
 )
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
+from async_wrappers.agents.losses.teaching import (
+    best_action_distillation,
+    create_linear_schedule,
+    distillation,
+    value_error,
+)
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.progress import LABEL
 from async_wrappers.agents.teaching.student import OF_LAMBDA, Student
+from async_wrappers.agents.teaching.student_progress import LABEL
 
 METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
 

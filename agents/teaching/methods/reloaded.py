@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.hyperparameters import agent, flag
 from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.settings import agent, flag
-from async_wrappers.agents.teaching.lessons import StudentsLessons
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
-from async_wrappers.agents.teaching.progress import Teaches
 from async_wrappers.agents.teaching.student import Student
+from async_wrappers.agents.teaching.student_lessons import StudentsLessons
+from async_wrappers.agents.teaching.student_progress import Teaches
 
 
 @agent("ReloadedDQNAgent")

@@ -5,7 +5,7 @@
 * `observation`: its observations, as pixels, cells or numbers.
 """
 
-from async_wrappers.envs.falling_blocks.environment import FallingBlocksEnv
+from async_wrappers.envs.falling_blocks.falling_blocks_env import FallingBlocksEnv
 from async_wrappers.envs.falling_blocks.game import Game
 
 __all__ = ["FallingBlocksEnv", "Game"]

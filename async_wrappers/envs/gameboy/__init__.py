@@ -7,8 +7,8 @@
 No ROM and no state made from one comes with this package.
 """
 
-from async_wrappers.envs.gameboy.environment import GameBoyEnv
+from async_wrappers.envs.gameboy.game_spec import Field, Rom, Rule, Spec, StateList
+from async_wrappers.envs.gameboy.gameboy_env import GameBoyEnv
 from async_wrappers.envs.gameboy.games import GAMES, find_spec, make_game
-from async_wrappers.envs.gameboy.spec import Field, Rom, Rule, Spec, StateList
 
 __all__ = ["GAMES", "Field", "GameBoyEnv", "Rom", "Rule", "Spec", "StateList", "find_spec", "make_game"]

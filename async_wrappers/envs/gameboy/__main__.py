@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from async_wrappers.envs.gameboy.console import Console
-from async_wrappers.envs.gameboy.files import read_file, write_file
+from async_wrappers.envs.gameboy.emulator import Console
+from async_wrappers.envs.gameboy.rom_files import read_file, write_file
 
 
 def convert(state: str, rom: str, out: str) -> None:

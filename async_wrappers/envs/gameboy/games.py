@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.envs.gameboy import encounters
-from async_wrappers.envs.gameboy.console import Console
-from async_wrappers.envs.gameboy.environment import GameBoyEnv
-from async_wrappers.envs.gameboy.spec import Field, Memory, Rom, Spec, StateList
+from async_wrappers.envs.gameboy.emulator import Console
+from async_wrappers.envs.gameboy.game_spec import Field, Memory, Rom, Spec, StateList
+from async_wrappers.envs.gameboy.gameboy_env import GameBoyEnv
 
 # Tetris, type A, from each of the levels 0 to 9
 

@@ -33,8 +33,8 @@ from async_wrappers.fleet.supervised import enough_descriptors
 from async_wrappers.live.backends.mains import CLOSING, run_environment, run_learner, run_recorder, run_worker
 from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.memory.layout import SharedMemory
-from async_wrappers.live.recording.files import count_frames
-from async_wrappers.live.recording.rows import RowRing
+from async_wrappers.live.recording.frame_rows import RowRing
+from async_wrappers.live.recording.recording_files import count_frames
 from async_wrappers.live.recording.writer import PATIENCE, reported, wait_until_drained
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.report.snapshot import Snapshots

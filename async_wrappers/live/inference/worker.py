@@ -17,7 +17,7 @@ from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, NoAction, as_act
-from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
@@ -43,7 +43,7 @@ def infer(
         ticket: The order.
         observation: Of the ticket's frame; a copy that the policy may keep.
         act: Of the policy.
-        action_space: The policy's answer is converted to it (`async_wrappers.wrappers.actions`), or refused.
+        action_space: The policy's answer is converted to it (`async_wrappers.wrappers.action_conversion`), or refused.
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
         extras: Space of the values that the policy leaves for the learner: its answer has the attributes ``action``
             and ``extras``. None: its answer is the action.

@@ -85,7 +85,7 @@ from async_wrappers.live.loop.workers import Action, Features, Inference, Refusa
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.memory.journal import Journal, Transitions
-from async_wrappers.live.recording.rows import NoRecorder, Recorder
+from async_wrappers.live.recording.frame_rows import NoRecorder, Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state

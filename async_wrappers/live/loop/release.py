@@ -19,7 +19,7 @@ from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.needs import refuse
 from async_wrappers.policy import Decision, Memory, as_act
-from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 
 _WARM = 3  # releases before the first frame
 _FIRST = Memory(None, 0.0, True, None)

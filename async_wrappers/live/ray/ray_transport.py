@@ -30,7 +30,7 @@ from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.ray.ray_worker import Job, RayWorker, missing_module, versions
-from async_wrappers.live.remote.transport import Reasons
+from async_wrappers.live.remote.remote_transport import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig

@@ -22,9 +22,9 @@ from gymnasium import spaces
 
 from async_wrappers.extras import extra
 from async_wrappers.files import NewDirectory, need_room, path_of
-from async_wrappers.live.recording.files import EpisodeFiles
+from async_wrappers.live.recording.frame_rows import RowLayout
 from async_wrappers.live.recording.reader import COLUMNS, Episode, Recording, load_recording
-from async_wrappers.live.recording.rows import RowLayout
+from async_wrappers.live.recording.recording_files import EpisodeFiles
 from async_wrappers.schedule.frames import as_fraction
 
 Array = npt.NDArray[Any]

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from async_wrappers.files import path_of, refuse_damage
-from async_wrappers.live.recording.files import (
+from async_wrappers.live.recording.frame_rows import RowLayout, Rows
+from async_wrappers.live.recording.recording_files import (
     FACTS,
     check_content,
     episode_paths,
@@ -25,7 +26,6 @@ from async_wrappers.live.recording.files import (
     read_rows,
     space_of_json,
 )
-from async_wrappers.live.recording.rows import RowLayout, Rows
 from async_wrappers.schedule.frames import as_fraction
 
 _REMEDY = "delete it to read the others"

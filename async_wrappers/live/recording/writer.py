@@ -21,8 +21,8 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.fleet.block import Block
-from async_wrappers.live.recording.files import EpisodeFiles, NoDirectory
-from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing, ring_capacity
+from async_wrappers.live.recording.frame_rows import Recorder, RowLayout, RowRing, ring_capacity
+from async_wrappers.live.recording.recording_files import EpisodeFiles, NoDirectory
 
 PATIENCE = 30.0  # seconds that a writer has to write what the ring holds
 _LOOK = 0.02  # seconds between two looks at the ring

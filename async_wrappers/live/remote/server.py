@@ -37,8 +37,8 @@ from async_wrappers.fleet.starting import Children, pickled, start_thread, unpic
 from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
 from async_wrappers.live.remote.address import Address, as_token, has_ended, prepare
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
+from async_wrappers.live.remote.server_worker import LENGTH, run_process, run_thread
 from async_wrappers.live.remote.wire import WireError
-from async_wrappers.live.remote.worker import LENGTH, run_process, run_thread
 from async_wrappers.posix import cores
 
 _MOST_WORKERS = 10_000

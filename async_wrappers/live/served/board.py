@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import Spaces, arrays_of, end_of
+from async_wrappers.batched.environment_process import Spaces, arrays_of, end_of
 from async_wrappers.batched.rows import mapped, put_rows, taken
 from async_wrappers.fleet.block import Block
 

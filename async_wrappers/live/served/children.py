@@ -16,11 +16,11 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.batched.child import Spaces
+from async_wrappers.batched.environment_process import Spaces
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.child import as_child, one_thread
+from async_wrappers.live.served.accelerators import Accelerator, warm_up_sizes
 from async_wrappers.live.served.board import ServedBoard
-from async_wrappers.live.served.server import Accelerator, warm_up_sizes
 from async_wrappers.live.served.world import World
 from async_wrappers.live.world.realtime import Spin
 from async_wrappers.own_returns import with_own_returns

@@ -28,7 +28,7 @@ from async_wrappers.checks import BrokenEnvironment, flag, reward_of
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import OLDER, refuse_ends, stepped
 from async_wrappers.schedule.frames import FrameClock, Spacing
-from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 from async_wrappers.wrappers.copies import own_copy
 
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]

@@ -29,7 +29,7 @@ from arm import FPS, HZ, MODEL, Arm
 from policy import CV, LATENCY, make_policy
 
 from async_wrappers import AsyncRunner, Chunk, Limits, RampDown
-from async_wrappers.cli.flags import Parser
+from async_wrappers.cli.command_arguments import Parser
 
 HERE = Path(__file__).parent
 WORKERS, PLAYOUT = 4, 4  # inferences at a time; frames from a reading until its action is due, as `arm.gin` has them

@@ -204,7 +204,7 @@ def test_a_run_is_followed_until_it_ends(call: Any, place: Path, monkeypatch: py
     (place / "run").mkdir()
     train(1)
     go_on()
-    monkeypatch.setattr("async_wrappers.agents.cli.evaluate.time.sleep", rest)
+    monkeypatch.setattr("async_wrappers.agents.cli.evaluate_command.time.sleep", rest)
     follow = ("evaluate", "--base_dir", "run", "--trust", "--episodes", "3", "--follow")
     told = call(*follow)
     assert (told.code, rests) == (0, [[0]])

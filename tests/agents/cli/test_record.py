@@ -208,7 +208,7 @@ def test_without_minari_one_sentence_says_how_to_install_it(
 def test_the_published_updates_are_the_default() -> None:
     import inspect
 
-    from async_wrappers.agents.play.runner import Runner
+    from async_wrappers.agents.play.run_settings import Runner
 
     assert inspect.signature(Runner).parameters["pretrain_updates"].default == 16_000
     assert inspect.signature(Runner).parameters["pretrain_dataset"].default is None

@@ -10,7 +10,7 @@ import pytest
 
 from async_wrappers.agents.sweep.plan import read_plan
 from async_wrappers.agents.sweep.results import read_frame_rate, read_rows, read_subject
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from async_wrappers.agents.sweep.trial import TrialsCutOff
 from async_wrappers.agents.sweep.view import make_view
 from tests.worlds.command_line import SWEEP, bound, call, place, refused
@@ -158,7 +158,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(
     def interrupt(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("async_wrappers.agents.sweep.run.run_pool", interrupt)
+    monkeypatch.setattr("async_wrappers.agents.sweep.sweeping.run_pool", interrupt)
     done = call("sweep", "--gin_files", short, "--base_dir", "s", "--jobs", "2")
     command = "python train.py sweep --base_dir s --jobs 2 --trust"
     assert (done.code, done.err) == (130, f"\ninterrupted: 0 of 3 trials are done in s; to go on: {command}\n")
@@ -172,7 +172,7 @@ def test_a_sweep_whose_trials_are_cut_off_says_why_and_how_to_go_on(
     def die(*arguments: Any) -> None:
         raise TrialsCutOff("Ray has ended a trial")
 
-    monkeypatch.setattr("async_wrappers.agents.sweep.run.run_pool", die)
+    monkeypatch.setattr("async_wrappers.agents.sweep.sweeping.run_pool", die)
     done = call("sweep", "--gin_files", short, "--base_dir", "s", "--jobs", "2")
     command = "python train.py sweep --base_dir s --jobs 2 --trust"
     said = f"train.py: Ray has ended a trial; 0 of 3 trials are done in s; to go on: {command}\n"

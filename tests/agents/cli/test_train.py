@@ -20,7 +20,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from async_wrappers.agents.cli.log import RunLog
+from async_wrappers.agents.cli.run_log import RunLog
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.experiment import Experiment
 from tests.worlds.command_line import (

@@ -19,9 +19,9 @@ from torch import nn
 
 from async_wrappers.agents.acting.exploration import noisy_layers
 from async_wrappers.agents.config.config import save_config
+from async_wrappers.agents.experiment.closing_report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.progress import closing_line
-from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.learning.making import make_learner, make_vector_learner
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso

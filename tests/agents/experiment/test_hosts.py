@@ -19,11 +19,11 @@ import pytest
 
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.play.hosts import rounds as host_rounds
-from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
+from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
 from async_wrappers.agents.play.hosts.hosts import OnHosts
-from async_wrappers.agents.play.hosts.local import LocalHosts
-from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
+from async_wrappers.agents.play.hosts.played_block import PlayedBlock
 from async_wrappers.agents.play.many.learners import LearnerFailed, check_sign, sign_directory
 from async_wrappers.agents.play.play import DifferentExperiment, Phase
 from async_wrappers.agents.replay.segments import read_index

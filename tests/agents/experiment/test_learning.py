@@ -9,9 +9,9 @@ import pytest
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
+from async_wrappers.agents.experiment.closing_report import Row, compare_with_baselines
 from async_wrappers.agents.experiment.evaluate import difference_interval
 from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.report import Row, compare_with_baselines
 from async_wrappers.agents.registry import create_runner
 
 ROOT = Path(__file__).parents[3]

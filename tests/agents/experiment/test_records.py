@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_wrappers.agents.experiment.closing_report import compare_with_baselines, training_facts, write_report
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import (
     EPISODES,
@@ -19,7 +20,6 @@ from async_wrappers.agents.experiment.metrics import (
     EpisodeTable,
     read_iterations,
 )
-from async_wrappers.agents.experiment.report import compare_with_baselines, training_facts, write_report
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.timing import PARTS, PartTimes
 from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin, make_runner, run

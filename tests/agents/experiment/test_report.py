@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
-from async_wrappers.agents.experiment.experiment import Experiment
-from async_wrappers.agents.experiment.metrics import Metrics
-from async_wrappers.agents.experiment.report import (
+from async_wrappers.agents.experiment.closing_report import (
     Row,
     _KeptEpisodes,
     compare_with_baselines,
@@ -24,6 +21,9 @@ from async_wrappers.agents.experiment.report import (
     evaluation_facts,
     table,
 )
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
+from async_wrappers.agents.experiment.experiment import Experiment
+from async_wrappers.agents.experiment.metrics import Metrics
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.wrappers.delay import RealtimeDelay

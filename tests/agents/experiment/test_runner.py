@@ -30,7 +30,7 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import DifferentExperiment, Phase, environment_seed
-from async_wrappers.agents.play.runner import TrainRunner
+from async_wrappers.agents.play.run_settings import TrainRunner
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import SCHEDULES, create_runner

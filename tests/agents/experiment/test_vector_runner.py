@@ -16,10 +16,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from async_wrappers.agents.experiment.closing_report import draw_learning_curve
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.progress import closing_line
-from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.many import Many

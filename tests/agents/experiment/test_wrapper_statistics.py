@@ -17,9 +17,9 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.cli.train import _what
 from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.experiment.checkpoint import newest_bundle
+from async_wrappers.agents.experiment.closing_report import compare_with_baselines
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.report import compare_with_baselines
 from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.load import load_agent, play_episode
 from async_wrappers.agents.play.play import Phase, environment_seed

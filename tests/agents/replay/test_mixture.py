@@ -12,13 +12,13 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.agents.hyperparameters import whole
 from async_wrappers.agents.replay.mixture import SOURCES, Mixture, Shares, UnrollQueue
 from async_wrappers.agents.replay.prefetch import Prefetch
+from async_wrappers.agents.replay.replay_settings import SOURCE_NAMES
 from async_wrappers.agents.replay.segments import check_saved
 from async_wrappers.agents.replay.selectors import Uniform
-from async_wrappers.agents.replay.settings import SOURCE_NAMES
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
-from async_wrappers.agents.settings import whole
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World, trained
 from tests.worlds.plain_data import assert_identical

@@ -21,7 +21,7 @@ from async_wrappers.agents.sweep.aggregate import (
     write_aggregate,
 )
 from async_wrappers.agents.sweep.figures import draw_aggregate
-from async_wrappers.agents.sweep.report import write_report
+from async_wrappers.agents.sweep.result_pages import write_report
 from tests.worlds.made_up_sweep import D, N, made_up_sweep, view
 
 GAME = "create_minatar_environment.game"

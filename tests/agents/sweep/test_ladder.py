@@ -11,7 +11,7 @@ import pytest
 from async_wrappers.agents.experiment.evaluate import difference_interval
 from async_wrappers.agents.sweep.figures import draw_ladders, write_figure
 from async_wrappers.agents.sweep.plan import read_plan
-from async_wrappers.agents.sweep.report import write_report
+from async_wrappers.agents.sweep.result_pages import write_report
 from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.view import Ladder, View, make_view, why_no_ladder
 from tests.worlds.made_up_sweep import D, N, made_up_sweep

@@ -24,7 +24,7 @@ from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.experiment.metrics import add_iteration
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from async_wrappers.agents.sweep.trial import TrialsCutOff, trial_status
 from async_wrappers.ray_cluster import NoCluster, python_path
 from tests.worlds.command_line import SWEEP, call, place
@@ -261,7 +261,7 @@ class TestRandomSearch:
 SCRIPT = """
 import sys
 from pathlib import Path
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from tests.worlds.sweeps import play_slowly
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import pytest
 from async_wrappers.agents.experiment.evaluate import difference_interval
 from async_wrappers.agents.sweep.figures import draw_scores, write_figure
 from async_wrappers.agents.sweep.plan import read_plan
-from async_wrappers.agents.sweep.report import compare, comparison_table, write_report
+from async_wrappers.agents.sweep.result_pages import compare, comparison_table, write_report
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from async_wrappers.agents.sweep.view import make_view
 from tests.worlds.made_up_sweep import D, N, a_score, made_up_sweep, view
 from tests.worlds.sweeps import play

@@ -22,7 +22,7 @@ from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import SweepPlan, read_plan
 from async_wrappers.agents.sweep.results import read_csv, read_rows, results_in, write_results, write_to_trackers
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play
 

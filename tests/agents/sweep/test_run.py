@@ -22,7 +22,7 @@ from async_wrappers.agents.config.config import ConfigError
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.sweep.plan import Sweep, read_plan
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.run import estimated_seconds, forget_replay, sweep
+from async_wrappers.agents.sweep.sweeping import estimated_seconds, forget_replay, sweep
 from async_wrappers.agents.sweep.trial import TrialsCutOff
 from async_wrappers.posix import cores
 from tests.worlds.forks import fork_trials
@@ -243,7 +243,7 @@ def test_what_a_script_imports_at_its_top_reaches_its_trials(tmp_path: Path) -> 
             "import sys\n"
             "import gymnasium as gym\n"
             f"{line}\n"
-            "from async_wrappers.agents.sweep.run import sweep\n"
+            "from async_wrappers.agents.sweep.sweeping import sweep\n"
             "def trial(point, seed, directory):\n"
             "    return {'limit': gym.make(point['env']).reset(seed=seed)[0].size}\n"
             "if __name__ == '__main__':\n"
@@ -418,7 +418,7 @@ def test_the_estimate_comes_from_finished_trials_or_else_from_the_settings(tmp_p
 SCRIPT = """
 import sys
 from pathlib import Path
-from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.sweeping import sweep
 from tests.worlds.sweeps import play_and_count
 
 sweep(play_and_count, {"delay": list(range(int(sys.argv[2])))}, 1, Path(sys.argv[1]), jobs=2)

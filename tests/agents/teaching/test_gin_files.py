@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from async_wrappers.agents.config.config import save_config
+from async_wrappers.agents.experiment.closing_report import compare_with_baselines, table
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.report import compare_with_baselines, table
 from async_wrappers.agents.networks.q_network import count_parameters
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.student import Student

@@ -23,9 +23,9 @@ from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
-from async_wrappers.agents.teaching.methods.sequences import KickstartingPPO, KickstartingVTrace
-from async_wrappers.agents.teaching.progress import LABEL, TeachingPhase
-from async_wrappers.agents.teaching.view import Viewpoint
+from async_wrappers.agents.teaching.methods.sequence_students import KickstartingPPO, KickstartingVTrace
+from async_wrappers.agents.teaching.student_progress import LABEL, TeachingPhase
+from async_wrappers.agents.teaching.teacher_view import Viewpoint
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.agents import hyperparameters, tiny

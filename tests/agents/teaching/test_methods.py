@@ -21,7 +21,7 @@ from async_wrappers.agents.teaching.methods.dqfd import DQfD
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
-from async_wrappers.agents.teaching.progress import LABEL, Rehearsal, Teaching, TeachingPhase
+from async_wrappers.agents.teaching.student_progress import LABEL, Rehearsal, Teaching, TeachingPhase
 from async_wrappers.agents.teaching.teacher import Teacher
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, World, play

@@ -29,10 +29,10 @@ from async_wrappers.agents.play.play import DifferentExperiment, Length
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching import teaching as runner_module
-from async_wrappers.agents.teaching.progress import VIEW
+from async_wrappers.agents.teaching.student_progress import VIEW
 from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher
+from async_wrappers.agents.teaching.teacher_view import TeacherView
 from async_wrappers.agents.teaching.teaching import Reincarnation, train_teacher
-from async_wrappers.agents.teaching.view import TeacherView
 from async_wrappers.agents.trained.agent_file import shipped_agents
 from async_wrappers.wrapper_statistics import freeze
 from tests.worlds.agents import tiny

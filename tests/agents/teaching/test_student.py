@@ -29,8 +29,8 @@ from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
 from async_wrappers.agents.teaching.methods.qdagger import QDagger, QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.teaching.methods.reloaded import ReloadedDQN
-from async_wrappers.agents.teaching.progress import LABEL, Teaching, TeachingPhase
 from async_wrappers.agents.teaching.student import seed_of, with_teacher
+from async_wrappers.agents.teaching.student_progress import LABEL, Teaching, TeachingPhase
 from tests.contracts.agent_contract import play
 from tests.contracts.student_contract import StudentContract
 from tests.worlds.agents import hyperparameters, selector_values

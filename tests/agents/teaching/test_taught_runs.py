@@ -12,8 +12,8 @@ import torch
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment.metrics import Metrics, read_iterations
 from async_wrappers.agents.registry import create_runner
-from async_wrappers.agents.teaching.lessons import with_labels
-from async_wrappers.agents.teaching.progress import LABEL
+from async_wrappers.agents.teaching.student_lessons import with_labels
+from async_wrappers.agents.teaching.student_progress import LABEL
 from tests.contracts.taught_run_contract import TaughtRunContract
 from tests.worlds.event_files import scalars
 from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin

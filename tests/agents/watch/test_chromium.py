@@ -14,8 +14,8 @@ import pytest
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.watch.browser import Server, key_of
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.run import read_run
-from async_wrappers.agents.watch.sweep import read_sweep
+from async_wrappers.agents.watch.watched_run import read_run
+from async_wrappers.agents.watch.watched_sweep import read_sweep
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.agents.watch.test_strangers import FILES, places_in, strange_run, with_part
 from tests.agents.watch.test_sweep import sweep_amid

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.watch.browser import Page
-from async_wrappers.agents.watch.live import picture_in, read_live, read_picture
+from async_wrappers.agents.watch.last_shown import picture_in, read_live, read_picture
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.run import read_run
+from async_wrappers.agents.watch.watched_run import read_run
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.worlds.recorded_run import FACTS, hold, show_live, snapshot, words_in, write_run
 

@@ -12,7 +12,7 @@ import pytest
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.run import is_run, read_run
+from async_wrappers.agents.watch.watched_run import is_run, read_run
 from tests.worlds.recorded_run import EPISODES, LENGTH, hold, show_live, snapshot, write_run
 
 FRAMES = EPISODES * LENGTH

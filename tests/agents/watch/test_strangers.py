@@ -20,8 +20,8 @@ from async_wrappers.agents.watch.browser import Page
 from async_wrappers.agents.watch.charts import chart
 from async_wrappers.agents.watch.curves import Curve, Panel, Point, panels_of
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.run import read_run
-from async_wrappers.agents.watch.sweep import read_sweep
+from async_wrappers.agents.watch.watched_run import read_run
+from async_wrappers.agents.watch.watched_sweep import read_sweep
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 from tests.agents.watch.test_sweep import sweep_amid
 from tests.worlds.recorded_run import hold, show_live, snapshot, write_run

@@ -11,7 +11,7 @@ import pytest
 
 from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.watch.reading import Folder
-from async_wrappers.agents.watch.sweep import SweepNow, is_sweep, read_sweep
+from async_wrappers.agents.watch.watched_sweep import SweepNow, is_sweep, read_sweep
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.worlds.made_up_sweep import D, N, made_up_sweep
 from tests.worlds.recorded_run import hold, write_run

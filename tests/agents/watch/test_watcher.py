@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from async_wrappers.agents.watch import watcher as watcher_module
-from async_wrappers.agents.watch.machine import Load
+from async_wrappers.agents.watch.machine_load import Load
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.worlds.made_up_sweep import made_up_sweep
 from tests.worlds.recorded_run import hold, write_run

@@ -1,4 +1,4 @@
-"""Tests of async_wrappers/wrappers/actions.py: which answers are actions, and what is said of those that are none."""
+"""Tests of async_wrappers/wrappers/action_conversion.py: which answers are actions, and what is said of others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from async_wrappers.fleet.block import Block
 from async_wrappers.latency import Constant
 from async_wrappers.live import RunFailed
 from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
-from async_wrappers.wrappers.actions import RefusedAction, as_action, clipped
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, clipped
 from tests.worlds.recording_env import FRAME, Pressing
 from tests.worlds.schedule_cases import CASES
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from async_wrappers.envs.gameboy import Rom, Spec, find_spec
-from async_wrappers.envs.gameboy.console import Console
+from async_wrappers.envs.gameboy.emulator import Console
 from tests.worlds.gameboy.cartridge import Code, add_score, cartridge, low_high, store
 
 __all__ = ["MENU", "PLAYING", "STARTED", "STATE", "own", "pokemon_like", "tetris_like", "written"]

@@ -18,6 +18,7 @@ from scipy.stats import kstest
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions
 from async_wrappers.agents.families.actor_critic.sac import SAC
+from async_wrappers.agents.hyperparameters import SHARE, agent, number
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.learner import NotShared
 from async_wrappers.agents.learning.making import make_learner, maker_of_learners
@@ -31,7 +32,6 @@ from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_agent
-from async_wrappers.agents.settings import SHARE, agent, number
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import (

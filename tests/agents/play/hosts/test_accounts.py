@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.agents.play.hosts.host import Plan
-from async_wrappers.agents.play.hosts.local import LocalHosts
-from async_wrappers.agents.play.hosts.rounds import HostRounds, Journal
+from async_wrappers.agents.play.hosts.host_rounds import HostRounds, Journal
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
+from async_wrappers.agents.play.hosts.played_block import PlayedBlock
 from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.rounds import Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent

@@ -14,8 +14,8 @@ import pytest
 
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost, Player
 from async_wrappers.agents.play.hosts.host import Plan
-from async_wrappers.agents.play.hosts.local import LocalHosts
-from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.fleet import pulse
 from tests.contracts.hosts_contract import HostsContract, collected, nothing_played, plan_of, weights_of
 

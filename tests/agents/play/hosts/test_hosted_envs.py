@@ -18,8 +18,8 @@ import pytest
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.play.hosts.engine import HostsFailed
-from async_wrappers.agents.play.hosts.local import LocalHosts
-from async_wrappers.agents.play.hosts.processes import ProcessHosts
+from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
+from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
 from async_wrappers.batched.local import LocalEnvs

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.agents.play.hosts.block import PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.played_block import PlayedBlock
 from async_wrappers.agents.play.many.learners import LearnerFailed
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
 from async_wrappers.batched.local import LocalEnvs

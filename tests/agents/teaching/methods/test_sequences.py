@@ -23,8 +23,8 @@ from async_wrappers.agents.networks.sequence_network import create_actor_critic,
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import Agent
 from async_wrappers.agents.spaces.schema import STATE
-from async_wrappers.agents.teaching.methods.sequences import KickstartingVTrace, QDaggerR2D2
-from async_wrappers.agents.teaching.progress import LABEL, TeachingPhase
+from async_wrappers.agents.teaching.methods.sequence_students import KickstartingVTrace, QDaggerR2D2
+from async_wrappers.agents.teaching.student_progress import LABEL, TeachingPhase
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.experiments import state
 from tests.worlds.plain_data import assert_identical

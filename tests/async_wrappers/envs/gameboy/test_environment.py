@@ -197,8 +197,8 @@ def test_without_a_render_mode_nothing_is_rendered(env: GameBoyEnv) -> None:
 def test_a_window_shows_the_game_at_its_frame_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     slept: list[float] = []
-    monkeypatch.setattr("async_wrappers.envs.gameboy.environment.time.sleep", slept.append)
-    monkeypatch.setattr("async_wrappers.envs.gameboy.environment.time.monotonic_ns", lambda: 0)
+    monkeypatch.setattr("async_wrappers.envs.gameboy.gameboy_env.time.sleep", slept.append)
+    monkeypatch.setattr("async_wrappers.envs.gameboy.gameboy_env.time.monotonic_ns", lambda: 0)
     env = make_counter(tmp_path, render_mode="human", fps=50)
     assert env.metadata["render_fps"] == 50
     env.reset()

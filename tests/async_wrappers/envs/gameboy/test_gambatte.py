@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.envs.gameboy.console import Console
+from async_wrappers.envs.gameboy.emulator import Console
 from async_wrappers.envs.gameboy.gambatte import convert, is_gambatte, parse
 from async_wrappers.envs.gameboy.states import Layout, unseal
 from tests.worlds.gameboy import retro
@@ -77,7 +77,7 @@ def test_300_frames_agree_with_stable_retro_where_it_is_installed(name: str) -> 
 
 def test_the_converter_is_imported_when_a_state_needs_it_and_not_before() -> None:
     code = (
-        "import sys; from async_wrappers.envs.gameboy.console import Console; "
+        "import sys; from async_wrappers.envs.gameboy.emulator import Console; "
         "from tests.worlds.gameboy.counter import counter_rom; "
         "console = Console(counter_rom()); console.boot(); console.load(console.save()); "
         "print('async_wrappers.envs.gameboy.gambatte' in sys.modules)"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_wrappers.envs.gameboy.game_spec import Rule
 from async_wrappers.envs.gameboy.games import Catch, Faints, Points
-from async_wrappers.envs.gameboy.spec import Rule
 
 
 def parties(mine: Iterable[int], theirs: Iterable[int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from pyboy import PyBoy
 
 from async_wrappers.envs.gameboy import GameBoyEnv
 from async_wrappers.envs.gameboy.__main__ import main
-from async_wrappers.envs.gameboy.console import Console
+from async_wrappers.envs.gameboy.emulator import Console
 from async_wrappers.envs.gameboy.gambatte import parse
 from async_wrappers.envs.gameboy.states import MAGIC, STATE_VERSION, Layout, unseal, window_lines
 from tests.worlds.gameboy import retro

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from async_wrappers import load_recording
 from async_wrappers.fleet.block import Block
 from async_wrappers.live.recording import files as module
-from async_wrappers.live.recording.files import (
+from async_wrappers.live.recording.frame_rows import Recorder, RowLayout, RowRing
+from async_wrappers.live.recording.recording_files import (
     EpisodeFiles,
     _checksum_of,
     episode_paths,
     space_as_json,
     space_of_json,
 )
-from async_wrappers.live.recording.rows import Recorder, RowLayout, RowRing
 from async_wrappers.live.recording.writer import LocalRecording, RecordSpec
 from tests.worlds.spaces import SPACES
 

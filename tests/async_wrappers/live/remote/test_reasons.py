@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.live.remote.transport import MOST_KINDS, Reasons
+from async_wrappers.live.remote.remote_transport import MOST_KINDS, Reasons
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote import transport as transport_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
-from async_wrappers.live.remote.transport import RemotePolicy, RemoteTransport
+from async_wrappers.live.remote.remote_transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.remote.wire import Answers, Kind, Tickets, encoded
 from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig

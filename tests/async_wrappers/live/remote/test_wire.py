@@ -47,7 +47,7 @@ from async_wrappers.live.remote.wire import (
     encoded,
     printable,
 )
-from async_wrappers.wrappers.actions import RefusedAction, as_action
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "150"))
 PICTURE = spaces.Box(0, 255, (4, 3), np.uint8)

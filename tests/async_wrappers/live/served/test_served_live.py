@@ -1,4 +1,4 @@
-"""Tests of async_wrappers/live/served/processes.py: environments and accelerators in processes, on a real clock."""
+"""Tests of async_wrappers/live/served/served_processes.py: environments and accelerators in processes, by the clock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 
 from async_wrappers.fleet import pulse, waits
 from async_wrappers.fleet.supervised import RunFailed
-from async_wrappers.live.served import processes
-from async_wrappers.live.served.runner import ServedRunner
+from async_wrappers.live.served import served_processes as processes
+from async_wrappers.live.served.served_runner import ServedRunner
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 LONG = 100_000  # frames, which no test plays

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.latency.batches import LinearBatches
 from async_wrappers.live.served.board import ServedBoard, assure_memory
-from async_wrappers.live.served.runner import ServedRunner
+from async_wrappers.live.served.served_runner import ServedRunner
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.schedule.served_stream import ServedStream
 from async_wrappers.wrappers.chunk import Chunk

@@ -33,17 +33,17 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.batched.child import Spaces
+from async_wrappers.batched.environment_process import Spaces
 from async_wrappers.batched.rows import check_space
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
 from async_wrappers.fleet.starting import Children, pickled, unpickled
 from async_wrappers.fleet.supervised import Child, Exited, RunFailed, enough_descriptors, raised_in
+from async_wrappers.live.served.accelerators import Server, refuse_slow
 from async_wrappers.live.served.board import ServedBoard, assure_memory
 from async_wrappers.live.served.children import COUNT, END, run_accelerator, run_worlds
-from async_wrappers.live.served.server import Server, refuse_slow
-from async_wrappers.live.served.settings import ServedSettings
+from async_wrappers.live.served.served_settings import ServedSettings
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.schedule.served import ServedSchedule

@@ -11,10 +11,10 @@ from torch import nn
 
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.families.network_agent import NetworkAgent
+from async_wrappers.agents.hyperparameters import again, flag, shared
 from async_wrappers.agents.losses.loss import Batch, Learning
 from async_wrappers.agents.networks.sequence_network import sequence_tensors
-from async_wrappers.agents.replay.settings import UnrollSettings
-from async_wrappers.agents.settings import again, flag, shared
+from async_wrappers.agents.replay.replay_settings import UnrollSettings
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_part
 
 

@@ -1,10 +1,10 @@
 """A recording on disk: a directory that NumPy alone reads, and that stays readable whatever is killed.
 
 ``recording.json`` tells the frame rate and the spaces. Each ``episode-000000.npy`` is an array of rows
-(`async_wrappers.live.recording.rows.RowLayout`), one for each frame in a row, and a last one with the observation after
-them. A file is appended to under the name ``episode-000000.npy.part``, and renamed when its episode has ended. Where
-the writer is killed before, the part's whole rows are read. Where rows were dropped a new file begins, so that the
-frames of a file always follow each other.
+(`async_wrappers.live.recording.frame_rows.RowLayout`), one for each frame in a row, and a last one with the
+observation after them. A file is appended to under the name ``episode-000000.npy.part``, and renamed when its episode
+has ended. Where the writer is killed before, the part's whole rows are read. Where rows were dropped a new file begins,
+so that the frames of a file always follow each other.
 
 A finished file is read as it was written, or refused. Its header, of a fixed length, states how many rows it has and
 ends in a comment, which NumPy reads over: the CRC-32 of the rows and of the header before it. Both are written in their
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from async_wrappers.files import naming, sync_directory, write_text_atomically
-from async_wrappers.live.recording.rows import RowLayout, Rows
+from async_wrappers.live.recording.frame_rows import RowLayout, Rows
 from async_wrappers.version import __version__
 
 FACTS = "recording.json"

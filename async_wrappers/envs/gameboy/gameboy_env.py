@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import whole
-from async_wrappers.envs.gameboy.console import Console
-from async_wrappers.envs.gameboy.files import StateSource, read_rom, write_file
-from async_wrappers.envs.gameboy.spec import Memory, Spec
+from async_wrappers.envs.gameboy.emulator import Console
+from async_wrappers.envs.gameboy.game_spec import Memory, Spec
+from async_wrappers.envs.gameboy.rom_files import StateSource, read_rom, write_file
 from async_wrappers.schedule.frames import FrameClock
 
 _MOST_STARTS = 20  # times that a state is loaded until its beginning succeeds

@@ -12,11 +12,11 @@ from async_wrappers.batched.rows import check_space
 from async_wrappers.checks import positive, whole
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.supervised import RunFailed
-from async_wrappers.live.served import virtual
+from async_wrappers.live.served import served_virtual as virtual
+from async_wrappers.live.served.accelerators import Accelerator, Server
 from async_wrappers.live.served.board import ServedBoard, assure_memory
-from async_wrappers.live.served.report import ServedReport
-from async_wrappers.live.served.server import Accelerator, Server
-from async_wrappers.live.served.settings import ServedSettings
+from async_wrappers.live.served.served_report import ServedReport
+from async_wrappers.live.served.served_settings import ServedSettings
 from async_wrappers.live.served.world import World, WorldRecord
 from async_wrappers.own_returns import with_own_returns
 from async_wrappers.settings import documented, takes
@@ -121,7 +121,7 @@ class ServedRunner:
         self.close()
 
     def _play_live(self, frames: int) -> tuple[list[WorldRecord], Server, bool, int]:
-        from async_wrappers.live.served.processes import ServedProcesses
+        from async_wrappers.live.served.served_processes import ServedProcesses
 
         if self._processes is None:
             self._processes = ServedProcesses(self._settings, self.schedule, lambda: self._asked_to_stop)

@@ -37,7 +37,7 @@ from async_wrappers.agents.play.turns.turn_based import frames_per_decision
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import START, batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.teaching.progress import VIEW
+from async_wrappers.agents.teaching.student_progress import VIEW
 from async_wrappers.wrapper_statistics import has_statistics
 
 Environment = gym.Env[Any, Any]

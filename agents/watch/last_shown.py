@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.watch.reading import Folder, json_of
-from async_wrappers.agents.watch.values import (
+from async_wrappers.agents.watch.checked_values import (
     count,
     known,
     many,
@@ -25,6 +24,7 @@ from async_wrappers.agents.watch.values import (
     row,
     truth,
 )
+from async_wrappers.agents.watch.reading import Folder, json_of
 from async_wrappers.files import refuse_damage
 from async_wrappers.live.report.shares import NAMES
 

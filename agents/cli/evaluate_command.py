@@ -21,11 +21,11 @@ from async_wrappers.agents.cli.configuration import (
 from async_wrappers.agents.cli.flags import UsageError, usage_errors
 from async_wrappers.agents.config.config import CONFIG
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
+from async_wrappers.agents.experiment.closing_report import evaluation_facts
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
-from async_wrappers.agents.experiment.report import evaluation_facts
 from async_wrappers.agents.experiment.video import check_beside
 from async_wrappers.agents.sweep.plan import title_of
 from async_wrappers.agents.trained.agent_file import read_about, score_in_words

@@ -14,7 +14,7 @@ from async_wrappers.latency.batches import MeasuredBatches
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.report.report import as_json
 from async_wrappers.live.report.shares import told
-from async_wrappers.live.served.server import Server
+from async_wrappers.live.served.accelerators import Server
 from async_wrappers.live.served.world import WorldRecord
 from async_wrappers.schedule.served import Decisions, ServedSchedule
 

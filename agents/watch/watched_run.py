@@ -17,10 +17,7 @@ from async_wrappers.agents.experiment.metrics import EPISODES
 from async_wrappers.agents.play.play import EpisodeRow
 from async_wrappers.agents.sweep.plan import PLAN
 from async_wrappers.agents.sweep.runs import RecordedRun, bindings_in, recorded
-from async_wrappers.agents.watch.live import PLACES, Live, picture_in, read_live
-from async_wrappers.agents.watch.reading import Folder, json_of
-from async_wrappers.agents.watch.scalars import Series, read_scalars
-from async_wrappers.agents.watch.values import (
+from async_wrappers.agents.watch.checked_values import (
     Reader,
     clean,
     count,
@@ -35,6 +32,9 @@ from async_wrappers.agents.watch.values import (
     text,
     truth,
 )
+from async_wrappers.agents.watch.last_shown import PLACES, Live, picture_in, read_live
+from async_wrappers.agents.watch.reading import Folder, json_of
+from async_wrappers.agents.watch.scalars import Series, read_scalars
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
 ITERATIONS = "metrics/iterations.jsonl"

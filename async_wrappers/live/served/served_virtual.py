@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from async_wrappers.live.served.accelerators import Accelerator, Server
 from async_wrappers.live.served.board import ServedBoard
-from async_wrappers.live.served.server import Accelerator, Server
 from async_wrappers.live.served.world import World
 from async_wrappers.schedule.served import ServedSchedule
 

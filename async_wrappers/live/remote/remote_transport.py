@@ -38,7 +38,7 @@ from async_wrappers.live.remote.wire import (
 )
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig, LoopEnd
-from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 
 _PAUSES = (50_000_000, 500_000_000)  # nanoseconds between two attempts: at first, and at most
 _HANDSHAKE = 3_000_000_000  # nanoseconds from the beginning of an attempt to its end

@@ -9,8 +9,8 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.config.unread import ByName
+from async_wrappers.agents.hyperparameters import POSITIVE_FINITE, factory, flag, number, part, text, whole
 from async_wrappers.agents.play.play import Agent, Length, Phase
-from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, number, part, text, whole
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]

@@ -15,18 +15,18 @@ from torch import Tensor
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.families.value_based.r2d2 import R2D2
+from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, agent, number, settings, whole
 from async_wrappers.agents.losses.actor_critic import masked_mean
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import policy_distillation
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, number, settings, whole
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
-from async_wrappers.agents.teaching.progress import LABEL
 from async_wrappers.agents.teaching.student import Student
+from async_wrappers.agents.teaching.student_progress import LABEL
 from async_wrappers.needs import Words
 
 

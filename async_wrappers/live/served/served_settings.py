@@ -14,7 +14,7 @@ from async_wrappers import checks
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import seconds_of
 from async_wrappers.latency.batches import BatchLatency, LinearBatches
-from async_wrappers.live.served.server import refuse_slow
+from async_wrappers.live.served.accelerators import refuse_slow
 from async_wrappers.live.world.realtime import Realtime
 from async_wrappers.posix import cores
 from async_wrappers.schedule.dispatch import refuse_old_playout

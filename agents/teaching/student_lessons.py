@@ -34,7 +34,7 @@ from async_wrappers.agents.play.lessons import Advice, Lesson
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import each_array
-from async_wrappers.agents.teaching.progress import (
+from async_wrappers.agents.teaching.student_progress import (
     LABEL,
     VIEW,
     Rehearsal,
@@ -133,7 +133,7 @@ class StudentsGuide:
         if VIEW not in info:
             raise ValueError(
                 "an environment of a student must show the teacher's observations: put a TeacherView into it "
-                "(async_wrappers.agents.teaching.view)"
+                "(async_wrappers.agents.teaching.teacher_view)"
             )
         return info[VIEW]
 

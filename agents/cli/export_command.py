@@ -13,7 +13,7 @@ from typing import Any
 from async_wrappers.agents.cli.commands import EPISODES, OBSERVATIONS, ONNX
 from async_wrappers.agents.cli.configuration import build_runner, existing_run, find_modules
 from async_wrappers.agents.cli.flags import UsageError, usage_errors
-from async_wrappers.agents.cli.log import LOG
+from async_wrappers.agents.cli.run_log import LOG
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.ship import ship
 from async_wrappers.agents.play.live import Live

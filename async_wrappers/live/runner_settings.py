@@ -21,7 +21,7 @@ from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, s
 from async_wrappers.live.loop.safety import check_deadman
 from async_wrappers.live.ray.ray_workers import RayWorkers
 from async_wrappers.live.remote.address import Address, as_token
-from async_wrappers.live.remote.transport import RemotePolicy
+from async_wrappers.live.remote.remote_transport import RemotePolicy
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
 from async_wrappers.live.world.machine import Machine, MachineEnv, as_environment
 from async_wrappers.live.world.realtime import Realtime

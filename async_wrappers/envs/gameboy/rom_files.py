@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
-from async_wrappers.envs.gameboy.spec import Rom, Spec, Start, StateList
+from async_wrappers.envs.gameboy.game_spec import Rom, Spec, Start, StateList
 from async_wrappers.files import path_of, write_atomically
 
 _REPOSITORY = "https://github.com/CERC-AAI/realtime_rl"

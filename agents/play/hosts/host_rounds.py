@@ -36,8 +36,8 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from async_wrappers.agents.play.hosts.block import Order, PlayedBlock
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
+from async_wrappers.agents.play.hosts.played_block import Order, PlayedBlock
 from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.rounds import LearnerShare, Show, Trained, counted

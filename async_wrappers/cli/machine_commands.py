@@ -17,7 +17,7 @@ import gymnasium as gym
 
 from async_wrappers.analysis.doctor import examine
 from async_wrappers.analysis.probing import probe_delay
-from async_wrappers.cli.flags import add_json, function_named, tell
+from async_wrappers.cli.command_arguments import add_json, function_named, tell
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.files import path_of
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari

@@ -10,9 +10,7 @@ import gin
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.losses.loss import Learning
-from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.settings import (
+from async_wrappers.agents.hyperparameters import (
     again,
     choice,
     flag,
@@ -23,6 +21,8 @@ from async_wrappers.agents.settings import (
     whole,
     with_gin_values,
 )
+from async_wrappers.agents.losses.loss import Learning
+from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spec import Spec

@@ -14,7 +14,7 @@ from async_wrappers.analysis import scaling
 from async_wrappers.analysis.capacity import capacity, capacity_picture
 from async_wrappers.analysis.planning import Plan, plan
 from async_wrappers.analysis.timeline import timeline
-from async_wrappers.cli.flags import add_json, tell
+from async_wrappers.cli.command_arguments import add_json, tell
 from async_wrappers.extras import extra
 from async_wrappers.files import path_of, write_figure
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace, Uniform

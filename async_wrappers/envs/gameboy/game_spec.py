@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from async_wrappers.envs.gameboy.console import Console
+from async_wrappers.envs.gameboy.emulator import Console
 
 FPS = 59.7275  # of a Game Boy: 4194304 cycles a second, 70224 a frame
 

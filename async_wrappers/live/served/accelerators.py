@@ -1,6 +1,6 @@
 """The server's two halves: which observations become a batch, and an accelerator, which infers one.
 
-Neither owns a clock or a process: `virtual.py` and `processes.py` tell them what has happened when.
+Neither owns a clock or a process: `served_virtual.py` and `served_processes.py` tell them what has happened when.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.child import Spaces
+from async_wrappers.batched.environment_process import Spaces
 from async_wrappers.live.inference.worker import inference_mode
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.schedule.batching import Batch, Batcher
 from async_wrappers.schedule.served import Decisions, ServedSchedule
-from async_wrappers.wrappers.actions import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 
 _LATENCIES = 1000  # of each size of a batch that are kept, the newest ones
 

@@ -13,9 +13,9 @@ from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, plan_in
 from async_wrappers.agents.sweep.trial import FAILURE, RESULT
 from async_wrappers.agents.sweep.view import SCORES
+from async_wrappers.agents.watch.checked_values import clean, known, mapping, number, record, text
 from async_wrappers.agents.watch.reading import Folder, json_of
-from async_wrappers.agents.watch.run import is_held, iterations_of, name_of
-from async_wrappers.agents.watch.values import clean, known, mapping, number, record, text
+from async_wrappers.agents.watch.watched_run import is_held, iterations_of, name_of
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
 _MOST_TRIALS, _MOST_CELLS = 10_000, 1_000_000  # of a plan, and bindings of its points
