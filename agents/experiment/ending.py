@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-_PATIENCE = 5.0  # seconds to wait for that moment
+_PATIENCE = 5.0  # seconds to wait for the checkpoint to begin
 _WORDS = (
     "\nthe run writes a checkpoint and ends; if it comes to none in {:g} s, it ends without; once more, and it ends at "
     "once\n"
@@ -30,6 +30,7 @@ class Ending:
         self.asked = False
         self.reason: BaseException = KeyboardInterrupt()
         self._timer: threading.Timer | None = None
+        self._writes = False  # a checkpoint, which may take longer
         self._stop: Callable[[], None] | None = None
 
     def ask(self, reason: BaseException) -> None:
@@ -61,14 +62,23 @@ class Ending:
         try:
             yield
         finally:
-            self.wait_no_more()
+            self._wait_no_more()
             for number in mine:
                 signal.signal(number, signal.default_int_handler)
         if self.asked:
             raise self.reason
 
-    def wait_no_more(self) -> None:
-        """Note that a checkpoint can be written now: from here on only a second signal interrupts."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Let only a second signal interrupt the block, which writes a checkpoint, however long that takes."""
+        self._wait_no_more()
+        self._writes = True
+        try:
+            yield
+        finally:
+            self._writes = False
+
+    def _wait_no_more(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -79,6 +89,8 @@ class Ending:
         self.ask(KeyboardInterrupt())
         with suppress(OSError):  # nobody reads it, and a handler may interrupt a print
             os.write(2, _WORDS.format(_PATIENCE).encode())
+        if self._writes:
+            return
         main = threading.get_ident()  # Python runs handlers in the main thread
         self._timer = threading.Timer(_PATIENCE, _again, (main, number))
         self._timer.daemon = True

@@ -450,23 +450,23 @@ class Experiment(Run):
             done: The last iteration that is done.
             begun: The progress in the next one, if a part of it was played.
         """
-        self.ending.wait_no_more()
-        counts, number = self.counts, self.saved.next_number(done if begun is None else done + 1)
-        state = self.play.state(self.saved.directory, number)
-        bundle = {
-            "identity": self.identity(),
-            **state,
-            "current_iteration": done,
-            "episodes": {phase.name: count for phase, count in counts.episodes.items()},
-            "encounters": {phase.name: number for phase, number in counts.encounters.items()},
-            "frames": counts.frames,
-            **({"cut_frames": counts.cut_frames} if counts.cut_frames else {}),
-            "seconds": self.clock.seconds,
-            "logs": [line for line in self.history if line["iteration"] <= done],
-            **self.teaching.state(),
-            **({} if begun is None else {"begun": begun.plain()}),
-        }
-        self.play.forget(self.saved.directory, self.saved.write(number, bundle))
+        with self.ending.writing():
+            counts, number = self.counts, self.saved.next_number(done if begun is None else done + 1)
+            state = self.play.state(self.saved.directory, number)
+            bundle = {
+                "identity": self.identity(),
+                **state,
+                "current_iteration": done,
+                "episodes": {phase.name: count for phase, count in counts.episodes.items()},
+                "encounters": {phase.name: number for phase, number in counts.encounters.items()},
+                "frames": counts.frames,
+                **({"cut_frames": counts.cut_frames} if counts.cut_frames else {}),
+                "seconds": self.clock.seconds,
+                "logs": [line for line in self.history if line["iteration"] <= done],
+                **self.teaching.state(),
+                **({} if begun is None else {"begun": begun.plain()}),
+            }
+            self.play.forget(self.saved.directory, self.saved.write(number, bundle))
         self.start_iteration = done + 1
 
     def identity(self) -> dict[str, Any]:

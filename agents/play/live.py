@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -229,7 +229,8 @@ class Live:
     def stop(self) -> None:
         """End the running phase, whose newest episode is cut; see `Play`."""
         if hasattr(self.live, "stop"):  # a runner of the user's may have none
-            self.live.stop()
+            with suppress(RuntimeError):  # nor may its backend: then the run waits for the phase
+                self.live.stop()
 
     def begin(self) -> AbstractContextManager[Any]:
         """Return the runner; where there is a checkpoint, its parts are started and its learners restored from it."""
@@ -299,13 +300,13 @@ class Live:
                 on_frame=partial(note_standing, standing_at) if notes_standing else None,
                 **self._shown_in(),
             )
-        whole, frames = report.stopped is None, sum(episode.frames for episode in report.episodes)
-        if not (whole or run.ending.asked):
+        stopped, frames = report.stopped is not None, sum(episode.frames for episode in report.episodes)
+        if stopped and not run.ending.asked:
             run.ending.ask(RunStopped(_why_stopped(report, phase)))
-        if not whole and phase != Phase.TRAIN:
+        if stopped and phase != Phase.TRAIN:
             _note(run, report, phase, run.clock.seconds - began)
             return NOTHING_PLAYED._replace(whole=False)
-        ended = report.episodes if whole else report.episodes[:-1]  # the last one was cut
+        ended = report.episodes[:-1] if stopped else report.episodes  # the last one was cut
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in ended]
         ends = [began + episode.began / 1e9 for episode in report.episodes[1:]] + [run.clock.seconds]
         _write_rows(run, phase, ended, ends)
@@ -322,7 +323,8 @@ class Live:
         for _, standing in report.notes:
             print(_standing_line(run.history, standing), flush=True)
         fresh, ages = report.frames["fresh"], _ages(report)
-        of_all = None if whole else frames
+        of_all = frames if stopped else None
+        whole = not stopped or length.is_reached(frames, len(episodes))  # the last episode may outlast the phase
         return Played(episodes, fresh, report.updates, report.phase_state, of_all, ages, times, whole)
 
     def _shown_in(self) -> dict[str, Path]:

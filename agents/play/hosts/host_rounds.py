@@ -190,7 +190,7 @@ class HostRounds(LearnerShare):
             self._run_freely(phase)
         else:
             self._run_in_rounds(phase)
-        if cuts or phase.end is Due.END:
+        if phase.end is Due.END or (cuts and phase.end is not Due.CHECKPOINT):
             self._cut(phase)
         if self._group is not None:
             self._catch_up(self._group)
@@ -258,7 +258,7 @@ class HostRounds(LearnerShare):
         for host in self._hosts:
             while self._ordered[host] or self._came[host]:
                 if self._came[host]:
-                    self._learn(self._came[host].popleft(), phase)
+                    (self._take if self._free else self._learn)(self._came[host].popleft(), phase)
                 else:
                     for lost in self._collect():
                         self._replace(lost)

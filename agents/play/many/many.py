@@ -4,7 +4,7 @@ The episodes of N environments end at different moments, and the state of an env
 continue across a checkpoint, while a resumed run begins an episode in each environment. The episodes that ran are then
 *cut*: they do not count as returns, and the run differs from an uninterrupted one. With ``Runner.exact_resume`` all are
 cut, truncated and bootstrapped, where an iteration ends with a checkpoint, in an uninterrupted run too; both then
-continue alike. Where the run is asked to end all are cut in the same way.
+continue alike. Where the run is asked to end in a training phase all are cut in the same way.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Share(LearnerShare):
             waiting = len(shown.env_ids)
             wants = agent.owes_update(waiting)
             why = due()
-            if why is Due.CHECKPOINT and not (wants and played):
+            if why is Due.CHECKPOINT and not (played and (wants or not agent.updates)):
                 why = Due.NOTHING
             alone = self._group is None
             if wants or (why and alone) or length.is_reached(played * learners, len(over) * learners):
@@ -229,7 +229,7 @@ class Share(LearnerShare):
                 begin = time.perf_counter()
                 envs.send(shown.env_ids, action)
                 agent.times.add("Step", begin)
-        if cuts or end is Due.END:
+        if end is Due.END or (cuts and end is not Due.CHECKPOINT):
             last, applied = self._cut()
             actions += applied
             ended, cut = counted(last, all_cut=True)

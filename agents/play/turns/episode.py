@@ -98,7 +98,8 @@ def play_episode(
         before = frames
         observation, begun = environment.reset()  # without a seed: the game continues
         action = agent.begin_episode(observation, begun.get("realtime"))
-    return Episode(float(info.get("episode_return", score)), frames, actions, info.get("won"))
+    won = info.get("won")
+    return Episode(float(info.get("episode_return", score)), frames, actions, None if won is None else bool(won))
 
 
 class Watched:

@@ -394,7 +394,9 @@ class EnvironmentLoop:
         self.clock.end_episode(frame, played)
         moved = tuple(self.clock.moved)
         began = self.clock.begin - (moved[-1][1] if moved else 0)
-        timing = EpisodeTiming(episode.score, frame, episode.number, began, info.get("won"), moved)
+        won = info.get("won")
+        won = None if won is None else bool(won)
+        timing = EpisodeTiming(episode.score, frame, episode.number, began, won, moved)
         self._record.episodes.append(timing)
         self._record.effects.append(episode.effects)
         if episode.paused is not None:

@@ -329,7 +329,7 @@ def test_dqn_on_atari_has_the_loss_of_dopamines_jax_agent() -> None:
 
 
 def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, build: Build) -> None:
-    build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").write(0, 0)
+    build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").write(0)
     assert build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").resume()
     difference = r"\(network: torso.layers.7.weight: \[512, 3136\] there, \[512, 7744\] here\)"
     with pytest.raises(DifferentExperiment, match=difference):

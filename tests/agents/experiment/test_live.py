@@ -223,6 +223,7 @@ class Interrupted:
     """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
 
     is_open = True
+    cut_after = 50  # frames of the episode in which it is pressed
 
     def __init__(self, call: str, n: int) -> None:
         self._call, self._left, self._states, self._stopped = call, n, 0, False
@@ -251,12 +252,13 @@ class Interrupted:
     def restore(self, *where: object) -> None:
         pass
 
-    def run(self, **phase: object) -> TimingReport:
+    def run(self, **phase: Any) -> TimingReport:
+        assert phase["frames"] is None or phase["frames"] >= 1
         self._stopped = False
         self._count("run")
         episodes, effects = [EpisodeTiming(9.0, 300)], [[(0, 2)]]
         if self._stopped:  # in the second one
-            episodes, effects = [EpisodeTiming(9.0, 200), EpisodeTiming(2.0, 50)], [[(0, 2)], []]
+            episodes, effects = [EpisodeTiming(9.0, 200), EpisodeTiming(2.0, self.cut_after)], [[(0, 2)], []]
         record = Measurements(50.0, 1, episodes=episodes, effects=effects, lateness=[0] * 250)
         record.reason = "stop() was called" if self._stopped else None
         return record.report()
@@ -322,6 +324,20 @@ def test_a_signal_ends_the_phase_and_the_rest_of_it_is_played_later(
     assert rest.frames[0] == (50 if frames % 300 else 300) or n == 4
     cut = 50 * bool(frames % 300)
     assert lines[-1].get("cut_frames", 0) == cut and lines[-1]["frames"] == 900 + 250 * bool(cut)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_signal_in_an_episode_that_outlasts_its_phase_leaves_no_rest_of_it(tmp_path: Path) -> None:
+    fake = Interrupted("run", 1)
+    fake.cut_after = 150
+    runner = faked(tmp_path, 1, fake)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    assert newest(tmp_path)["frames"] == 350 and newest(tmp_path)["episodes"]["TRAIN"] == 1
+    played(tmp_path, 1, Interrupted("none", 0))
+    (line,) = newest(tmp_path)["logs"]
+    assert (line["frames"], line["cut_frames"], line["train_episode_lengths"]) == (350, 150, [200])
+    assert newest(tmp_path)["episodes"]["EVAL"] == 1
 
 
 class Counting(Interrupted):

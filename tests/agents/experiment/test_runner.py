@@ -346,6 +346,20 @@ class TestResuming:
         assert told == ["stop"]
 
     @pytest.mark.usefixtures("signals")
+    def test_a_first_signal_while_a_checkpoint_is_written_lets_it_take_its_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ending, "_PATIENCE", 0.05)
+        asked, written = Ending(), False
+        with pytest.raises(KeyboardInterrupt), asked.deferred():
+            with asked.writing():
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(0.5)
+                written = True
+            assert asked.asked
+        assert written
+
+    @pytest.mark.usefixtures("signals")
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_an_episode_is_cut_by_a_signal_and_played_again(self, tmp_path: Path, number: signal.Signals) -> None:
         endless = {"max_steps_per_episode": None, "create_environment_fn": partial(DriftingEnv, lengths=[10**9])}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +114,18 @@ class TestUnderDelay:
         delayed = RealtimeDelay(env, 4, 2, 1)
         scores = [play_episode(ScriptedAgent(), delayed, seed).score for seed in range(3)]
         assert scores == [sum(life.rewards) for life in env.lives]
+
+
+class Won(gym.Wrapper[Any, Any, Any, Any]):
+    """Says whether an episode was won as NumPy does."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        *rest, info = self.env.step(action)
+        return *rest, {**info, "won": np.bool_(True)}
+
+
+def test_a_win_is_a_plain_value_which_checkpoints_can_hold() -> None:
+    assert play_episode(ScriptedAgent(action=2), Won(DriftingEnv(lengths=[3])), 0).won is True
 
 
 class Paying(gym.Wrapper[Any, Any, Any, Any]):
