@@ -253,7 +253,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         for process in self._all:
             process.say(END)
             process.child.pipe.close()  # it may wait there for the memory's layout
-        self._children.join(process.child for process in self._all)
+        for process in self._all:
+            process.child.join(waits.PATIENCE)
         self._children.close()
         for process in self._all:
             process.socket.close()

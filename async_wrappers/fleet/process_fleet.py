@@ -252,14 +252,19 @@ class ProcessFleet:
             for what, member, why in orders:
                 assert isinstance(member, Member)
                 if what == What.KILL:
-                    if member.role.pauses:
-                        warnings.warn(f"{member.name} {why}: it is started again", RuntimeWarning, stacklevel=3)
                     member.why = why
                     member.child.kill()
                     self._bury(member)
+                    if member.role.pauses:  # last, as a warning may be an error
+                        warnings.warn(f"{member.name} {why}: it is started again", RuntimeWarning, stacklevel=3)
                 elif what == What.START:
                     dead = member.child
-                    self._start(member)
+                    try:
+                        self._start(member)
+                    except BaseException:  # an interruption, or no more processes may run: it is tried again
+                        member.incarnation -= 1
+                        self._rule.ended(member, time.monotonic_ns())
+                        raise
                     dead.close()
                     self.restarts += 1
                 else:

@@ -369,7 +369,7 @@ class Rows:
                 stacks[at, :-1] = stacks[at, 1:]
             stacks[at, -1] = observation
             now: npt.NDArray[Any] = stacks[at]
-            return now
+            return now if self._views is None else now.copy()  # a policy in turn may keep what it was shown
 
         observation = shown.observation
         if self._effects is not None:
@@ -384,7 +384,8 @@ class Rows:
             else each_array(push, self._stacks, observation)
         )
         if self._reads_effects:
-            inputs = {START: inputs, EFFECT: rows_of(self._effects, (at, None))}
+            effect = rows_of(self._effects, (at, None))
+            inputs = {START: inputs, EFFECT: effect if self._views is None else each_array(np.copy, effect)}
         if self._eval_mode:
             frame = np.full(len(start), self.training_frames)
         else:
@@ -393,16 +394,17 @@ class Rows:
         numbers = env_ids + self._first_env if self._first_env else env_ids
         decisions = Decisions(self.episode[at], start, frame, modes, numbers)
         output = policy.act(inputs, self._memory(shown, at, policy), decisions)
+        whole = len(env_ids) == self.num_envs
         if self._guide is not None:
             self._number[at] = np.where(shown.first, 0, self._number[at] + 1)
             seen = shown.observation[TEACHER] if self._shows_teacher else inputs
             view = partial(self._views, TEACHER) if self._views is not None else lambda: seen
             output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), view))
-        if self._action is None:
+        if self._action is None or (whole and self._action.dtype != output.action.dtype):
             self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
         self._action[at] = output.action
         for name, values in (output.extras or {}).items():
-            if name not in self._extras:
+            if name not in self._extras or (whole and self._extras[name].dtype != values.dtype):
                 self._extras[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
             self._extras[name][at] = values
         if self._core is not None:
@@ -528,7 +530,8 @@ class Actor:
     ) -> None:
         self.rows = Rows(spec, num_envs, False, first_env, learners, guide, views)
         self._transitions = transitions
-        self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)
+        # An agent in turn gives its transitions one by one to a learner, which makes their priorities.
+        self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs) if views is None else None
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
 

@@ -99,6 +99,9 @@ class TurnBasedAgent(LearningAgent):
             self.spec.check_chunks()
             if self.lessons is not None:
                 self.lessons.check()
+            self._actor.rows.end(_NONE)  # an episode that nobody has ended
+            self._actor.forget_closed()
+            self._following = None
         self._evaluation.training_frames = self._frames()
         return self._decide(self._shown(0.0, observation, realtime, first=True))
 
@@ -207,7 +210,7 @@ class TurnBasedAgent(LearningAgent):
         following, ended = block["next_observation"], block["terminal"].item(0) or block["truncated"].item(0)
         transition = {
             # The same object as the next observation before it, so that a learner sees that the two are one.
-            "observation": each_array(lambda array: array[0].copy(), block["observation"])
+            "observation": each_array(lambda array: np.array(array[0]), block["observation"])
             if self._following is None
             else self._following,
             "action": self._one(block["action"]),
@@ -219,7 +222,7 @@ class TurnBasedAgent(LearningAgent):
         }
         for name in ("extras", "executed"):
             if name in block:
-                transition[name] = each_array(lambda array: array[0].copy(), block[name])
+                transition[name] = each_array(lambda array: np.array(array[0]), block[name])
         self._following = None if ended else following
         store = self.learner if self.lessons is None else self.lessons
         store.observe(transition)

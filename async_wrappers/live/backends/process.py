@@ -173,7 +173,7 @@ class ProcessBackend:
             while self._fleet.is_up(learner) and learner.incarnation == first:
                 if self._controls.paused[learner.number]:
                     break
-                self._fleet.turn(0.005, self._learners)
+                self._fleet.turn(0.005, self._learners, learner)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

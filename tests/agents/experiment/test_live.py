@@ -334,7 +334,7 @@ def test_a_signal_in_an_episode_that_outlasts_its_phase_leaves_no_rest_of_it(tmp
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     assert newest(tmp_path)["frames"] == 350 and newest(tmp_path)["episodes"]["TRAIN"] == 1
-    played(tmp_path, 1, Interrupted("none", 0))
+    played(tmp_path, 1, Interrupted("none", 1))
     (line,) = newest(tmp_path)["logs"]
     assert (line["frames"], line["cut_frames"], line["train_episode_lengths"]) == (350, 150, [200])
     assert newest(tmp_path)["episodes"]["EVAL"] == 1

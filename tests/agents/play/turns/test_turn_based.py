@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent, frames_per_decision
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.latency import LogNormal
@@ -225,3 +227,74 @@ def test_a_wrapped_environment_says_how_many_frames_a_decision_takes(
 def test_an_environment_that_says_nothing_is_turn_based() -> None:
     assert frames_per_decision(DriftingEnv()) == 1
     assert frames_per_decision(gym.wrappers.TimeLimit(DriftingEnv(), 10)) == 1
+
+
+def test_an_episode_that_nobody_has_ended_leaves_nothing_to_the_next_one() -> None:
+    agent = make()
+    agent.begin_episode(NOTHING, report(0, 0, 3, applied=False))
+    agent.step(1.0, NOTHING, report(1, 3))
+    agent.begin_episode(NOTHING)
+    agent.end_episode(1.0, True, NOTHING)
+    assert [each for each in told(agent) if isinstance(each, Learnt)] == [Learnt(1, terminal=True)]
+    assert counts(agent)[0] == 4
+
+
+class Keeping(Deciding):
+    """Keeps all observations that it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.kept: list[Any] = []
+
+    def act(self, observation: Any, decision: Decision) -> int:
+        self.kept.append(observation)
+        return 0
+
+
+def test_a_policy_may_keep_what_it_was_shown() -> None:
+    policy = Keeping()
+
+    class Kept(Listening):
+        def make_policy(self, number: int = 0, workers: int = 1) -> Any:
+            return policy
+
+    agent = TurnBasedAgent(Kept(gym.spaces.Box(0, 9, (2,)), gym.spaces.Discrete(2)))
+    agent.begin_episode(np.full(2, 1, np.float32))
+    for number in (2, 3):
+        agent.step(0.0, np.full(2, number, np.float32))
+    assert [np.unique(each).tolist() for each in policy.kept] == [[1.0], [2.0], [3.0]]
+
+
+def test_a_learner_gets_the_actions_that_were_taken_whatever_the_type_of_the_first() -> None:
+    answers = iter([np.zeros(1, np.int64), np.full(1, 0.5, np.float32)])
+    learnt: list[Any] = []
+
+    class Answering(Deciding):
+        def act(self, observation: Any, decision: Decision) -> Any:
+            return next(answers)
+
+    class Noting(Learning):
+        def observe(self, transition: Mapping[str, Any]) -> None:
+            learnt.append(transition["action"].tolist())
+
+    class Real(Listening):
+        def make_policy(self, number: int = 0, workers: int = 1) -> Any:
+            return Answering([])
+
+        def make_learner(self, number: int = 0, learners: int = 1) -> Any:
+            return Noting([])
+
+    agent = TurnBasedAgent(Real(gym.spaces.Box(0, 9, (2,)), gym.spaces.Box(-1, 1, (1,))))
+    agent.begin_episode(np.zeros(2, np.float32))
+    agent.step(0.0, np.zeros(2, np.float32))
+    agent.end_episode(0.0, True, np.zeros(2, np.float32))
+    assert learnt == [[0.0], [0.5]]
+
+
+def test_priorities_of_actors_are_the_learners_own_in_turn() -> None:
+    environment = gym.make("CartPole-v1")
+    terms = {"replay_scheme": "prioritized", "min_replay_history": 10, "replay_capacity": 100, "batch_size": 4}
+    agent: Any = TurnBasedAgent.playing(DQN, environment, **terms, actor_priorities=True, seed=0)
+    for number in range(3):
+        play_episode(agent, environment, number)
+    assert agent.updates > 0

@@ -606,8 +606,8 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     while room.controls.turns[0] < 7:
         _asked(pipe, "statistics")
     assert (room.published(), room.controls.updates[0]) == (7, 7)
-    assert "there is no file" in str(_asked(pipe, "restore", tmp_path, 2))  # and it lives on
-    assert _asked(pipe, "restore", tmp_path, 1) is None
+    assert "there is no file" in str(_asked(pipe, "restore", tmp_path, 2, True))  # and it lives on
+    assert _asked(pipe, "restore", tmp_path, 1, True) is None
     assert room.published() == 5
     pipe.send((18, "close", None))
     second.join(60)
@@ -642,7 +642,7 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     resumed.controls.granted = 0
     third, pipe = _supervised(resumed, make=targeted)
     _asked(pipe, "publish_first")
-    _asked(pipe, "restore", tmp_path, 1)
+    _asked(pipe, "restore", tmp_path, 1, True)
     assert resumed.controls.updates.tolist() == [7]
     resumed.controls.granted = 2
     while resumed.controls.turns[0] < 2:
