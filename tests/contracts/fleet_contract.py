@@ -104,6 +104,23 @@ class FleetContract:
         killed.send(4)
         self.until(fleet, lambda: log.answers("member 0"))
 
+    def test_a_start_that_is_interrupted_is_tried_again(self, fleet: ProcessFleet, log: Log) -> None:
+        interruptions = [KeyboardInterrupt(), None]
+
+        def interrupted(member: Member) -> None:
+            if member.incarnation and (error := interruptions.pop(0)) is not None:
+                raise error
+
+        (member,) = self.made(fleet, log)
+        role, plain = member.role, member.role.arguments
+        self.until(fleet, lambda: log.is_up("member 0", 0))
+        object.__setattr__(role, "arguments", lambda each: (interrupted(each), plain(each))[1])
+        os.kill(fleet.pids["member 0"], signal.SIGKILL)
+        with pytest.raises(KeyboardInterrupt):
+            self.until(fleet, lambda: False)
+        self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert (fleet.restarts, member.incarnation, interruptions) == (1, 1, [])
+
     def test_one_that_dies_again_and_again_is_given_up_with_its_end(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log, "kill")
         self.until(fleet, lambda: log.lost)
