@@ -91,7 +91,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def hide_library(name: str) -> None:
         ours = ("async_wrappers.envs.gameboy.emulator", "async_wrappers.agents.sweep.ray_engine")
-        ours += tuple(f"async_wrappers.agents.watch.{each}" for each in ("browser", "machine", "text", "watcher"))
+        ours += tuple(f"async_wrappers.agents.watch.{each}" for each in ("browser", "machine_load", "text", "watcher"))
         for module in [each for each in sys.modules if f"{each}.".startswith((f"{name}.", *ours))]:
             if module in ours:
                 monkeypatch.delitem(sys.modules, module)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.play.hosts import rounds as host_rounds
+from async_wrappers.agents.play.hosts import host_rounds
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
 from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
 from async_wrappers.agents.play.hosts.hosts import OnHosts

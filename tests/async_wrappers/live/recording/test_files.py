@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import load_recording
 from async_wrappers.fleet.block import Block
-from async_wrappers.live.recording import files as module
+from async_wrappers.live.recording import recording_files as module
 from async_wrappers.live.recording.frame_rows import Recorder, RowLayout, RowRing
 from async_wrappers.live.recording.recording_files import (
     EpisodeFiles,

@@ -27,7 +27,7 @@ from async_wrappers.fleet import pulse, waits
 from async_wrappers.fleet.fleet import SECOND
 from async_wrappers.live import RunFailed
 from async_wrappers.live.remote import server as server_module
-from async_wrappers.live.remote import worker as worker_module
+from async_wrappers.live.remote import server_worker as worker_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.server import PolicyServer

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.remote import transport as transport_module
+from async_wrappers.live.remote import remote_transport as transport_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
 from async_wrappers.live.remote.remote_transport import RemotePolicy, RemoteTransport
