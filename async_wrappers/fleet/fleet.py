@@ -1,8 +1,8 @@
 """The rule of a fleet: which member is started, ended, started again or given up, and when.
 
-`Fleet` holds the rule for all its users: workers, learners, environments, hosts, accelerators, in processes, in threads
-or on a Ray cluster. It takes events with their times and returns orders. It owns no clock, never sleeps, starts nothing
-and ends nothing. All times are whole nanoseconds of one clock.
+`Fleet` holds the rule for its users: live workers, learners, served environments and accelerators, in processes, in
+threads or on a Ray cluster. It takes events with their times and returns orders. It owns no clock, never sleeps,
+starts nothing and ends nothing. All times are whole nanoseconds of one clock.
 """
 
 # The life of a member

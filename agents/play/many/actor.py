@@ -536,7 +536,7 @@ class Actor:
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
 
     def observe(self, shown: ShownRows) -> list[Ended]:
-        """Pass on what became known with the rows; return the episodes that are over."""
+        """Close the last decisions, and pass on what became known; return the episodes that are over."""
         block, env_ids = self.rows.close(shown), shown.env_ids
         if block is not None:
             self._closed.append(block if self._priorities is None else _with_priorities(block, self._priorities))
