@@ -243,7 +243,7 @@ class Environments:
                     observation, reward, terminated, truncated, info = outcome
                 except (TypeError, ValueError):
                     raise no_step(env, outcome) from None
-                # The exact types are asked first, for speed: this runs for each environment on every step.
+                # This is `gymnasium_api.stepped` written out: a call for each environment costs on every step.
                 if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
                     refuse_ends(terminated, truncated, info)
                 rewards.append(reward if type(reward) is float else reward_of(reward))
