@@ -35,7 +35,7 @@ from async_wrappers.wrappers.chunk import Chunk, as_chunk
 from async_wrappers.wrappers.committed_prefix import prefix_length
 from async_wrappers.wrappers.default_action import known_word
 from async_wrappers.wrappers.limits import Limits
-from async_wrappers.wrappers.sights import refuse_old_features
+from async_wrappers.wrappers.past_frames import refuse_old_features
 
 _MOST_LEARNERS = 10_000
 LONGEST_STACK = 100_000  # observations

@@ -213,6 +213,9 @@ class Chunks:
         rule: How they fill frames.
         space: The environment's action space.
 
+    Attributes:
+        length: Entries of a chunk.
+
     Raises:
         ValueError: Chunks cannot be made of `space`; see `Chunk.policy_space`.
     """
@@ -221,6 +224,7 @@ class Chunks:
         policy_space = rule.policy_space(space)
         assert policy_space.shape is not None
         self._shape, self._space, self._rule = policy_space.shape, space, rule
+        self.length = rule.length
         self._landed: list[Landed] = []
 
     def clear(self) -> None:

@@ -18,12 +18,13 @@ from async_wrappers.needs import refuse
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.action_conversion import at_bounds, floats_of
-from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries
+from async_wrappers.wrappers.chunk import Chunks, as_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
+from async_wrappers.wrappers.ledger import Ledger
 from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
+from async_wrappers.wrappers.past_frames import FrameSight, FreshFrames, PastFrames, checked_age, refuse_old_features
 from async_wrappers.wrappers.recorded import given, recorded
-from async_wrappers.wrappers.sights import FrameSight, Sights, checked_age, refuse_old_features
 
 if TYPE_CHECKING:
     from async_wrappers.schedule.served_stream import ServedStream
@@ -192,10 +193,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **told)
         gym.Wrapper.__init__(self, env)
         space: Any = env.observation_space
-        # The check of observations; dtype and shape of the arrays that pass it at once, and without a call.
         array = (np.dtype(space.dtype), space.shape) if isinstance(space, gym.spaces.Box) else (None, None)
-        self._check = observation_check(space), *array
-        self._sights = Sights(report_effect, longest)
+        self._check = observation_check(space)
+        self._past = PastFrames(self._check, array, report_effect, longest)
         self.hears_sent = reports_sent(env)
         self._kept: _Kept | None = None  # where a wrapper shows committed actions
         timing["max_age"] = max_age
@@ -213,10 +213,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if chunk is not None:
             self.action_space = chunk.policy_space(env.action_space)
             line, name, default_action = chunk.call(line), "after", chunk.after
-        self._default_action: DefaultAction | None = None
+        acts: DefaultAction | None = None
         # Without a delay each frame receives an action of the agent's, if decisions or chunks cover them all.
         if needed is None or lands or (interval != 1 and chunk is None):
-            self._default_action = make_default_action(default_action, env, line, name)
+            acts = make_default_action(default_action, env, line, name)
+        self._default_action, self._ledger = acts, Ledger(acts, self._chunks)
         self._floats = floats_of(self.action_space)
         self.metadata = pictures_of(env.metadata, interval)
         self._running = False
@@ -229,44 +230,37 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """
         self._running = False
         observation, info = begun(self.env, seed=seed, options=options)
-        self._check[0](observation)
+        self._past.begin(observation)
         if self._default_action is not None:
             self._default_action.reset(seed)
-        if self._chunks is not None:
-            self._chunks.clear()
+        self._ledger.begin()
         if self._kept is not None:
             self._kept.clear()
         self._schedule_frames = self._schedule.frames(seed)
         self._start, effect = self._schedule.first()  # of the decision that the agent makes next
         self._delay = effect - self._start
-        self._frame = self._missed = 0
-        self._reward: Any = 0.0
-        self._last_action: Any = None
-        # The sights that decisions in flight were computed from, oldest first. Starts increase, so a sight older than
-        # the one that is looked up is never needed again.
-        self._seen: deque[FrameSight] = deque()
-        self._over = False
+        self._frame, self._over = 0, False
         self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
-        self._sights.begin_episode(observation)
         # The schedule is asked for a frame before the frame is played: `_due` is the start of the action that it
         # receives, None for the default action. A step ends when the next action is due, so this is one frame ahead.
         self._due, read = next(self._schedule_frames)
         if read:
-            self._seen.append((0, own_copy(observation), own_info(info)))
+            self._past.take(0, observation, info)
             if self._kept is not None:
                 self._kept.note_limits(self._frame)
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
-        refuse({"nothing fresh": self._sights.fresh is None}, {"max_features_age": self._sights.longest})
-        until = self._start if self._sights.fresh is None else effect
+        fresh = self._past.fresh
+        refuse({"nothing fresh": fresh is None}, {"max_features_age": self._past.longest})
+        until = self._start if fresh is None else effect
         while self._frame < until and not self._over:
-            self._step_default()
+            self._go_on()
         self._running = True
         never_read = self._frame <= self._start and self._over
-        start, observation, info_then = self._now() if never_read else self._look_back(self._start)
+        start, observation, info_then = self._now() if never_read else self._past.of(self._start)
         realtime = {"frame": self._frame, "start": start, "observation_info": info_then}
-        if self._sights.fresh is not None:
-            realtime["fresh_observation"] = self._sights.fresh[0]
+        if fresh is not None:
+            realtime["fresh_observation"] = fresh.shown
         return observation, {**self._newest[4], "realtime": realtime}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -288,51 +282,37 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             action = at_bounds(self._floats, action)
         self._running = False  # an exception in the environment ends the episode
         first, start, delay = self._frame, self._start, self._delay
+        past, ledger = self._past, self._ledger
         # Only the first step has frames before its effect: every later one begins where the step before ended.
         while self._due is None and not self._over:
-            self._step_default()
-        applied, effect = not self._over, self._frame
+            self._go_on()
+        applied, effect, held = not self._over, self._frame, past.goes_on
         ended = self._schedule.finished
         finished = effect if ended is None or not applied else ended()
-        self._sent: Any = None
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed: FrameSight | None = None
-        sights = self._sights
-        held = sights.goes_on
-        if sights.report_effect and applied:
-            landed = sights.landing or self._now()
+        if past.report_effect and applied:
+            landed = past.landing or self._now()
         if applied:
-            self._missed = 0
-            if self._chunks is None:
-                self._last_action = action if type(action) is int else own_copy(action)
-                self._step_frame(action)
-                if self.hears_sent and "sent" in self._newest[4]:
-                    self._sent = self._last_action = own_copy(self._newest[4]["sent"])
-            else:
-                self._chunk = start, action
-                self._chunks.forget(start)  # a decision that starts later sees the frames from its start on
-                self._chunks.add(start, effect, action, finished if self._schedule.keeps_playout else effect)
-                self._step_default()
+            known = finished if self._schedule.keeps_playout else effect
+            self._step_frame(ledger.land(start, effect, action, self._newest[0], known))
             while self._due is None and not self._over:
-                self._step_default()
-        frame, due, reward = self._frame, self._due, self._reward
+                self._go_on()
+        frame, due = self._frame, self._due
+        reward, interval, executed, sent = ledger.close(frame)
         # At the end of an episode there is no next decision, but a truncated transition bootstraps on its observation:
         # that of the decision in flight that would be applied first. If none is in flight, it is the last observation.
         if self._over:
             due = self._schedule.in_flight(start, self._frame)
-            seen, observation, info_then = self._now() if due is None else self._look_back(due)
+            seen, observation, info_then = self._now() if due is None else past.of(due)
         else:
             assert due is not None
-            # Almost always the oldest sight is that of the next decision, which needs no call.
-            sight = self._seen.popleft() if sights.longest is None else None
-            if sight is None or sight[0] != due:
-                sight = self._look_back(due)
-            seen, observation, info_then = sight
-            self._start, self._delay, self._reward, self._running = due, frame - due, 0.0, True
+            seen, observation, info_then = past.of(due)
+            self._start, self._delay, self._running = due, frame - due, True
         _, _, terminated, truncated, info = self._newest
         realtime = {
             "delay": delay,
-            "interval": frame - effect if applied else 0,
+            "interval": interval,
             "default_frames": frame - first - applied,
             "frame": frame,
             "start": seen,
@@ -340,41 +320,40 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": finished,
             "observation_info": info_then,
         }
-        if self._sent is not None:
-            realtime["sent"] = own_copy(self._sent)
+        if sent is not None:
+            realtime["sent"] = own_copy(sent)
         if self.chunk is not None:
-            executed = executed_entries(self.chunk.length, start, effect, frame)
             acted = int(executed.sum())
             realtime["default_frames"] = frame - first - acted
             realtime["chunk_frames"] = max(acted - 1, 0)
             realtime["executed"] = executed
-        if sights.report_effect:
-            sights.landing = self._now()
+        if past.report_effect:
+            past.landing = self._now()
             if landed is not None:  # a vector's info has no room for None among numbers
                 realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
-            realtime["next_effect_observation"] = sights.landing[1]
-        if sights.fresh is not None:
-            realtime["fresh_observation"] = sights.fresh[0]
-        if sights.longest is not None:
+            realtime["next_effect_observation"] = past.landing[1]
+        if past.fresh is not None:
+            realtime["fresh_observation"] = past.fresh.shown
+        if past.longest is not None:
             realtime["held"] = held and applied
-            sights.held += held and applied
+            past.held += held and applied
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
     @property
     def report_effect(self) -> bool:
-        return self._sights.report_effect
+        return self._past.report_effect
 
     @report_effect.setter
     def report_effect(self, value: bool) -> None:
-        self._sights.report_effect = value
+        self._past.report_effect = value
 
     @property
     def fresh_age(self) -> int | None:
-        return None if self._sights.fresh is None else (self._sights.fresh.maxlen or 1) - 1
+        return None if self._past.fresh is None else self._past.fresh.age
 
     @fresh_age.setter
     def fresh_age(self, value: int | None) -> None:
-        self._sights.fresh = None if value is None else deque(maxlen=whole("fresh_age", value, 0, unit="frames") + 1)
+        self._past.fresh = None if value is None else FreshFrames(whole("fresh_age", value, 0, unit="frames"))
 
     def report_fresh(self, name: str, age: int) -> None:
         """Report fresh observations from the next episode on; see the class.
@@ -391,11 +370,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     @property
     def max_features_age(self) -> int | None:
-        return self._sights.longest
+        return self._past.longest
 
     @property
     def held(self) -> int:
-        return self._sights.held
+        return self._past.held
 
     @property
     def playout(self) -> int | None:
@@ -405,13 +384,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     @property
     def most_in_flight(self) -> int | None:
         """Decisions under way at most when one more starts; None with a latency that `max_age` does not limit."""
-        most, longest = self._schedule.most_in_flight, self._sights.longest
+        most, longest = self._schedule.most_in_flight, self._past.longest
         return most if most is None or longest is None else longest
 
     @property
     def decision_interval(self) -> int | None:
         """Frames from one decision's effect to the next one's; None with a latency, which lets them vary."""
-        interval, longest = self._schedule.decision_interval, self._sights.longest
+        interval, longest = self._schedule.decision_interval, self._past.longest
         if longest is None or interval is None or self.playout is None:
             return interval
         return 1 if self.playout + interval - 1 <= longest else None
@@ -458,22 +437,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if "_frame" in state:  # it has been reset
             self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
 
-    def _step_default(self) -> None:
-        """Run one frame with the running chunk's action, or else the default action."""
-        if self._chunks is not None and (action := self._chunks.at(self._frame)) is not None:
-            self._missed = 0
-            self._last_action = own_copy(action)
-            frame = self._frame
-            self._step_frame(action)
-            if self.hears_sent and "sent" in self._newest[4]:
-                self._last_action = own_copy(self._newest[4]["sent"])
-                start, chunk = self._chunk
-                self._sent = np.array(chunk) if self._sent is None else self._sent
-                self._sent[frame - start] = self._last_action
-            return
-        assert self._default_action is not None  # looked up unless every frame receives an action
-        self._missed += 1  # frames in a row
-        self._step_frame(self._default_action(self._newest[0], self._last_action, self._missed))
+    def _go_on(self) -> None:
+        """Run a frame on which no decision lands."""
+        self._step_frame(self._ledger.go_on(self._frame, self._newest[0]))
 
     def _step_frame(self, action: Any) -> None:
         """Run one frame; ask the schedule about the next one, and keep its observation if a decision reads it."""
@@ -485,39 +451,24 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # Exact types are compared for speed: this runs on every frame, and a call for a float costs time.
         if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
             refuse_ends(terminated, truncated, info)
-        self._reward += reward if type(reward) is float else reward_of(reward)
+        self._ledger.reward += reward if type(reward) is float else reward_of(reward)
+        if self.hears_sent and "sent" in info and not self._ledger.missed:
+            self._ledger.note_sent(self._frame, info["sent"])
         self._frame += 1
-        if self._sights.fresh is not None:
-            self._check[0](observation)
-            self._sights.fresh.append(own_copy(observation))
+        past = self._past
+        if past.fresh is not None:
+            past.take_fresh(observation)
         if terminated or truncated:
-            self._check[0](observation)
+            self._check(observation)
             self._over = True
             return
         self._due, read = next(self._schedule_frames)
-        if self._due is None and self._sights.longest is not None:
-            self._due = self._sights.due_again(self._frame)
+        if self._due is None and past.longest is not None:
+            self._due = past.due_again(self._frame)
         if read:
-            check, dtype, shape = self._check
-            if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
-                copy: Any = observation.copy()
-            else:
-                check(observation)
-                copy = own_copy(observation)
-            self._seen.append((self._frame, copy, own_info(info) if info else {}))
+            past.take(self._frame, observation, info)
             if self._kept is not None:
                 self._kept.note_limits(self._frame)
-
-    def _look_back(self, start: int) -> FrameSight:
-        """Return the sight of a decision, and forget older ones."""
-        holds = self._sights.longest is not None
-        if holds and (again := self._sights.again(start)) is not None:
-            return again
-        while (sight := self._seen.popleft())[0] != start:
-            pass
-        if holds:
-            self._sights.keep(sight)
-        return sight
 
     def _now(self) -> FrameSight:
         return self._frame, own_copy(self._newest[0]), own_info(self._newest[4])

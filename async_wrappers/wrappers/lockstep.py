@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.wrappers.copies import Info, VectorEnv, VectorWrapper, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.default_action import DefaultAction, RampDown, holding_machine, make_default_action
-from async_wrappers.wrappers.sights import elements_of
+from async_wrappers.wrappers.past_frames import elements_of
 
 
 class Sight(NamedTuple):

@@ -45,7 +45,7 @@ from async_wrappers.wrappers.lockstep import (
     seeds_of,
     standing_actions,
 )
-from async_wrappers.wrappers.sights import FreshRows, checked_age, each_at_its_age
+from async_wrappers.wrappers.past_frames import FreshRows, checked_age, each_at_its_age
 
 NEVER = 2**62  # a frame
 NO_STEP = -9

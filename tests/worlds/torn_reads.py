@@ -111,7 +111,7 @@ def transitions(number: int, readers: int) -> tuple[Counts, float]:
                 journal.abandon()
                 left = 0
         else:
-            journal.end(reward, k + 1, True, observe())
+            journal.end(reward, k + 1, terminal=True, final=observe())
 
     return _against(room, readers, _read_transitions, number, write)
 

@@ -53,7 +53,7 @@ from async_wrappers.schedule.dispatch import Dispatcher, refuse_early_stop, refu
 from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, keeps_playout
-from async_wrappers.wrappers.sights import refuse_old_features
+from async_wrappers.wrappers.past_frames import refuse_old_features
 
 _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
 _OVERSLEPT = 200_000  # nanoseconds by which a sleep may be too long

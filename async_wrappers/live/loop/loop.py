@@ -34,7 +34,8 @@
 #    and the step (`release.py`): only now is it known which decision follows the one applied last, and all
 #    rewards of that one. So memory follows the applied actions, and no core is computed for a dropped one.
 # 5. The step is made at once (of a machine, its first half). Rewards are summed up until the next decision takes
-#    effect, which is when the transition of the one before is complete, and is appended to the journal (`Transitions`).
+#    effect, which is when the transition of the one before is complete: the ledger closes it, and it is appended to the
+#    journal.
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
 #    becomes free half a frame earlier finishes half a frame earlier.
 #
@@ -59,7 +60,8 @@
 # =========
 #
 #   Clock         who infers what, which action is due, and when (`clocks.py` has its books)
-#   Transitions   the reward since the last decision took effect; everything complete is in the journal
+#   Ledger        which action each frame receives, and what the decision applied last has got (`wrappers/ledger.py`);
+#                 everything complete is in the journal
 #   Measurements  events and durations, for the report
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ from async_wrappers.live.loop.safety import deadman_of, guard_of
 from async_wrappers.live.loop.workers import Action, Features, Inference, Refusal
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
-from async_wrappers.live.memory.journal import Journal, Transitions
+from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.recording.frame_rows import NoRecorder, Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
@@ -94,6 +96,7 @@ from async_wrappers.observations import observation_check
 from async_wrappers.wrapper_statistics import frozen, statistics_of
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
+from async_wrappers.wrappers.ledger import Ledger
 from async_wrappers.wrappers.limits import foreseen, limiters_of
 
 
@@ -110,19 +113,17 @@ class _Episode:
 
     Args:
         journal: Receives its transitions; None without learners.
+        ledger: Of the loop, which has begun an episode.
         record: Of the phase.
         number: Of the episode.
         lived: Frames before it, as policies count them.
     """
 
-    def __init__(self, journal: Journal | None, record: Measurements, number: int, lived: int) -> None:
-        self._journal, self.number = journal, number
-        self.transitions = Transitions(journal)
+    def __init__(self, journal: Journal | None, ledger: Ledger, record: Measurements, number: int, lived: int) -> None:
+        self.journal, self.ledger, self.number = journal, ledger, number
         self.decision: tuple[int, int, int] | None = None  # start, delay and lag of the newest decision applied
         self.features: Inference | None = None  # of the newest decision applied, where a fast path may go on with them
-        self.last_action: Any = None
         self.default_action: Any = None  # received on the newest frame without an action
-        self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
         self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
@@ -131,29 +132,50 @@ class _Episode:
     @property
     def sent_before(self) -> _SentBefore:
         """What safe actions go on from: last action, last default action, frames in a row without an action."""
-        return self.last_action, self.default_action, self.missed
+        return self.ledger.last_action, self.default_action, self.ledger.missed
 
     @sent_before.setter
     def sent_before(self, known: _SentBefore) -> None:
-        self.last_action, self.default_action, self.missed = known
+        self.ledger.last_action, self.default_action, self.ledger.missed = known
 
     @property
     def behind(self) -> tuple[int, int, int]:
         """Start, delay and lag of the decision behind the newest frame's action, as `Glance` has them."""
         if self.paused is not None:
             return PAUSED, -1, -1
-        return (DEFAULT, -1, -1) if self.missed or self.decision is None else self.decision
+        return (DEFAULT, -1, -1) if self.ledger.missed or self.decision is None else self.decision
 
-    def cut(self, following: Any, frame: int, newest: Any) -> None:
-        """End it for the learners, for whom another one begins."""
-        self.transitions.end(False, following, frame, newest)
-        self.transitions, self.features = Transitions(self._journal), None
+    def land(self, inference: Inference, made: Action, observation: Any, newest: Any, frame: int) -> Any:
+        """Let a decision take effect, which completes the one before; return the frame's action.
 
-    def end_life(self, following: Any, frame: int, newest: Any) -> None:
-        """End it for the learners by the loss of a life, while the game goes on."""
-        self.transitions.end(True, following, frame, newest)
-        self.transitions, self.features = Transitions(self._journal), None
-        self.last_action, self.missed = None, 0
+        Args:
+            inference: Behind it.
+            made: Its action.
+            observation: Of the frame.
+            newest: What a critic of effects reads.
+            frame: On which it takes effect.
+        """
+        if self.journal is not None:
+            self.journal.apply(inference.observation, made.action, made.extras, newest)
+        if self.ledger.effect is not None:
+            got = self.ledger.close(frame)
+            if self.journal is not None:
+                self.journal.close(*got)
+        return self.ledger.land(inference.ticket.start, frame, made.action, observation)
+
+    def end(self, terminal: bool, following: Any, newest: Any, frame: int) -> None:
+        """End it for the learners, for whom the next decision begins another one.
+
+        Args:
+            terminal: Whether it has terminated; else they bootstrap on `following`.
+            following: What the next decision would have read.
+            newest: What a critic of effects reads.
+            frame: The frame after its last.
+        """
+        if self.journal is not None and self.ledger.effect is not None:
+            self.journal.end(*self.ledger.close(frame), terminal=terminal, final=following, effect=newest)
+        self.ledger.forget_decision()
+        self.features = None
 
 
 class EnvironmentLoop:
@@ -213,6 +235,7 @@ class EnvironmentLoop:
         self._halted = False  # whether it is paused, where there are no controls
         self._let_go = False  # whether it was paused as the deadman was let go
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
+        self._ledger = Ledger(self._default_action, self._chunks)
         self._prefix = config.shown(env.observation_space, env.action_space)
         self._stacks = config.stacks(env.observation_space, env.action_space)
         if journal is not None:
@@ -317,13 +340,13 @@ class EnvironmentLoop:
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
-        episode = _Episode(self._journal if learns else None, self._record, number, before)
+        episode = _Episode(self._journal if learns else None, self._ledger, self._record, number, before)
         self._recorder.begin_episode(phase.number, number)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
         while not (terminated or truncated or frame == limit):
-            if self._stops() or self._record.hopeless or self._gives_up(episode.missed):
+            if self._stops() or self._record.hopeless or self._gives_up(self._ledger.missed):
                 self._record.stopped = True
                 break
             if not (frame and halves.reads_late):
@@ -355,7 +378,7 @@ class EnvironmentLoop:
             reward = reward if type(reward) is float else reward_of(reward)
             self._check(observation)
             if episode.paused is None:
-                episode.transitions.reward(reward)
+                self._ledger.reward += reward
             episode.rewards += reward
             episode.score = score_of(info, episode.rewards)
             if (glance := clock.pool.glance) is not None:
@@ -371,10 +394,9 @@ class EnvironmentLoop:
                 self._check(observation)
                 terminated = False
         if terminated or truncated:
-            newest = self._newest(observation, frame)
-            episode.transitions.end(terminated, self._following(observation, frame), frame, newest)
-        else:
-            episode.transitions.abandon()
+            episode.end(terminated, self._following(observation, frame), self._newest(observation, frame), frame)
+        elif episode.journal is not None:
+            episode.journal.abandon()
         self._end_episode(episode, observation, frame, played, info)
         return frame
 
@@ -427,24 +449,23 @@ class EnvironmentLoop:
         """Note that the frame's action is not the one that was to be sent."""
         if episode.paused is not None:
             return
-        if episode.missed:
+        if self._ledger.missed:
             episode.default_action = deepcopy(sent)
+        elif self._config.learns_from == "sent":
+            self._ledger.note_sent(frame, sent)
+            if self._release is not None:
+                self._release.sent(sent, None if self._chunks is None else frame - self._ledger.start)
         else:
-            episode.last_action = deepcopy(sent)
-            if self._config.learns_from == "sent":
-                episode.transitions.sent(sent, frame)
-                if self._release is not None and episode.decision is not None:
-                    self._release.sent(sent, None if self._chunks is None else frame - episode.decision[0])
+            self._ledger.last_action = deepcopy(sent)
 
     def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
         """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
 
         Inferences in flight are dropped when they end. The game's frames keep their deadlines and their numbers.
         """
-        episode.end_life(self._following(observation, frame), frame, self._newest(observation, frame))
+        episode.end(True, self._following(observation, frame), self._newest(observation, frame), frame)
+        self._ledger.forget_last_action()
         self.clock.close(frame - 1)
-        if self._chunks is not None:
-            self._chunks.clear()
         if self._stacks is not None:
             self._stacks.begin()
         if self._release is not None:
@@ -467,7 +488,7 @@ class EnvironmentLoop:
             frame=frame,
             deadline=self.clock.deadline(frame),
             lateness=self.clock.lateness,
-            decision=None if paused or episode.missed else episode.decision,
+            decision=None if paused or self._ledger.missed else episode.decision,
             paused=paused,
             limited=self._guard is not None and self._guard.changed,
         )
@@ -477,7 +498,7 @@ class EnvironmentLoop:
         status = FrameStatus(
             lived,
             episode.score,
-            episode.missed,
+            self._ledger.missed,
             self.paused,
             len(episode.effects),
             self._record,
@@ -497,16 +518,15 @@ class EnvironmentLoop:
             if self._holding is not None:  # until the next action, where the pause has held it
                 self._holding.held = deepcopy(self._safe_action_of(episode, observation, frame))
             episode.pauses.append((episode.paused, frame))
-            episode.paused, episode.last_action, episode.missed = None, None, 0
+            episode.paused = None
+            self._ledger.forget_last_action()
             self.clock.reopen()
 
     def _pause(self, episode: _Episode, observation: Any, frame: int, after: int) -> None:
         """Begin a pause on this frame; no action that started on frame `after` or before is applied."""
         episode.paused = frame
-        episode.cut(self._following(observation, frame), frame, self._newest(observation, frame))
+        episode.end(False, self._following(observation, frame), self._newest(observation, frame), frame)
         self.clock.close(after)
-        if self._chunks is not None:
-            self._chunks.clear()
         if self._stacks is not None:
             self._stacks.begin()
         if self._release is not None:
@@ -514,42 +534,32 @@ class EnvironmentLoop:
 
     def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
         """Return the environment's action on this frame: a decision's, a chunk's, or the default action."""
-        inference, newest = self.clock.choose(frame), self._newest(observation, frame)
-        chosen = None if inference is None else self._action_made(inference, episode.transitions.paid, newest)
+        inference, newest, ledger = self.clock.choose(frame), self._newest(observation, frame), self._ledger
+        made = None if inference is None else self._action_made(inference, ledger.reward, newest)
         if episode.paused is not None:
             return self._safe_action_of(episode, observation, frame)
-        held = None if chosen is not None else self._held(episode, frame)
+        held = None if made is not None else self._held(episode, frame)
         if held is not None:
-            inference, chosen = held, self._action_made(held, episode.transitions.paid, newest)
-        action: Any = None
-        is_fresh = chosen is not None
-        if inference is not None and chosen is not None:
-            start, action = inference.ticket.start, chosen.action
+            inference, made = held, self._action_made(held, ledger.reward, newest)
+        lands = inference is not None and made is not None
+        if inference is not None and made is not None:
             lag = -1
             if self._record.lags is not None and self._controls is not None:
-                lag = int(self._controls.updates.sum()) - chosen.updates
+                lag = int(self._controls.updates.sum()) - made.updates
             if held is not None:
                 self._record.held = (self._record.held or 0) + 1
             else:
-                self._note_decision(episode, inference, frame, chosen.version, lag)
-            episode.decision = start, frame - start, lag
-            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start, newest)
+                self._note_decision(episode, inference, frame, made.version, lag)
+            episode.decision = inference.ticket.start, frame - inference.ticket.start, lag
+            action = episode.land(inference, made, observation, newest, frame)
+        else:
+            action = ledger.go_on(frame, observation)
         if self._chunks is not None:
-            if is_fresh:
-                self._chunks.forget(frame)
-                self._chunks.add(start, frame, action)
-            action = self._chunks.at(frame)
-            self._note_chunk(is_fresh, action is not None)
-            is_fresh = action is not None
-        if not is_fresh:
-            episode.missed += 1
-            self._record.note_missed(episode.missed, frame, self.clock.lateness)
-            action = self._default_action(observation, episode.last_action, episode.missed)
+            self._note_chunk(lands, acts=not ledger.missed)
+        if ledger.missed:
+            self._record.note_missed(ledger.missed, frame, self.clock.lateness)
             if self._safe_action is not self._default_action:
                 episode.default_action = deepcopy(action)
-            return action
-        episode.missed = 0
-        episode.last_action = deepcopy(action)  # an environment may write into its action
         return action
 
     def _held(self, episode: _Episode, frame: int) -> Inference | None:
@@ -583,10 +593,10 @@ class EnvironmentLoop:
         sets in motion what is at rest.
         """
         missed = 1 if episode.paused is None else frame - episode.paused + 1
-        last_action = episode.last_action
+        last_action = self._ledger.last_action
         if self._safe_action is self._default_action:
-            missed += episode.missed
-        elif episode.missed:
+            missed += self._ledger.missed
+        elif self._ledger.missed:
             last_action = episode.default_action
         return self._safe_action(observation, last_action, missed)
 
@@ -620,8 +630,7 @@ class EnvironmentLoop:
             if self._release is not None and answer is not None:
                 self._release.warm_up(answer, observation)
         self.clock.begin_episode(seed, played)
-        if self._chunks is not None:
-            self._chunks.clear()
+        self._ledger.begin()
         if self._stacks is not None:
             self._stacks.begin()
         if self._release is not None:

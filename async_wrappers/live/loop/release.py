@@ -6,7 +6,6 @@ link for each action that takes effect, none for a dropped one (`async_wrappers.
 
 from __future__ import annotations
 
-from collections import deque
 from copy import deepcopy
 from typing import Any
 
@@ -20,6 +19,7 @@ from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.needs import refuse
 from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.past_frames import FreshFrames
 
 _WARM = 3  # releases before the first frame
 _FIRST = Memory(None, 0.0, True, None)
@@ -64,9 +64,7 @@ class Release:
         as_act(policy, splits=True)
         age = getattr(policy, "fast_age", None)
         age = None if age is None else whole("fast_age of the policy", age, 0, unit="frames", or_none=True)
-        self._seen: deque[Any] | None = (
-            deque(maxlen=age + 1) if age else None
-        )  # newest observations, where one is older
+        self._past = FreshFrames(age) if age else None  # where it reads one that is older than the newest
         self.has_fast_path, self._frame = age is not None, -1
         self._policy, self._action_space, self._extras = policy, action_space, extras
         self._board, self._reader = board, reader
@@ -84,17 +82,17 @@ class Release:
     def begin_episode(self) -> None:
         """Clear memory: it starts with the episode's first applied decision."""
         self._memory, self._frame = _FIRST, -1
-        if self._seen is not None:
-            self._seen.clear()
+        if self._past is not None:
+            self._past.begin()
 
     def fresh(self, observation: Any, frame: int) -> Any:
         """Return what a fast path reads on a frame of the episode, whose observation is the newest; asked on each."""
-        if self._seen is None:
+        if self._past is None:
             return observation
         if frame != self._frame:
-            self._seen.append(deepcopy(observation))
+            self._past.take(observation)
             self._frame = frame
-        return self._seen[0]
+        return self._past.shown
 
     def _told(self, memory: Memory, fresh: Any) -> Memory:
         return memory._replace(fresh=fresh) if self.has_fast_path else memory

@@ -6,9 +6,8 @@ is asked for, it also holds the observation of the frame on which the action too
 Its next observation is that of the entry after it, so that each observation is kept once; after the last decision of an
 episode an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
 
-The loop writes through `Transitions`, which knows which frames' rewards belong to which decision (rule 3 of a
-schedule); a learner reads through a `TransitionReader`, which knows where one transition does not follow the one
-before.
+The loop writes what its ledger has closed (`async_wrappers.wrappers.ledger`); a learner reads through a
+`TransitionReader`, which knows where one transition does not follow the one before.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.fleet.block import Block, Codec
-from async_wrappers.wrappers.chunk import executed_entries
 
 Space = gym.Space[Any]
 
@@ -106,23 +104,23 @@ class Journal:
         self._effect.write(entry["effect"], effect)
         self._applied += 1
 
-    def sent(self, action: Any, entry: int) -> None:
-        """Put what was really sent in the place of the action of the decision applied last, or of a chunk's `entry`."""
-        written = self._at(self._applied - 1)["action"]
-        if self.chunk_length:
-            written[0, entry] = action
-        else:
-            self._action.write(written, action)
+    def close(self, reward: float, interval: int, executed: Any = False, sent: Any = None) -> None:
+        """Complete the decision before the one applied last: the next one took effect.
 
-    def close(self, reward: float, interval: int, executed: Any = False) -> None:
-        """Complete the decision before the one applied last: the next one took effect, or the final one is known.
-
-        `executed`, bool [chunk_length], tells which entries of a chunk were applied.
+        The arguments are what `async_wrappers.wrappers.ledger.Ledger.close` returns.
         """
-        self._complete(reward, interval, _RUNNING, executed)
+        self._complete(reward, interval, _RUNNING, executed, sent)
 
     def end(
-        self, reward: float, interval: int, terminal: bool, final: Any, executed: Any = False, effect: Any = None
+        self,
+        reward: float,
+        interval: int,
+        executed: Any = False,
+        sent: Any = None,
+        *,
+        terminal: bool,
+        final: Any,
+        effect: Any = None,
     ) -> None:
         """End the episode: the decision applied last is complete, and `final` is the observation after it.
 
@@ -133,7 +131,7 @@ class Journal:
         self._effect.write(entry["effect"], effect)
         entry["kind"] = _FINAL
         self._applied += 1
-        self._complete(reward, interval, _TERMINAL if terminal else _TRUNCATED, executed)
+        self._complete(reward, interval, _TERMINAL if terminal else _TRUNCATED, executed, sent)
         self._counts[0] += 1
 
     def abandon(self) -> None:
@@ -155,9 +153,11 @@ class Journal:
         last = self._at(self._applied - 2)
         self._counts[1] = last["number"][0] + 1 if self._applied else 0
 
-    def _complete(self, reward: float, interval: int, kind: int, executed: Any) -> None:
+    def _complete(self, reward: float, interval: int, kind: int, executed: Any, sent: Any) -> None:
         number = int(self._counts[0])
         entry = self._at(number)
+        if sent is not None:
+            self._action.write(entry["action"], sent)
         entry["reward"], entry["interval"], entry["kind"] = reward, interval, kind
         entry["executed"] = executed
         entry["number"] = self._counts[1]
@@ -221,64 +221,6 @@ def _entry(codecs: tuple[Codec, ...], chunk_length: int) -> np.dtype[Any]:
     parts.append(("effect", effect.dtype))
     executed = ("executed", np.bool_, (chunk_length,))
     return np.dtype([*whole, ("reward", np.float64), *parts, executed], align=True)
-
-
-class Transitions:
-    """The decisions of one episode, as they take effect; without a journal only the newest one's reward is kept.
-
-    Decision j's reward is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0. An
-    episode that ends before ``e_0`` has no transition.
-    """
-
-    def __init__(self, journal: Journal | None) -> None:
-        self._journal = journal
-        self._start = 0
-        self._effect: int | None = None  # of the decision whose frames run
-        self.paid = 0.0
-        """Sum of that decision's rewards so far."""
-
-    def apply(
-        self, observation: Any, action: Any, frame: int, extras: Any = None, start: int = 0, effect: Any = None
-    ) -> None:
-        """Note that a decision that started on frame `start` takes effect, and complete the one before it.
-
-        `effect` is the observation of the frame on which it takes effect.
-        """
-        if self._journal is not None:
-            self._journal.apply(observation, action, extras, effect)
-        if self._effect is not None:
-            if self._journal is not None:
-                self._journal.close(self.paid, frame - self._effect, self._executed(frame))
-            self.paid = 0.0
-        self._start, self._effect = start, frame
-
-    def sent(self, action: Any, frame: int) -> None:
-        """Note that a frame on which the newest decision acts received another action than the decision's."""
-        if self._journal is not None:
-            self._journal.sent(action, frame - self._start)
-
-    def reward(self, reward: float) -> None:
-        """Add a frame's reward."""
-        self.paid += reward
-
-    def end(self, terminal: bool, final: Any, frame: int, effect: Any = None) -> None:
-        """End the episode after `frame` frames; a truncated one (`terminal` False) is bootstrapped on `final`.
-
-        `effect` is the newest observation.
-        """
-        if self._journal is not None and self._effect is not None:
-            self._journal.end(self.paid, frame - self._effect, terminal, final, self._executed(frame), effect)
-
-    def _executed(self, end: int) -> Any:
-        """Return which entries of the running chunk were applied on the frames before `end`."""
-        if self._journal is None or self._effect is None or not self._journal.chunk_length:
-            return False
-        return executed_entries(self._journal.chunk_length, self._start, self._effect, end)
-
-    def abandon(self) -> None:
-        """Drop the last decision, which has no outcome: the run ends in the middle of the episode."""
-        if self._journal is not None:
-            self._journal.abandon()
 
 
 class TransitionReader:

@@ -5,7 +5,6 @@ A `World` owns no clock: it is told when a frame begins. On each frame: call `sh
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from async_wrappers.live.world.environment import refuse_oracles, score_of
 from async_wrappers.observations import observation_check
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.wrappers.default_action import make_default_action, written_call
+from async_wrappers.wrappers.ledger import Ledger
 
 
 @dataclass
@@ -85,11 +85,10 @@ class World:
         self._check = observation_check(env.observation_space, f"the observation of environment {number}")
         line = written_call("ServedRunner", "make_env", "make_policy", environments=schedule.environments)
         self._default_action = make_default_action(default_action, env, line, "default_action")
+        self._ledger = Ledger(self._default_action)
         self._max_age, self._logs = max_age, logs
         self._episodes = episodes  # that have begun
         self._observation: Any = None  # of the frame that begins next
-        self._last_action: Any = None  # of the policy's
-        self._missed = 0  # frames in a row without one
 
     def begin(self, board: ServedBoard) -> None:
         """Begin a run with a new episode.
@@ -126,12 +125,10 @@ class World:
         self._count_due(frame, began)
         start = self._chosen(frame)
         if start is None:
-            self._missed += 1
-            action = self._default_action(self._observation, self._last_action, self._missed)
+            action = self._ledger.go_on(frame, self._observation)
         else:
-            self._missed, self._applied = 0, start
-            action = self._board.action(self._number, start)
-            self._last_action = deepcopy(action)  # an environment may write into its action
+            self._applied = start
+            action = self._ledger.land(start, frame, self._board.action(self._number, start), self._observation)
             record.fresh += 1
             record.delay.append(frame - start)
             if self._logs:
@@ -156,7 +153,8 @@ class World:
 
     def _begin_life(self, observation: Any) -> None:
         """Go on with an observation before which no action may have started."""
-        self._observation, self._last_action, self._missed = observation, None, 0
+        self._observation = observation
+        self._ledger.begin()
         self._applied = self._frame - 1  # the newest start that may not be applied any more
 
     def _count_due(self, frame: int, began: int) -> None:

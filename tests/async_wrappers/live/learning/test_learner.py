@@ -139,7 +139,7 @@ class Room:
             if k:
                 self.journal.close(1.0, 1)
             self.seen += 1
-        self.journal.end(1.0, 1, True, 999)
+        self.journal.end(1.0, 1, terminal=True, final=999)
 
     def published(self) -> float:
         """Return the weight that workers see."""

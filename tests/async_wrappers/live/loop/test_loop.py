@@ -241,10 +241,12 @@ class Notes:
         self.effects.append(int(effect[FRAME]))
         self.told.append(("apply", int(observation[FRAME]), action))
 
-    def close(self, reward: float, interval: int, executed: Any) -> None:
+    def close(self, reward: float, interval: int, executed: Any, sent: Any) -> None:
         self.told.append(("close", reward, interval))
 
-    def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any, effect: Any) -> None:
+    def end(
+        self, reward: float, interval: int, executed: Any, sent: Any, *, terminal: bool, final: Any, effect: Any
+    ) -> None:
         self.effects.append(int(effect[FRAME]))
         self.told.append(("end", reward, interval, terminal, int(final[FRAME])))
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from async_wrappers.fleet.block import Block
-from async_wrappers.live.memory.journal import Journal, Numbered, Transitions
+from async_wrappers.live.memory.journal import Journal, Numbered
 from tests.worlds import torn_reads
+from tests.worlds.journal_writer import JournalWriter
 from tests.worlds.noticed_block import NoticedBlock
 
 OBSERVATION = spaces.Dict({"number": spaces.Discrete(10**9), "picture": spaces.Box(0, 10**9, (3,), np.int64)})
@@ -83,7 +84,7 @@ class JournalAgainstList(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        self.transitions = Transitions(self.writer)
+        self.transitions = JournalWriter(self.writer)
         self.frame = 0
         self.rewards: list[float] = []
         self.decisions: list[tuple[int, int]] = []  # (observation, effect) of this episode
@@ -109,11 +110,11 @@ class JournalAgainstList(RuleBasedStateMachine):
         if applies:
             self.seen += 1
             self.decisions.append((self.seen, self.frame))
-            self.transitions.apply(saw(self.seen), did(self.seen), self.frame)
+            self.transitions.land(saw(self.seen), did(self.seen), self.frame)
             if len(self.decisions) > 1:
                 self.complete(self.seen)
         self.rewards.append(reward)
-        self.transitions.reward(reward)
+        self.transitions.ledger.reward += reward
         self.frame += 1
 
     @precondition(lambda self: self.frame)
@@ -127,7 +128,7 @@ class JournalAgainstList(RuleBasedStateMachine):
 
     @rule()
     def abandon(self) -> None:
-        self.transitions.abandon()
+        self.writer.abandon()
         self.begin()
 
     @rule()
@@ -248,7 +249,7 @@ def test_a_writer_that_died_at_any_store_is_followed_by_one_that_makes_no_wrong_
             if k:
                 journal.close(0.0, 1)
         seen += 1
-        journal.end(0.0, 1, True, saw(seen))
+        journal.end(0.0, 1, terminal=True, final=saw(seen))
 
     with pytest.raises(Killed):
         for length in (2, 1, 3, 2, 2):

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.fleet.block import Block
-from async_wrappers.live.memory.journal import Journal, TransitionReader, Transitions
+from async_wrappers.live.memory.journal import Journal, TransitionReader
+from tests.worlds.journal_writer import JournalWriter
 
 SPACE = gym.spaces.Box(0, 10**6, (), np.int64)
 ACTION = gym.spaces.Discrete(5)
@@ -29,12 +30,12 @@ def make_journal(capacity: int) -> Journal:
 
 def play(journal: Journal, first: int, decisions: int, end: str) -> int:
     """An episode whose observations count on from `first`; return the number after its last one."""
-    transitions = Transitions(journal)
+    transitions = JournalWriter(journal)
     for frame in range(decisions):
-        transitions.apply(first + frame, frame % 5, frame)
-        transitions.reward(1.0)
+        transitions.land(first + frame, frame % 5, frame)
+        transitions.ledger.reward += 1.0
     if end == "abandoned":
-        transitions.abandon()
+        journal.abandon()
     else:
         transitions.end(end == "terminal", first + decisions, decisions)
     return first + decisions + 1
@@ -81,12 +82,12 @@ def test_every_learner_observes_every_transition_and_what_follows_it_is_its_succ
 def test_a_reader_that_falls_behind_marks_the_gap() -> None:
     journal = make_journal(8)
     reader = TransitionReader(journal)
-    transitions = Transitions(journal)
+    transitions = JournalWriter(journal)
     for frame in range(4):
-        transitions.apply(frame, 0, frame)
+        transitions.land(frame, 0, frame)
     before = drain(reader)
     for frame in range(4, 40):
-        transitions.apply(frame, 0, frame)
+        transitions.land(frame, 0, frame)
     after = drain(reader)
     assert [int(t["observation"]) for t in before] == [0, 1]
     assert int(after[0]["observation"]) == 2
@@ -99,12 +100,12 @@ def test_a_reader_that_falls_behind_marks_the_gap() -> None:
 def test_what_remains_is_all_that_the_journal_holds_and_ends_there(end: str) -> None:
     journal = make_journal(64)
     reader = TransitionReader(journal)
-    transitions = Transitions(journal)
+    transitions = JournalWriter(journal)
     for frame in range(5):
-        transitions.apply(frame, 0, frame)
-        transitions.reward(1.0)
+        transitions.land(frame, 0, frame)
+        transitions.ledger.reward += 1.0
     if end == "abandoned":
-        transitions.abandon()
+        journal.abandon()
     elif end == "terminal":
         transitions.end(True, 5, 5)
     remaining = list(reader.remaining())

@@ -1,4 +1,4 @@
-"""Observations that a delay reports beside those that decisions start from: of landings, and fresh ones."""
+"""The past frames that decisions, critics, teachers and fast paths read: of one environment, and of rows."""
 
 from __future__ import annotations
 
@@ -61,11 +61,50 @@ def refuse_old_features(max_features_age: int | None, playout: int | None, chunk
     refuse({"chunks": chunk is not None}, {"max_features_age": max_features_age})
 
 
-class Sights:
-    """Observations that are reported beside those that decisions start from.
+class FreshFrames:
+    """The newest frames of an episode, of which the one `age` frames old is shown: its first where that is newer.
 
     Args:
-        report_effect: See `RealtimeDelay`.
+        age: Frames.
+    """
+
+    __slots__ = ("_newest",)
+
+    def __init__(self, age: int) -> None:
+        self._newest: deque[Any] = deque(maxlen=age + 1)  # oldest first
+
+    @property
+    def age(self) -> int:
+        """As given."""
+        return (self._newest.maxlen or 1) - 1
+
+    def begin(self) -> None:
+        """Forget the episode before."""
+        self._newest.clear()
+
+    def take(self, observation: Any) -> None:
+        """Take the observation of a frame; it is copied."""
+        self._newest.append(own_copy(observation))
+
+    @property
+    def shown(self) -> Any:
+        """The observation that is `age` frames old."""
+        return self._newest[0]
+
+
+class PastFrames:
+    """The beginnings of an episode's frames that somebody still reads: decisions by their start, others by its age.
+
+    ==================== ========================================================================
+    a decision           the frame on which it starts (`of`)
+    a critic, a teacher  that on which its action lands (`landing`): of age 0 then
+    a fast path          that some frames before the one on which its action lands (`fresh`)
+    ==================== ========================================================================
+
+    Args:
+        check: Raises where an observation is none of the environment's.
+        array: The dtype and the shape of observations that are arrays, which pass without a call; else None, None.
+        report_effect: Whether landings are read.
         longest: See ``RealtimeDelay.max_features_age``.
 
     Attributes:
@@ -73,27 +112,59 @@ class Sights:
         longest: As given.
         goes_on: Whether the decision that is made next goes on with the features of the one before.
         held: Decisions of this kind so far.
-        landing: A copy of the newest frame, which the next action lands on, if reported.
-        fresh: Copies of the newest observations, oldest first, as many as `RealtimeDelay.fresh_age` and one; None where
-            they are not reported.
+        landing: A copy of the newest frame, which the next action lands on, if it is read.
+        fresh: What a fast path reads; None where there is none.
+        read: What decisions in flight have read, oldest first. Starts increase, so one that is older than another that
+            is looked up is never needed again.
     """
 
-    __slots__ = "_kept", "fresh", "goes_on", "held", "landing", "longest", "report_effect"
+    __slots__ = "_array", "_check", "_kept", "fresh", "goes_on", "held", "landing", "longest", "read", "report_effect"
 
-    def __init__(self, report_effect: bool, longest: int | None) -> None:
+    def __init__(
+        self, check: Callable[[Any], Any], array: tuple[Any, Any], report_effect: bool, longest: int | None
+    ) -> None:
+        self._check, self._array = check, array
         self.report_effect, self.longest = report_effect, longest
         self.goes_on, self.held = False, 0
         self._kept: FrameSight | None = None  # what the decision made last read, where its features may be held
         self.landing: FrameSight | None = None
-        self.fresh: deque[Any] | None = None
+        self.fresh: FreshFrames | None = None
+        self.read: deque[FrameSight] = deque()
 
-    def begin_episode(self, observation: Any) -> None:
-        """Forget the episode before."""
+    def begin(self, observation: Any) -> None:
+        """Begin an episode with its first observation."""
+        self._check(observation)
         self.landing = self._kept = None
         self.goes_on = False
+        self.read.clear()
         if self.fresh is not None:
-            self.fresh.clear()
-            self.fresh.append(own_copy(observation))
+            self.fresh.begin()
+            self.fresh.take(observation)
+
+    def take_fresh(self, observation: Any) -> None:
+        """Take a frame's observation for a fast path."""
+        self._check(observation)
+        assert self.fresh is not None
+        self.fresh.take(observation)
+
+    def take(self, frame: int, observation: Any, info: dict[str, Any]) -> None:
+        """Take a frame that a decision reads; it is copied."""
+        dtype, shape = self._array
+        if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
+            self.read.append((frame, observation.copy(), own_info(info) if info else {}))
+        else:
+            self._check(observation)
+            self.read.append((frame, own_copy(observation), own_info(info) if info else {}))
+
+    def of(self, start: int) -> FrameSight:
+        """Return what the decision with this start reads, and forget what was read before it."""
+        if self.longest is not None and self._kept is not None and self._kept[0] == start:
+            return start, own_copy(self._kept[1]), own_info(self._kept[2])  # the one before has read it too
+        while (sight := self.read.popleft())[0] != start:
+            pass
+        if self.longest is not None:
+            self.goes_on, self._kept = False, (sight[0], own_copy(sight[1]), own_info(sight[2]))
+        return sight
 
     def due_again(self, frame: int) -> int | None:
         """Return the start of the newest features if they go on acting on a frame without others; else None."""
@@ -101,16 +172,6 @@ class Sights:
             return None  # or nothing has landed yet
         self.goes_on = True
         return self._kept[0]
-
-    def again(self, start: int) -> FrameSight | None:
-        """Return a copy of what the decision before has read if it began on frame `start`."""
-        if self._kept is None or self._kept[0] != start:
-            return None
-        return start, own_copy(self._kept[1]), own_info(self._kept[2])
-
-    def keep(self, sight: FrameSight) -> None:
-        """Note what a decision with features of its own reads, where they may be held."""
-        self.goes_on, self._kept = False, (sight[0], own_copy(sight[1]), own_info(sight[2]))
 
 
 class FreshRows:
