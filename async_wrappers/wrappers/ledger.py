@@ -25,12 +25,15 @@ When a decision lands is said elsewhere, by schedules and dispatchers (`async_wr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.wrappers.utils import create_zero_array
+from numpy.typing import NDArray
 
-from async_wrappers.wrappers.chunk import Chunks, executed_entries
-from async_wrappers.wrappers.copies import own_copy
+from async_wrappers.wrappers.chunk import ChunkBatch, Chunks, executed_entries
+from async_wrappers.wrappers.copies import VectorEnv, batch, own_copy, rows
 from async_wrappers.wrappers.default_action import DefaultAction
 
 
@@ -128,3 +131,140 @@ class Ledger:
         if self._chunks is not None:
             executed = executed_entries(self._chunks.length, self.start, effect, frame)
         return reward, frame - effect, executed, self.sent
+
+
+class LedgerRows:
+    """Of environments that step in lockstep, each row by the same rules; no reward: their delay counts those.
+
+    Where all default actions are known without asking, what each row would receive is kept as one array.
+
+    Args:
+        env: The vector.
+        default_actions: Of each environment; none where nothing is delayed.
+        asks: Whether default actions are functions, which are told observations.
+        chunks: Those of the running episodes, where actions are chunks.
+
+    Attributes:
+        in_arrays: Whether default actions are kept as one array.
+    """
+
+    def __init__(
+        self, env: VectorEnv, default_actions: Sequence[DefaultAction], asks: bool, chunks: ChunkBatch | None
+    ) -> None:
+        self._env, self._default_actions, self._asks, self._chunks = env, default_actions, asks, chunks
+        self._none = create_zero_array(env.single_action_space)  # on the frame of a reset, which ignores it
+        # The default actions before an episode's first decision, and whether they go on from a decision's.
+        self._standing, self._repeats = standing_actions(default_actions, env) if default_actions else (None, False)
+        self.in_arrays = self._standing is not None
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin all episodes."""
+        self._last_actions: list[Any] = [None] * self._env.num_envs
+        self._missed = [0] * self._env.num_envs
+        self._defaults = None if self._standing is None else self._standing.copy()
+        if self._chunks is not None:
+            self._chunks.clear()
+
+    def begin_episodes(self, which: NDArray[np.int64]) -> None:
+        """Begin those of some environments."""
+        if self._defaults is not None and self._standing is not None:
+            self._defaults[which] = self._standing[which]
+            return
+        for i in which.tolist():
+            self._last_actions[i], self._missed[i] = None, 0
+
+    def land_all(self, actions: Any) -> None:
+        """Note that an action of each row lands on a frame, where default actions are kept as one array."""
+        given = given_rows(actions, self._env.num_envs)
+        if self._repeats and self._defaults is not None:
+            np.copyto(self._defaults, given)
+
+    def actions(
+        self, given: Any, receiving: NDArray[np.bool_] | None, waiting: NDArray[np.bool_] | None, observations: Any
+    ) -> Any:
+        """Return the actions that the rows receive on a frame.
+
+        Args:
+            given: An action for each row, or the entries of their chunks; None where no decision acts.
+            receiving: Which rows receive these; the others receive the default action.
+            waiting: Rows that reset on this frame, as no episode of theirs runs; None where there are none.
+            observations: The newest, for default actions.
+        """
+        if self._defaults is not None:
+            return self._in_arrays(self._defaults, given, receiving, waiting)
+        n = self._env.num_envs
+        acts = np.zeros(n, bool)
+        if given is not None and receiving is not None:
+            each = rows(self._env.action_space, own_copy(given))
+            if len(each) != n:
+                raise ValueError(f"actions must be one for each of {n} sub-environments, got {len(each)}")
+            acts = receiving
+            for i in np.flatnonzero(acts).tolist():
+                self._last_actions[i], self._missed[i] = each[i], 0
+            if acts.all():
+                return given
+        shown = rows(self._env.observation_space, observations) if self._asks else [None] * n
+        sent = []
+        for i, last_action in enumerate(self._last_actions):
+            if acts[i]:
+                sent.append(last_action)
+            elif waiting is None or not waiting[i]:
+                self._missed[i] += 1
+                sent.append(self._default_actions[i](shown[i], last_action, self._missed[i]))
+            else:
+                sent.append(self._none)
+        return batch(self._env.single_action_space, sent)
+
+    def _in_arrays(
+        self,
+        defaults: NDArray[Any],
+        given: Any,
+        receiving: NDArray[np.bool_] | None,
+        waiting: NDArray[np.bool_] | None,
+    ) -> Any:
+        if given is None or receiving is None:
+            sent = defaults.copy()
+        else:
+            each = given_rows(given, self._env.num_envs)
+            mask = receiving if each.ndim == 1 else receiving.reshape(-1, *(1,) * (each.ndim - 1))
+            if self._repeats:
+                np.copyto(defaults, each, where=mask)
+            if np.count_nonzero(receiving) == self._env.num_envs:
+                return given
+            sent = defaults.copy()
+            if not self._repeats:
+                np.copyto(sent, each, where=mask)
+        if waiting is not None:
+            sent[waiting] = self._none
+        return sent
+
+    def note_sent(self, which: NDArray[np.bool_], actions: Any) -> None:
+        """Note that other actions were sent to some rows than their decisions', which act on the frame."""
+        if self._defaults is None:
+            for i in np.flatnonzero(which).tolist():
+                self._last_actions[i] = own_copy(actions[i])
+        elif self._repeats:
+            self._defaults[which] = actions[which]
+
+
+def given_rows(actions: Any, num_envs: int) -> NDArray[Any]:
+    """Return the agent's actions as an array, one for each sub-environment."""
+    given = np.asarray(actions)
+    if not given.shape or len(given) != num_envs:
+        got = len(given) if given.shape else "none"
+        raise ValueError(f"actions must be one for each of {num_envs} sub-environments, got {got}")
+    return given
+
+
+def standing_actions(default_actions: Sequence[DefaultAction], env: VectorEnv) -> tuple[NDArray[Any] | None, bool]:
+    """Return the batch of default actions before the agent's first ones, and whether all repeat those.
+
+    There is no such batch where actions are no arrays, or where the default action must be asked on every frame.
+    """
+    rules = [default_action.rule() for default_action in default_actions]
+    if any(rule is None for rule in rules):
+        return None, False
+    standing = batch(env.single_action_space, [rule.action for rule in rules if rule is not None])
+    repeats = all(rule.repeats for rule in rules if rule is not None)
+    return (standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None), repeats

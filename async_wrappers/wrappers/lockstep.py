@@ -17,17 +17,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from async_wrappers.wrappers.copies import Info, VectorEnv, VectorWrapper, batch, own_copy, own_info, put, row
+from async_wrappers.wrappers.copies import Info, VectorEnv, VectorWrapper, own_copy, own_info, put, row
 from async_wrappers.wrappers.default_action import DefaultAction, RampDown, holding_machine, make_default_action
 from async_wrappers.wrappers.past_frames import elements_of
-
-
-class Sight(NamedTuple):
-    """The observations and infos of a boundary."""
-
-    boundary: int
-    observations: Any
-    info: Info
 
 
 class Finals(NamedTuple):
@@ -107,15 +99,6 @@ class Report:
             info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in given])
 
 
-def given_rows(actions: Any, num_envs: int) -> NDArray[Any]:
-    """Return the agent's actions as an array, one for each sub-environment."""
-    given = np.asarray(actions)
-    if not given.shape or len(given) != num_envs:
-        got = len(given) if given.shape else "none"
-        raise ValueError(f"actions must be one for each of {num_envs} sub-environments, got {got}")
-    return given
-
-
 def seeds_of(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
     """Return the seed of each sub-environment; an array may hold those of the chosen ones alone."""
     if seed is None or isinstance(seed, (int, np.integer)):
@@ -182,19 +165,6 @@ def default_actions_of(default_action: Any, env: VectorEnv, line: str, name: str
             single.close()
     meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
     return made([_SubEnvironment(env, meanings)] * n)
-
-
-def standing_actions(default_actions: list[DefaultAction], env: VectorEnv) -> tuple[NDArray[Any] | None, bool]:
-    """Return the batch of default actions before the agent's first ones, and whether all repeat those.
-
-    There is no such batch where actions are no arrays, or where the default action must be asked on every frame.
-    """
-    rules = [default_action.rule() for default_action in default_actions]
-    if any(rule is None for rule in rules):
-        return None, False
-    standing = batch(env.single_action_space, [rule.action for rule in rules if rule is not None])
-    repeats = all(rule.repeats for rule in rules if rule is not None)
-    return (standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None), repeats
 
 
 def _has_own_actions(layer: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import whole
 from async_wrappers.needs import refuse
-from async_wrappers.wrappers.copies import VectorEnv, own_copy, own_info, rows, with_rows
+from async_wrappers.wrappers.copies import Info, VectorEnv, own_copy, own_info, put, row, rows, with_rows
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 FrameSight = tuple[int, Any, dict[str, Any]]
@@ -174,6 +174,14 @@ class PastFrames:
         return self._kept[0]
 
 
+class Sight(NamedTuple):
+    """The observations and infos of a boundary."""
+
+    boundary: int
+    observations: Any
+    info: Info
+
+
 class FreshRows:
     """The newest frames of a vector, of each of which a sub-environment is shown the one that is `age` frames old.
 
@@ -191,11 +199,13 @@ class FreshRows:
         self.age, self._env = age, env
         self._newest: deque[Any] = deque(maxlen=age + 1)  # oldest first
 
-    def take(self, observations: Any, again: bool = False) -> None:
-        """Take a frame; or the newest one `again`, as some sub-environments have been reset on it."""
-        if again:
-            self._newest.pop()
+    def take(self, observations: Any) -> None:
+        """Take a frame."""
         self._newest.append(own_copy(observations))
+
+    def forget_newest(self) -> None:
+        """Forget the newest frame, which is taken again."""
+        self._newest.pop()
 
     def batch(self, frames: NDArray[np.int64]) -> Any:
         """Return the batch of fresh observations.
@@ -221,6 +231,76 @@ class FreshRows:
         """
         ages = np.minimum(frames, self.age).tolist()
         return each_at_its_age(self._env.observation_space, last, lambda age: self._newest[-age], which, ages)
+
+
+class PastRows:
+    """The past frames of a vector, all rows on the same frame, that somebody still reads; see `PastFrames`.
+
+    Args:
+        env: The vector.
+
+    Attributes:
+        fresh: What fast paths read; None where there are none.
+        read: What decisions under way have read, oldest first, by boundary: those start on each of them.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        self._env = env
+        self.fresh: FreshRows | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all frames."""
+        self.read: deque[Sight] = deque()
+        self._infos = False  # whether the environment has shown any info since then
+
+    def take(self, boundary: int | None, observations: Any, info: Info) -> None:
+        """Take a frame; decisions start on it if it is a `boundary`, whose number that is."""
+        if self.fresh is not None:
+            self.fresh.take(observations)
+        if boundary is not None:
+            info = own_info(info) if info else {}
+            self._infos = self._infos or bool(info)
+            self.read.append(Sight(boundary, own_copy(observations), info))
+
+    def take_again(
+        self, boundary: int | None, observations: Any, info: Info, chosen: NDArray[np.bool_], begins: bool
+    ) -> None:
+        """Take a frame again on which the `chosen` rows were reset, of which `info` is; or the first if it `begins`."""
+        if self.fresh is not None and not begins:
+            self.fresh.forget_newest()
+        if boundary is not None and self.read:
+            before = self.read.pop().info
+            for i in np.flatnonzero(chosen).tolist():
+                put(self._env, before, i, row(info, i, self._env.num_envs))
+            info = before
+        self.take(boundary, observations, info)
+
+    def forget(self, boundary: int) -> None:
+        """Forget what was read before a boundary."""
+        while self.read[0].boundary < boundary:
+            self.read.popleft()
+
+    def finals(
+        self, last: Callable[[], Any], of_the_end: Info, which: NDArray[np.int64], ages: Sequence[int]
+    ) -> tuple[Any, list[tuple[Info, Info]] | None]:
+        """Return what ends of episodes show: what the next decision would have read, and with it the last info.
+
+        Args:
+            last: Returns their last observations; see `elements_of`.
+            of_the_end: Their last infos.
+            which: Their rows.
+            ages: Of what each shows, in boundaries after the oldest that is read; 0 for the end itself.
+        """
+        space = self._env.observation_space
+        observations = each_at_its_age(space, last, lambda age: self.read[age].observations, which, ages)
+        if not (of_the_end or self._infos):
+            return observations, None
+        infos, n = [], self._env.num_envs
+        for i, age in zip(which.tolist(), ages, strict=True):
+            ended = own_info(row(of_the_end, i, n))
+            infos.append((own_info(row(self.read[age].info, i, n)) if age else ended, ended))
+        return observations, infos
 
 
 def each_at_its_age(

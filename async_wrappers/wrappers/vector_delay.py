@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
@@ -22,30 +20,25 @@ from async_wrappers.wrappers.copies import (
     Info,
     VectorEnv,
     VectorWrapper,
-    batch,
     own_copy,
     own_info,
     pictures_of,
     put,
-    row,
-    rows,
     with_rows,
 )
 from async_wrappers.wrappers.default_action import written_call
+from async_wrappers.wrappers.ledger import LedgerRows
 from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.lockstep import (
     Finals,
     Frame,
     Lockstep,
     Report,
-    Sight,
     autoreset_mode,
     default_actions_of,
-    given_rows,
     seeds_of,
-    standing_actions,
 )
-from async_wrappers.wrappers.past_frames import FreshRows, checked_age, each_at_its_age
+from async_wrappers.wrappers.past_frames import FreshRows, PastRows, checked_age
 
 NEVER = 2**62  # a frame
 NO_STEP = -9
@@ -201,12 +194,11 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             self._entries = np.arange(chunk.length)
             line, name, default_action = chunk.call(line), "after", chunk.after
         self._default_actions = default_actions_of(default_action, env, line, name) if self._delayed else []
+        self._ledger = LedgerRows(env, self._default_actions, callable(default_action), self._chunks)
+        self._past = PastRows(env)
         self._floats = floats_of(self.action_space)
-        self._sees_observations = callable(default_action)
-        self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._delays = np.full(env.num_envs, self._delay)
-        self._standing, self._repeats = standing_actions(self._default_actions, env) if self._delayed else (None, False)
-        self._goes_at_once = self._interval == 1 and self._standing is not None and self._chunks is None
+        self._goes_at_once = self._delayed and self._interval == 1 and self._ledger.in_arrays and self._chunks is None
         n = env.num_envs
         # Report of a step in which all actions are applied and no episode ends; a copy of each table is two operations
         # in the place of ten: delay, interval, default_frames, unreported_episodes; carried_reward, unreported_reward;
@@ -215,7 +207,6 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._usual_frames = np.array([[shown] * n, [1] * n, [0] * n, [0] * n], np.int64)
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
-        self._fresh: FreshRows | None = None
         self._begun: Report | None = None  # of the first step, where the reset has run frames of it
         self._hears_sent: bool | None = None  # whether info["sent"] is of our actions; None: none was reported yet
         self._running = False
@@ -251,13 +242,12 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._reported_in[which] = NO_STEP
         self._begin_episodes(which, self._frame)
         self._newest = Frame(observations, np.zeros(self.num_envs), info)
-        self._see_again(observations, info, chosen)
-        if self._fresh is not None:
-            self._fresh.take(observations, again=not begins)
-            if begins:
-                self._lead_in()
+        reads = self._frame % self._interval == 0
+        self._past.take_again(self._frame // self._interval if reads else None, observations, info, chosen, begins)
+        if begins and self._past.fresh is not None:
+            self._lead_in()
         self._running = True
-        _, observations, observation_info = self._seen[0]
+        _, observations, observation_info = self._past.read[0]
         realtime = self._timing(own_info(observation_info))
         ended = [] if self._begun is None else self._begun.finals
         for finals in ended:  # as without fresh observations, the first step reports them
@@ -308,17 +298,13 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         if self._chunks is not None:
             report.executed = self._execute()
         self._step += 1
-        while self._seen[0].boundary < self._step:
-            self._seen.popleft()
+        self._past.forget(self._step)
         self._running = True
         return self._returned()
 
     def _step_at_once(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Run the one frame of a step in which all actions are applied, as in the step before."""
-        given = given_rows(actions, self.num_envs)
-        if self._repeats:
-            assert self._defaults is not None
-            np.copyto(self._defaults, given)
+        self._ledger.land_all(actions)
         newest = self._lockstep.step(actions)
         if newest.over is not None:
             self._report, self._effect = Report(self.num_envs), self._frame
@@ -327,7 +313,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             self._note_sent(self._report, actions, self._report.applied)
             self._close()
             self._step += 1
-            self._seen.popleft()
+            self._past.forget(self._step)
             self._running = True
             return self._returned()
         self._newest = newest
@@ -335,12 +321,10 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._frame += 1
         self._now = np.array(self._frame)
         self._since.fill(self._frame)
-        self._see(newest.observations, newest.info)
-        if self._fresh is not None:
-            self._fresh.take(newest.observations)
         self._step += 1
-        self._seen.popleft()
-        _, observations, observation_info = self._seen[0]
+        self._past.take(self._frame, newest.observations, newest.info)
+        self._past.forget(self._step)
+        _, observations, observation_info = self._past.read[0]
         delay, interval, default_frames, unreported_episodes = self._usual_frames.copy()
         carried_reward, unreported_reward = self._usual_rewards.copy()
         applied, deciding, terminated, truncated = self._usual_flags.copy()
@@ -372,12 +356,12 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     @property
     def fresh_age(self) -> int | None:
-        return None if self._fresh is None else self._fresh.age
+        return None if self._past.fresh is None else self._past.fresh.age
 
     @fresh_age.setter
     def fresh_age(self, value: int | None) -> None:
         age = None if value is None else whole("fresh_age", value, 0, unit="frames")
-        self._fresh = None if age is None else FreshRows(self.env, age)
+        self._past.fresh = None if age is None else FreshRows(self.env, age)
 
     def report_fresh(self, name: str, age: int) -> None:
         """Report fresh observations from the next reset on; see `RealtimeDelay.report_fresh`."""
@@ -392,9 +376,9 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def _show_fresh(self, realtime: Info, ended: Sequence[Finals] = ()) -> None:
         """Add the fresh observations, where they are reported; those of episodes whose end is shown are of that."""
-        if self._fresh is None:
+        if self._past.fresh is None:
             return
-        shown = self._fresh.batch(self._now - self._begin)
+        shown = self._past.fresh.batch(self._now - self._begin)
         for finals in ended:
             shown = with_rows(self.env, shown, finals.which, finals.fresh)
         realtime["fresh_observation"] = shown
@@ -402,22 +386,17 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     def _forget(self) -> None:
         """Begin to count frames."""
         n = self.num_envs
-        if self._chunks is not None:
-            self._chunks.clear()
+        self._ledger.begin()
+        self._past.begin()
         self._frame: int = 0
         self._now = np.array(0)  # NumPy is twice as fast with an array as with an int
         self._step: int = 0  # the boundary whose observations the agent has
-        self._seen: deque[Sight] = deque()  # from that boundary on
         self._begun = None
         self._begin: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of the running episode
         self._first: NDArray[np.int64] = np.zeros(n, np.int64)  # its first boundary
         self._since: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
         self._carried: NDArray[np.float64] = np.zeros(n)  # reward since then
-        self._last_actions: list[Any] = [None] * n
-        self._missed = [0] * n  # frames in a row without an agent action, where the default action is asked
-        self._defaults: NDArray[Any] | None = None if self._standing is None else self._standing.copy()
         self._reported_in: NDArray[np.int64] = np.full(n, NO_STEP)  # last step that reported an end
-        self._infos = False  # whether the environment has shown any info since then
         self._all_applied_from: int = (
             0  # the step after the first in which the actions of all running episodes are applied
         )
@@ -434,12 +413,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         if self._goes_at_once and len(which):
             self._all_applied_from = max(self._all_applied_from, int(np.max(first)) + 1)
         self._carried[which] = 0.0
-        if self._standing is None:
-            for i in which.tolist():
-                self._last_actions[i], self._missed[i] = None, 0
-        else:
-            assert self._defaults is not None
-            self._defaults[which] = self._standing[which]
+        self._ledger.begin_episodes(which)
 
     def _step_frame(self, actions: Any) -> None:
         """Run one frame, on which the agent's `actions` are applied unless they are None."""
@@ -447,8 +421,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         # episode's.
         waiting = None if self._all_running_from <= self._frame else self._begin > self._now
         if self._delayed:
-            sends = self._sent if self._standing is None else self._sent_at_once
-            actions = sends(actions, waiting)
+            receiving = None if actions is None else self._receiving()
+            actions = self._ledger.actions(actions, receiving, waiting, self._newest.observations)
         self._take(self._lockstep.step(actions), waiting)
 
     def _take(self, newest: Frame, waiting: NDArray[np.bool_] | None) -> None:
@@ -462,59 +436,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._now = np.array(self._frame)
         if newest.over is not None:
             self._end(newest)
-        if self._fresh is not None:
-            self._fresh.take(newest.observations)
-        if self._frame % self._interval == 0:  # decisions start on it
-            self._see(newest.observations, newest.info)
-
-    def _sent_at_once(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
-        """Return the batch of actions that the environment receives on this frame, where it is made as an array."""
-        defaults = self._defaults
-        assert defaults is not None
-        if actions is None:
-            sent = defaults.copy()
-        else:
-            given = given_rows(actions, self.num_envs)
-            applied = self._receiving()
-            mask = applied if given.ndim == 1 else applied.reshape(-1, *(1,) * (given.ndim - 1))
-            if self._repeats:
-                np.copyto(defaults, given, where=mask)
-            if np.count_nonzero(applied) == self.num_envs:
-                return actions
-            sent = defaults.copy()
-            if not self._repeats:
-                np.copyto(sent, given, where=mask)
-        if waiting is not None:
-            sent[waiting] = self._ignored_action
-        return sent
-
-    def _sent(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
-        """Return the batch of actions that the environment receives on this frame, one by one."""
-        n = self.num_envs
-        applied = np.zeros(n, bool)
-        if actions is not None:
-            given = rows(self.env.action_space, own_copy(actions))
-            if len(given) != n:
-                raise ValueError(f"actions must be one for each of {n} sub-environments, got {len(given)}")
-            # A row without an action of the agent's keeps its last one, for "repeat"; it receives the default action.
-            applied = self._receiving()
-            for i in np.flatnonzero(applied).tolist():
-                self._last_actions[i], self._missed[i] = given[i], 0
-            if applied.all():
-                return actions
-        observations = [None] * n
-        if self._sees_observations:
-            observations = rows(self.env.observation_space, self._newest.observations)
-        sent = []
-        for i, last_action in enumerate(self._last_actions):
-            if applied[i]:
-                sent.append(last_action)
-            elif waiting is None or not waiting[i]:
-                self._missed[i] += 1
-                sent.append(self._default_actions[i](observations[i], last_action, self._missed[i]))
-            else:
-                sent.append(self._ignored_action)
-        return batch(self.env.single_action_space, sent)
+        reads = self._frame % self._interval == 0  # decisions start on it
+        self._past.take(self._frame // self._interval if reads else None, newest.observations, newest.info)
 
     def _receiving(self) -> NDArray[np.bool_]:
         """Return whose action, or entry of a chunk, lands on this frame."""
@@ -547,29 +470,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         going_on = mask.copy()
         if newest.over is not None:
             going_on[newest.over] = False
-        if self._standing is None:
-            for i in np.flatnonzero(going_on).tolist():
-                self._last_actions[i] = own_copy(actions[i])
-        elif self._repeats:
-            assert self._defaults is not None
-            self._defaults[going_on] = actions[going_on]
-
-    def _see(self, observations: Any, info: Info) -> None:
-        """Keep this frame, on which decisions start."""
-        info = own_info(info) if info else {}
-        self._infos = self._infos or bool(info)
-        self._seen.append(Sight(self._frame // self._interval, own_copy(observations), info))
-
-    def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
-        """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
-        if self._frame % self._interval != 0:
-            return
-        if self._seen:
-            seen_info = self._seen.pop().info
-            for i in np.flatnonzero(chosen).tolist():
-                put(self.env, seen_info, i, row(info, i, self.num_envs))
-            info = seen_info
-        self._see(observations, info)
+        self._ledger.note_sent(going_on, actions)
 
     def _end(self, frame: Frame) -> None:
         """Report the ends of a frame where the step has not reported one yet, and wait for the next episodes."""
@@ -598,21 +499,14 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         step = np.array(self._step)
         boundary = np.maximum(self._first[which], step) + _ONE
         starts, frames = boundary * np.array(self._interval) - begin, self._now - begin
-        # Of the sight, among those seen; 0: at the end.
+        # Of what was read, in boundaries from this step's on; 0: at the end.
         ages = ((boundary - step) * (starts < frames)).tolist()
-        space = self.env.observation_space
 
         def newest() -> Any:
             return self._lockstep.last_observations(frame, which)
 
-        observations = each_at_its_age(space, newest, lambda age: self._seen[age].observations, which, ages)
-        fresh = None if self._fresh is None else self._fresh.finals(newest, which, frames)
-        infos = None
-        if frame.of_the_end or self._infos:
-            infos = []
-            for i, age in zip(which.tolist(), ages, strict=True):
-                last = own_info(row(frame.of_the_end, i, self.num_envs))
-                infos.append((own_info(row(self._seen[age].info, i, self.num_envs)) if age else last, last))
+        observations, infos = self._past.finals(newest, frame.of_the_end, which, ages)
+        fresh = None if self._past.fresh is None else self._past.fresh.finals(newest, which, frames)
         return Finals(which, observations, frames, np.minimum(starts, frames), infos, fresh)
 
     def _execute(self) -> NDArray[np.bool_]:
@@ -661,7 +555,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         report, rewards = self._report, self._report.rewards
         if not self._delayed:
             rewards = rewards.astype(np.asarray(self._newest.rewards).dtype)
-        _, observations, observation_info = self._seen[0]
+        _, observations, observation_info = self._past.read[0]
         realtime = {
             "delay": self._delays.copy(),
             "applied": report.applied,
