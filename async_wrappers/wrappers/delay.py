@@ -220,7 +220,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._default_action, self._ledger = acts, Ledger(acts, self._chunks)
         self._floats = floats_of(self.action_space)
         self.metadata = pictures_of(env.metadata, interval)
-        self._running = False
+        self._running = self._at_once = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; decisions in flight are discarded and all buffers are empty.
@@ -250,12 +250,18 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._kept.note_limits(self._frame)
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
-        fresh = self._past.fresh
+        fresh, ledger = self._past.fresh, self._ledger
         refuse({"nothing fresh": fresh is None}, {"max_features_age": self._past.longest})
         until = self._start if fresh is None else effect
         while self._frame < until and not self._over:
-            self._go_on()
-        self._running = True
+            self._step_frame(ledger.go_on(self._frame, self._newest[0]))
+        self._running, self._at_once = True, False
+        # Constants, an action on each frame, and nothing to report but the observation of a decision's start.
+        self._is_plain = (
+            type(self._schedule) is PlainSchedule
+            and self._schedule.noops == 0
+            and not (self._chunks or self._kept or self.hears_sent or self._past.reports)
+        )
         never_read = self._frame <= self._start and self._over
         start, observation, info_then = self._now() if never_read else self._past.of(self._start)
         realtime = {"frame": self._frame, "start": start, "observation_info": info_then}
@@ -281,11 +287,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if self._floats is not None:
             action = at_bounds(self._floats, action)
         self._running = False  # an exception in the environment ends the episode
+        if self._at_once:
+            return self._step_at_once(action)
         first, start, delay = self._frame, self._start, self._delay
         past, ledger = self._past, self._ledger
         # Only the first step has frames before its effect: every later one begins where the step before ended.
         while self._due is None and not self._over:
-            self._go_on()
+            self._step_frame(ledger.go_on(self._frame, self._newest[0]))
         applied, effect, held = not self._over, self._frame, past.goes_on
         ended = self._schedule.finished
         finished = effect if ended is None or not applied else ended()
@@ -297,7 +305,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             known = finished if self._schedule.keeps_playout else effect
             self._step_frame(ledger.land(start, effect, action, self._newest[0], known))
             while self._due is None and not self._over:
-                self._go_on()
+                self._step_frame(ledger.go_on(self._frame, self._newest[0]))
         frame, due = self._frame, self._due
         reward, interval, executed, sent = ledger.close(frame)
         # At the end of an episode there is no next decision, but a truncated transition bootstraps on its observation:
@@ -309,6 +317,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             assert due is not None
             seen, observation, info_then = past.of(due)
             self._start, self._delay, self._running = due, frame - due, True
+            self._at_once = self._is_plain
         _, _, terminated, truncated, info = self._newest
         realtime = {
             "delay": delay,
@@ -338,6 +347,45 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             realtime["held"] = held and applied
             past.held += held and applied
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
+
+    def _step_at_once(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Run the one frame of a step that is plain, and not an episode's first: in a straight line, for speed.
+
+        No default action comes after an episode's first action, so the ledger is not asked.
+        """
+        self._newest = outcome = self.env.step(action)
+        try:
+            observation, reward, terminated, truncated, info = outcome
+        except (TypeError, ValueError):
+            raise no_step(self.env, outcome) from None
+        if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
+            refuse_ends(terminated, truncated, info)
+        if type(reward) is not float:
+            reward = reward_of(reward)
+        effect = self._frame
+        self._frame = frame = effect + 1
+        past = self._past
+        if terminated or truncated:
+            self._check(observation)
+            self._over = True
+            due = self._schedule.in_flight(self._start, frame)
+            start, shown, info_then = self._now() if due is None else past.of(due)
+        else:
+            self._due, _ = next(self._schedule_frames)
+            past.take(frame, observation, info)
+            start, shown, info_then = past.read.popleft()
+            self._start, self._running = start, True
+        realtime = {
+            "delay": self._delay,
+            "interval": 1,
+            "default_frames": 0,
+            "frame": frame,
+            "start": start,
+            "applied": True,
+            "finished": effect,
+            "observation_info": info_then,
+        }
+        return shown, reward, terminated, truncated, {**info, "realtime": realtime}
 
     @property
     def report_effect(self) -> bool:
@@ -436,10 +484,6 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         vars(self).update(state)
         if "_frame" in state:  # it has been reset
             self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
-
-    def _go_on(self) -> None:
-        """Run a frame on which no decision lands."""
-        self._step_frame(self._ledger.go_on(self._frame, self._newest[0]))
 
     def _step_frame(self, action: Any) -> None:
         """Run one frame; ask the schedule about the next one, and keep its observation if a decision reads it."""

@@ -118,18 +118,35 @@ class PastFrames:
             is looked up is never needed again.
     """
 
-    __slots__ = "_array", "_check", "_kept", "fresh", "goes_on", "held", "landing", "longest", "read", "report_effect"
+    __slots__ = (
+        "_check",
+        "_dtype",
+        "_kept",
+        "_shape",
+        "fresh",
+        "goes_on",
+        "held",
+        "landing",
+        "longest",
+        "read",
+        "report_effect",
+    )
 
     def __init__(
         self, check: Callable[[Any], Any], array: tuple[Any, Any], report_effect: bool, longest: int | None
     ) -> None:
-        self._check, self._array = check, array
+        self._check, (self._dtype, self._shape) = check, array
         self.report_effect, self.longest = report_effect, longest
         self.goes_on, self.held = False, 0
         self._kept: FrameSight | None = None  # what the decision made last read, where its features may be held
         self.landing: FrameSight | None = None
         self.fresh: FreshFrames | None = None
         self.read: deque[FrameSight] = deque()
+
+    @property
+    def reports(self) -> bool:
+        """Whether anybody reads more than the frames on which decisions start."""
+        return self.report_effect or self.fresh is not None or self.longest is not None
 
     def begin(self, observation: Any) -> None:
         """Begin an episode with its first observation."""
@@ -149,12 +166,12 @@ class PastFrames:
 
     def take(self, frame: int, observation: Any, info: dict[str, Any]) -> None:
         """Take a frame that a decision reads; it is copied."""
-        dtype, shape = self._array
-        if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
-            self.read.append((frame, observation.copy(), own_info(info) if info else {}))
+        if type(observation) is np.ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
+            copy: Any = observation.copy()
         else:
             self._check(observation)
-            self.read.append((frame, own_copy(observation), own_info(info) if info else {}))
+            copy = own_copy(observation)
+        self.read.append((frame, copy, own_info(info) if info else {}))
 
     def of(self, start: int) -> FrameSight:
         """Return what the decision with this start reads, and forget what was read before it."""
