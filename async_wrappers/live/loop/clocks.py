@@ -100,6 +100,7 @@ class Clock:
         self._transport, self._config, self._controls = transport, config, controls
         self._stops, self._now, self._warns, self._started = stops, now, warns, started
         self._splits, self._warned = splits, False
+        self._grants = controls is not None and config.stagger.granted is not None  # turns, to learners
         self._spin = None if config.realtime is None else Spin(config.realtime.spin)
         self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
@@ -218,7 +219,8 @@ class Clock:
         """
         self._ticket, self._shown = ticket, observation
         self.record.note_frame(self.lateness)
-        self.take_turns()
+        if self._grants:
+            self.take_turns()
         self._report_overdue()
         self._dispatcher.frame(ticket.start)
         self.listen(0)
@@ -255,7 +257,8 @@ class Clock:
 
     def listen(self, until: int) -> None:
         """Handle messages of workers; wait for them until a monotonic time."""
-        self.take_turns()
+        if self._grants:
+            self.take_turns()
         for event, inference in self.pool.collect(until):
             self._note(event, inference)
             if isinstance(event, Ready):
@@ -591,18 +594,20 @@ class VirtualClock(Clock):
         """
         deadline = self.begin + self._frames.begin(frame + 1)
         while (event := self._dispatcher.next_event()) is not None and self.begin + event < deadline:
-            self.take_turns()
+            if self._grants:
+                self.take_turns()
             self._transport.advance(self.begin + event)
             self.listen(0)  # before a worker's next inference takes the place of the one that has ended
             self._start_workers()
-        self.take_turns()
+        if self._grants:
+            self.take_turns()
         self._transport.advance(deadline)
 
     def listen(self, until: int) -> None:
         """Handle inferences that have ended by now, without a wait."""
         if self._transport.has_news():
             super().listen(until)
-        else:
+        elif self._grants:
             self.take_turns()
 
     def next_start(self) -> int | None:
