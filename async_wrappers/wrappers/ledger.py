@@ -146,13 +146,14 @@ class LedgerRows:
 
     Attributes:
         in_arrays: Whether default actions are kept as one array.
+        none: The action that a row receives while no episode of it runs; it is ignored.
     """
 
     def __init__(
         self, env: VectorEnv, default_actions: Sequence[DefaultAction], asks: bool, chunks: ChunkBatch | None
     ) -> None:
         self._env, self._default_actions, self._asks, self._chunks = env, default_actions, asks, chunks
-        self._none = create_zero_array(env.single_action_space)  # on the frame of a reset, which ignores it
+        self.none = create_zero_array(env.single_action_space)  # on the frame of a reset, which ignores it
         # The default actions before an episode's first decision, and whether they go on from a decision's.
         self._standing, self._repeats = standing_actions(default_actions, env) if default_actions else (None, False)
         self.in_arrays = self._standing is not None
@@ -213,7 +214,7 @@ class LedgerRows:
                 self._missed[i] += 1
                 sent.append(self._default_actions[i](shown[i], last_action, self._missed[i]))
             else:
-                sent.append(self._none)
+                sent.append(self.none)
         return batch(self._env.single_action_space, sent)
 
     def _in_arrays(
@@ -236,7 +237,7 @@ class LedgerRows:
             if not self._repeats:
                 np.copyto(sent, each, where=mask)
         if waiting is not None:
-            sent[waiting] = self._none
+            sent[waiting] = self.none
         return sent
 
     def note_sent(self, which: NDArray[np.bool_], actions: Any) -> None:

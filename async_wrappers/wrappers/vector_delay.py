@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +20,7 @@ from async_wrappers.wrappers.copies import (
     Info,
     VectorEnv,
     VectorWrapper,
+    batch,
     own_copy,
     own_info,
     pictures_of,
@@ -27,7 +28,7 @@ from async_wrappers.wrappers.copies import (
     with_rows,
 )
 from async_wrappers.wrappers.default_action import written_call
-from async_wrappers.wrappers.ledger import LedgerRows
+from async_wrappers.wrappers.ledger import LedgerRows, standing_actions
 from async_wrappers.wrappers.limits import reports_sent
 from async_wrappers.wrappers.lockstep import (
     Finals,
@@ -39,12 +40,18 @@ from async_wrappers.wrappers.lockstep import (
     seeds_of,
 )
 from async_wrappers.wrappers.past_frames import FreshRows, PastRows, checked_age
+from async_wrappers.wrappers.row_terms import RowTerms, batch_default, is_of_numpy
+
+if TYPE_CHECKING:
+    from async_wrappers.tensors.vector_rows import VectorRows
 
 NEVER = 2**62  # a frame
 NO_STEP = -9
 
 # The small numbers of this file are arrays without dimensions: NumPy adds one to eight rows in half the time that it
 # needs for an int, and the rows of a fast environment are stepped in the time of some sixty such operations.
+_DEFAULTS = {"latency": None, "fps": None, "per": "episode", "playout": 0}
+
 _NONE, _ONE, _TWO = np.array(0), np.array(1), np.array(2)
 
 
@@ -162,30 +169,50 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             shorter than delay + interval, or an action space that has no chunks.
     """
 
-    def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
+    def __init__(
+        self,
+        env: VectorEnv,
+        delay: Any = 0,
+        noops: Any = 0,
+        default_action: Any = "noop",
+        *,
+        latency: Any = None,
+        fps: Any = None,
+        per: str = "episode",
+        playout: int = 0,
+    ) -> None:
         if not isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use RealtimeDelay")
+        drawn = {"latency": latency, "fps": fps, "per": per, "playout": playout}
         if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
             raise ValueError(f"env must step all {env.num_envs} sub-environments at once, got batch_size={batch_size}")
+        told = {name: value for name, value in drawn.items() if value != _DEFAULTS[name]}
         gym.utils.RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
+            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action, **told
         )
         gym.vector.VectorWrapper.__init__(self, env)
+        self.terms, self._standing = RowTerms(delay, noops, **drawn), batch_default(default_action, env)
+        self.terms.check(env.num_envs)
+        # Rows are played one by one where they differ, or where arrays are not NumPy's, which the first reset shows.
+        self._rows: VectorRows | None = None
+        by_rows = self._by_rows = self.terms.asks_for_rows or self._standing is not None
         self._check = observation_check(env.observation_space, "the environments' observations")
+        delay, noops = (0, 0) if by_rows else (delay, noops)
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
-        self._delayed = delay > 0 or noops > 0
+        self._delayed = by_rows or delay > 0 or noops > 0
         inner = self._mode = autoreset_mode(env)
         # NEXT_STEP has room for one observation in a step: the last of an episode or the first of the next. Step k
         # begins with frame k m + delay and returns the observation of boundary (k + 1) m, where m = noops + 1. After an
         # end on its first frame and the frame of the reset, the next episode begins on frame k m + delay + 2. That is
         # after the boundary if noops <= delay; otherwise both may fall into the step.
-        if self._delayed and not (inner is AutoresetMode.NEXT_STEP and noops <= delay):
+        if by_rows or (self._delayed and not (inner is AutoresetMode.NEXT_STEP and noops <= delay)):
             self._mode = AutoresetMode.SAME_STEP
         self.metadata = {**pictures_of(env.metadata, self._interval), "autoreset_mode": self._mode}
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
         self._lockstep = Lockstep(env, inner, resets=self._delayed)
         given: Info = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
-        self.chunk = chunk = as_chunk(default_action, (self._delay, self._interval))
+        needed = None if by_rows else (self._delay, self._interval)
+        self.chunk = chunk = None if self._standing is not None else as_chunk(default_action, needed)
         self._chunks = None if chunk is None else ChunkBatch(chunk, env.single_action_space, env.num_envs)
         line, name = written_call("VectorRealtimeDelay", "env", **given), "default_action"
         if chunk is not None:
@@ -193,7 +220,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             self.action_space = batch_space(self.single_action_space, env.num_envs)
             self._entries = np.arange(chunk.length)
             line, name, default_action = chunk.call(line), "after", chunk.after
-        self._default_actions = default_actions_of(default_action, env, line, name) if self._delayed else []
+        asks = self._delayed and self._standing is None
+        self._default_actions = default_actions_of(default_action, env, line, name) if asks else []
         self._ledger = LedgerRows(env, self._default_actions, callable(default_action), self._chunks)
         self._past = PastRows(env)
         self._floats = floats_of(self.action_space)
@@ -228,10 +256,15 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         chosen = None if options is None else options.get("reset_mask")
         if chosen is not None and not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() without a reset_mask first: no episodes are running")
+        if self._rows is not None and chosen is not None:
+            return self._rows.restart(chosen, *self.env.reset(seed=seed, options={**(options or {})}))  # type: ignore[arg-type]
         self._running = False
         # A copy of the options, because Gymnasium's vectors take the mask out of the dictionary that they receive.
         passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
         observations, info = self.env.reset(**passed_on)
+        if self._by_rows or not is_of_numpy(observations):
+            self._rows, self._running = self._played_by_rows(), True
+            return self._rows.begin(observations, info, seed)
         self._check(observations)
         if begins := chosen is None:
             chosen = np.ones(self.num_envs, bool)
@@ -270,6 +303,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         """
         if not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() before step(): no episodes are running")
+        if self._rows is not None:
+            return self._rows.step(actions)
         if self._floats is not None:
             actions = at_bounds(self._floats, actions)
         self._running = False  # an exception in the environment ends all episodes
@@ -349,10 +384,36 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._running = True
         return observations, rewards, terminated, truncated, {**newest.info, "realtime": realtime}
 
+    def _played_by_rows(self) -> VectorRows:
+        """Return what plays the rows one by one.
+
+        Raises:
+            ValueError: The default action must be asked on each frame, or fresh observations are to be reported.
+        """
+        from async_wrappers.tensors.vector_rows import VectorRows  # with what needs it alone
+
+        if self._past.fresh is not None:
+            raise ValueError(
+                f"fresh_age must be None where rows have delays of their own or arrays are not NumPy's, got "
+                f"{self._past.fresh.age}"
+            )
+        standing, repeats = self._standing, False
+        if standing is None and self._default_actions:
+            standing, repeats = standing_actions(self._default_actions, self.env)
+            if standing is None:
+                raise ValueError(
+                    "default_action must be 'noop', 'repeat', an action or one for each environment where rows have "
+                    "delays of their own or arrays are not NumPy's: others are asked for each environment"
+                )
+        if standing is None:  # each frame receives an action
+            standing = batch(self.env.single_action_space, [self._ledger.none] * self.num_envs)
+        length = None if self.chunk is None else self.chunk.length
+        return VectorRows(self.env, autoreset_mode(self.env), self.terms, (standing, repeats), length)
+
     @property
-    def playout(self) -> int:
-        """Frames from a decision's start to the frame on which its action lands."""
-        return self._delay
+    def playout(self) -> int | None:
+        """Frames from a decision's start to the frame on which its action lands; None where rows differ."""
+        return None if self._by_rows else self._delay
 
     @property
     def fresh_age(self) -> int | None:

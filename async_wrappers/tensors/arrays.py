@@ -1,0 +1,100 @@
+"""What the Array API lacks for a delay: trees of arrays, rows that are set, and elements of a ring of frames.
+
+The Array API (``array-api-compat``) is one interface to NumPy, PyTorch, JAX and CuPy. Observations may be dicts and
+tuples of arrays, of one library and on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array
+
+Array = Any
+Tree = Any  # an array, or a dict or tuple of trees
+
+
+def each(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Return a tree of what a function returns of the arrays at each place of some trees."""
+    if isinstance(tree, Mapping):
+        return {key: each(function, tree[key], *(other[key] for other in others)) for key in tree}
+    if isinstance(tree, tuple):
+        return tuple(each(function, *parts) for parts in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+def first_array(tree: Tree) -> Array:
+    """Return some array of a tree.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if isinstance(tree, Mapping | tuple) and tree:
+        return first_array(next(iter(tree.values())) if isinstance(tree, Mapping) else tree[0])
+    if not is_array_api_obj(tree):
+        raise ValueError(
+            f"observations must be arrays of NumPy, PyTorch, JAX or CuPy, or dicts and tuples of these, got {tree!r}"
+        )
+    return tree
+
+
+class Library:
+    """The library and the device of some arrays.
+
+    Args:
+        like: One of them.
+
+    Attributes:
+        xp: The library's namespace.
+        device: Where they lie.
+        is_functional: Whether arrays never change, as JAX's.
+        is_on_host: Whether a look at a value waits for no device.
+        looks: Whether a function of such arrays may look at values: on the host, and where no compiler traces it.
+    """
+
+    def __init__(self, like: Array) -> None:
+        self.xp, self.device, self.is_functional = array_namespace(like), device(like), is_jax_array(like)
+        self.is_on_host = "cpu" in str(self.device)
+        self.looks = self.is_on_host and not self.is_functional
+        self._name = self.xp.__name__.rsplit(".", 1)[-1]
+
+    def array(self, values: Any, dtype: Any = None) -> Array:
+        """Return numbers as an array of the library on the device."""
+        return self.xp.asarray(values, dtype=dtype, device=self.device)
+
+    def whole(self, values: Any) -> Array:
+        """Return whole numbers as an array."""
+        return self.array(values, self.xp.int32 if self.is_functional else self.xp.int64)
+
+    def like(self, values: Any, example: Array) -> Array:
+        """Return numbers as an array of the type of another."""
+        return self.array(values, example.dtype)
+
+    def where(self, mask: Array, one: Array, other: Array) -> Array:
+        """Return rows [N, ...] of one array where a mask [N] is set, else of the other."""
+        return self.xp.where(self.xp.reshape(mask, (*mask.shape, *(1,) * (one.ndim - mask.ndim))), one, other)
+
+    def put(self, array: Array, place: Any, values: Array) -> Array:
+        """Return an array with other elements at a place; in place where the library can."""
+        if self.is_functional:
+            return array.at[place].set(values)
+        array[place] = values
+        return array
+
+    def ring(self, length: int, example: Array) -> Array:
+        """Return room for so many arrays like an example, all zero."""
+        return self.xp.zeros((length, *example.shape), dtype=example.dtype, device=self.device)
+
+    def refuse_others(self, tree: Tree, name: str) -> None:
+        """Refuse arrays of another library or on another device.
+
+        Raises:
+            ValueError: One is.
+        """
+        first = first_array(tree)
+        if array_namespace(first) is not self.xp or device(first) != self.device:
+            raise ValueError(
+                f"{name} must be of the library and on the device of the observations, {self._name} on {self.device}, "
+                f"got {type(first).__module__}.{type(first).__name__} on {device(first)}: move them there"
+            )

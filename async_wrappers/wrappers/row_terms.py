@@ -1,0 +1,102 @@
+"""What a user says of the delays of a vector's rows: numbers, one for each, a range, or a latency."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from async_wrappers.checks import whole, whole_frames
+from async_wrappers.wrappers.copies import VectorEnv
+
+PER = ("episode", "frame")
+
+
+class RowTerms(NamedTuple):
+    """When decisions start and land, as the user gives it; see `VectorRealtimeDelay`.
+
+    Attributes:
+        delay: Frames: a number, one for each row, or a range to draw from.
+        noops: Frames: a number, or one for each row.
+        latency: A model, or seconds, in the place of `delay`; None for none.
+        fps: Frames per second, for the latency.
+        per: ``"episode"`` or ``"frame"``: how often a delay is drawn.
+        playout: With a latency of each frame, frames from a start to the frame on which its action is due.
+    """
+
+    delay: Any = 0
+    noops: Any = 0
+    latency: Any = None
+    fps: Any = None
+    per: str = "episode"
+    playout: int = 0
+
+    @property
+    def asks_for_rows(self) -> bool:
+        """Whether rows differ, or delays are drawn."""
+        return self.latency is not None or not (_is_number(self.delay) and _is_number(self.noops))
+
+    @property
+    def lead_in(self) -> int:
+        """Frames before anybody's first action."""
+        if self.latency is not None or isinstance(self.delay, range):
+            return 0
+        return int(np.min(np.asarray(self.delay)))
+
+    def check(self, num_envs: int) -> None:
+        """Check them for so many environments.
+
+        Raises:
+            ValueError: A number of frames that is none, another length, or terms that exclude each other.
+        """
+        if self.per not in PER:
+            raise ValueError(f"per must be one of {', '.join(map(repr, PER))}, got {self.per!r}")
+        if self.latency is not None:
+            if not (_is_number(self.delay) and self.delay == 0):
+                raise ValueError(f"give delay or a latency, got delay={self.delay!r} and {self.latency!r}")
+            if self.fps is None:
+                raise ValueError("fps must be given with a latency, in frames per second, got None")
+            if self.per == "frame" and not (_is_number(self.noops) and self.noops == 0):
+                raise ValueError(f"noops must be 0 where a latency is drawn per='frame', got {self.noops!r}")
+        elif self.per == "frame":
+            raise ValueError("per='frame' needs a latency, got None: give latency= and fps=")
+        if self.playout and (self.latency is None or self.per != "frame"):
+            raise ValueError(f"playout={self.playout!r} needs a latency and per='frame'")
+        whole("playout", self.playout, 0, unit="frames")
+        frames_of("noops", self.noops, num_envs)
+        if isinstance(self.delay, range):
+            if not len(self.delay):
+                raise ValueError(f"delay must be a range of some frames, got {self.delay!r}")
+            for end in (self.delay[0], self.delay[-1]):
+                whole_frames("delay", end)
+        else:
+            frames_of("delay", self.delay, num_envs)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def frames_of(name: str, given: Any, num_envs: int) -> NDArray[np.int64]:
+    """Return frames, one number for each row [N]."""
+    if _is_number(given):
+        return np.full(num_envs, whole_frames(name, given))
+    values = [whole_frames(name, each_row) for each_row in np.asarray(given).tolist()]
+    if len(values) != num_envs:
+        raise ValueError(f"{name} must be one for each of {num_envs} environments, got {len(values)}: {given!r}")
+    return np.array(values, np.int64)
+
+
+def batch_default(default_action: Any, env: VectorEnv) -> Any | None:
+    """Return default actions of each row [N, ...] if they are given as such, else None."""
+    space = env.single_action_space
+    given, wanted = getattr(default_action, "shape", None), (env.num_envs, *(space.shape or ()))
+    return default_action if given is not None and tuple(given) == wanted and given != space.shape else None
+
+
+def is_of_numpy(observations: Any) -> bool:
+    """Return whether observations are of NumPy's arrays, or of what is no array."""
+    while isinstance(observations, dict | tuple) and observations:
+        observations = next(iter(observations.values())) if isinstance(observations, dict) else observations[0]
+    return not hasattr(observations, "device") or isinstance(observations, np.ndarray)

@@ -1,0 +1,325 @@
+"""Rows with delays of their own against a `RealtimeDelay` for each, in every library that is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import Chunk, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.tensors.row_schedule import Pool
+from async_wrappers.tensors.vector_rows import draws_of_terms
+from tests.worlds.tensor_vector import Counting, Tensors, counting_vector
+
+MS = 1_000_000
+FPS = 50
+
+
+class Kind(NamedTuple):
+    """A library: how arrays of NumPy's become its own, and back."""
+
+    to: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+
+
+def _jax() -> Kind:
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    return Kind(jnp.asarray, np.asarray)
+
+
+KINDS: dict[str, Callable[[], Kind]] = {
+    "numpy": lambda: Kind(np.asarray, np.asarray),
+    "torch": lambda: Kind(lambda array: torch.as_tensor(np.array(array)), lambda tensor: tensor.numpy()),
+}
+if find_spec("jax") is not None:
+    KINDS["jax"] = _jax
+
+Decision = tuple[Any, ...]
+
+
+def policy(observation: Any, row: int, length: int | None) -> Any:
+    """Return an action that says which observation it was computed from, or a chunk of them."""
+    action = np.array([observation[0] * 1000 + observation[1] * 10 + row + 1.0])
+    return action if length is None else np.stack([action + entry / 100 for entry in range(length)])
+
+
+def alone(row: int, episodes: int, length: int | None, make: Callable[[Any, int], Any]) -> list[list[Decision]]:
+    """Return the decisions of a row's episodes, each played under a `RealtimeDelay` of its own."""
+    inner, played = Counting(row), []
+    for episode in range(episodes):
+        env = make(inner, episode)
+        observation, _ = env.reset()
+        decisions, over = [], False
+        while not over:
+            before = observation
+            observation, reward, terminated, truncated, info = env.step(policy(observation, row, length))
+            realtime, over = info["realtime"], terminated or truncated
+            decisions.append(
+                (
+                    before.tolist() if realtime["applied"] else None,
+                    *(reward, terminated, truncated, realtime["interval"], realtime["default_frames"]),
+                    *((observation.tolist(), realtime["frame"], realtime["start"]) if over else ()),
+                    *((realtime["executed"].tolist(),) if "executed" in realtime else ()),
+                )
+            )
+        played.append(decisions)
+    return played
+
+
+def together(env: Any, kind: Kind, steps: int, length: int | None) -> list[list[list[Decision]]]:
+    """Return the decisions of each row's episodes, the last of which may be under way."""
+    log: list[list[list[Decision]]] = [[[]] for _ in range(env.num_envs)]
+    read: list[Any] = [None] * env.num_envs
+    observations, info = env.reset(seed=3)
+    deciding = kind.back(info["realtime"]["deciding"])
+    for _ in range(steps):
+        shown = kind.back(observations)
+        actions = kind.to(np.stack([policy(shown[row], row, length) for row in range(env.num_envs)]))
+        observations, rewards, terminated, truncated, info = env.step(actions)
+        assert type(observations) is type(rewards) is type(kind.to(np.zeros(1)))
+        realtime = {name: kind.back(values) for name, values in info["realtime"].items()}
+        ends = kind.back(terminated) | kind.back(truncated)
+        for row in np.flatnonzero(realtime["unreported_reward"]).tolist():
+            log[row].append([("unreported", realtime["unreported_reward"][row])])
+        for row in range(env.num_envs):
+            if realtime["applied"][row]:
+                assert deciding[row]
+                read[row] = shown[row].tolist()
+            assert realtime["closed"][row] or kind.back(rewards)[row] == 0
+            if not realtime["closed"][row]:
+                continue
+            values = [kind.back(rewards), kind.back(terminated), kind.back(truncated)]
+            values += [realtime["interval"], realtime["default_frames"]]
+            of_the_end: tuple[Any, ...] = ()
+            if ends[row]:
+                ended = info["final_info"]["realtime"]
+                of_the_end = (kind.back(info["final_obs"])[row].tolist(),)
+                of_the_end += (kind.back(ended["frame"])[row], kind.back(ended["start"])[row])
+            executed = (realtime["executed"][row].tolist(),) if "executed" in realtime else ()
+            log[row][-1].append((read[row], *(value[row].item() for value in values), *of_the_end, *executed))
+            if ends[row]:
+                log[row].append([])
+                read[row] = None
+        deciding = realtime["deciding"]
+    return log
+
+
+def agree(
+    kind: Kind,
+    mode: AutoresetMode,
+    num_envs: int,
+    terms: dict[str, Any],
+    make: Callable[[int], Callable[[Any, int], Any]],
+    length: int | None = None,
+) -> None:
+    vector = counting_vector(num_envs, mode)
+    env = VectorRealtimeDelay(Tensors(vector, *kind), **terms)
+    for row, episodes in enumerate(together(env, kind, 60, length)):
+        if ("unreported",) in [each[:1] for decisions in episodes for each in decisions]:
+            continue  # a second episode has ended within the frames of the first step
+        expected = alone(row, len(episodes), length, make(row))
+        if "latency" in terms:  # `RealtimeDelay.reset` has run default frames that are not the first step's
+            for decisions in (*episodes, *expected):
+                decisions[:1] = [tuple(value for at, value in enumerate(each) if at != 5) for each in decisions[:1]]
+        assert len(episodes) > 2
+        assert episodes[:-1] == expected[:-1]
+        assert episodes[-1] == expected[-1][: len(episodes[-1])]
+    vector.close()
+
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_mode = pytest.mark.parametrize("mode", AutoresetMode)
+ROWS = st.integers(1, 5)
+
+
+@every_kind
+@every_mode
+@settings(max_examples=6, deadline=None)
+@given(data=st.data(), num_envs=ROWS, repeats=st.booleans())
+def test_rows_with_delays_and_intervals_of_their_own(
+    kind: str, mode: AutoresetMode, data: st.DataObject, num_envs: int, repeats: bool
+) -> None:
+    delays = data.draw(st.lists(st.integers(0, 6), min_size=num_envs, max_size=num_envs))
+    noops = data.draw(st.lists(st.integers(0, 3), min_size=num_envs, max_size=num_envs))
+    default: Any = "repeat" if repeats else np.arange(num_envs * 1.0)[:, None]
+    terms: dict[str, Any] = {"delay": delays, "noops": noops, "default_action": default}
+
+    def make(row: int) -> Callable[[Any, int], Any]:
+        own = "repeat" if repeats else default[row]
+        return lambda env, episode: RealtimeDelay(env, delays[row], noops[row], own)
+
+    agree(KINDS[kind](), mode, num_envs, terms, make)
+
+
+@every_kind
+@every_mode
+@settings(max_examples=4, deadline=None)
+@given(num_envs=ROWS, first=st.integers(0, 3), number=st.integers(1, 5))
+def test_each_episode_of_each_row_draws_its_delay(
+    kind: str, mode: AutoresetMode, num_envs: int, first: int, number: int
+) -> None:
+    terms: dict[str, Any] = {"delay": range(first, first + number), "default_action": "repeat"}
+    draws = draws_of_terms(VectorRealtimeDelay(counting_vector(1, mode), **terms).terms, 3)
+    drawn = set()
+
+    def make(row: int) -> Callable[[Any, int], Any]:
+        def of(env: Any, episode: int) -> Any:
+            delay = int(draws[Pool.place(row, episode, 0) % len(draws)])
+            drawn.add(delay)
+            return RealtimeDelay(env, delay, 0, "repeat")
+
+        return of
+
+    agree(KINDS[kind](), mode, num_envs, terms, make)
+    assert drawn <= set(terms["delay"])
+    assert len(drawn) > 1 or number == 1 or num_envs < 3
+
+
+class Whole:
+    """A latency of 0 to 5 whole frames, drawn alike."""
+
+    mean = 0.05
+
+    def stream(self, seed: Any) -> Any:
+        draws = np.random.default_rng(seed)
+
+        class Stream:
+            def draw(self) -> int:
+                return int(draws.integers(6)) * 1000 // FPS * MS
+
+        return Stream()
+
+
+class Told:
+    """The latencies that a row's episode takes from the pool."""
+
+    mean = 0.05
+
+    def __init__(self, draws: Any, row: int, episode: int) -> None:
+        self._draws, self._row, self._episode, self._frame = draws, row, episode, -1
+
+    def stream(self, seed: Any) -> Told:
+        return self
+
+    def draw(self) -> int:
+        self._frame += 1
+        place = Pool.place(self._row, self._episode, self._frame) % len(self._draws)
+        return int(self._draws[place]) * 1000 // FPS * MS
+
+
+@every_kind
+@every_mode
+@settings(max_examples=4, deadline=None)
+@given(num_envs=ROWS, playout=st.integers(0, 5), length=st.none() | st.just(8))
+def test_a_latency_of_each_frame_is_that_of_tickets_with_enough_workers(
+    kind: str, mode: AutoresetMode, num_envs: int, playout: int, length: int | None
+) -> None:
+    default: Any = "repeat" if length is None else Chunk(length, after="repeat")
+    terms: dict[str, Any] = {
+        "latency": Whole(),
+        "fps": FPS,
+        "per": "frame",
+        "playout": playout,
+        "default_action": default,
+    }
+    draws = draws_of_terms(VectorRealtimeDelay(counting_vector(1, mode), **terms).terms, 3)
+
+    def make(row: int) -> Callable[[Any, int], Any]:
+        of_workers: dict[str, Any] = {
+            "workers": 9,
+            "fps": FPS,
+            "playout": playout,
+            "slot": 1,
+            "default_action": default,
+        }
+        return lambda env, episode: RealtimeDelay(env, latency=Told(draws, row, episode), **of_workers)
+
+    agree(KINDS[kind](), mode, num_envs, terms, make, length)
+
+
+@every_kind
+@pytest.mark.parametrize("delay", [0, 1, 3])
+@pytest.mark.parametrize("default", ["repeat", np.array([7.0])])
+def test_constants_on_tensors_are_those_on_numpys_arrays(kind: str, delay: int, default: Any) -> None:
+    library = KINDS[kind]()
+
+    def played(to: Callable[[Any], Any], back: Callable[[Any], Any], wraps: bool) -> list[Any]:
+        vector = counting_vector(4, AutoresetMode.SAME_STEP)
+        env = VectorRealtimeDelay(Tensors(vector, to, back) if wraps else vector, delay, 0, default)
+        observations, info = env.reset(seed=0)
+        seen: list[Any] = []
+        for _ in range(50):
+            realtime, deciding = info["realtime"], back(info["realtime"]["deciding"])
+            seen.append((back(observations)[deciding].tolist(), deciding.tolist(), back(realtime["start"]).tolist()))
+            shown = np.where(deciding[:, None], back(observations), 0.0)
+            actions = to(np.stack([policy(shown[row], row, None) for row in range(4)]))
+            observations, *results, info = env.step(actions)
+            names = ("applied", "interval", "default_frames", "frame", "carried_reward")
+            seen.append([back(each).tolist() for each in results])
+            seen.append([back(info["realtime"][name]).tolist() for name in names])
+            ends = np.flatnonzero(back(results[1]) | back(results[2])).tolist()
+            seen.append([back(info["final_obs"][row]).tolist() for row in ends])
+        vector.close()
+        return seen
+
+    assert played(*library, wraps=kind != "numpy") == played(np.asarray, np.asarray, wraps=False)
+
+
+@every_kind
+def test_rows_that_are_reset_by_a_mask_begin_anew_and_the_others_go_on(kind: str) -> None:
+    library = KINDS[kind]()
+    vector = counting_vector(3, AutoresetMode.DISABLED)
+    env = VectorRealtimeDelay(Tensors(vector, *library), [0, 1, 2], default_action="repeat")
+    env.reset(seed=0)
+    mask = np.array([False, True, False])
+    before = [each.episode for each in vector.envs]
+    observations, info = env.reset(options={"reset_mask": library.to(mask)})
+    assert [each.episode for each in vector.envs] == [before[0], before[1] + 1, before[2]]
+    assert library.back(observations)[1, :2].tolist() == [before[1] + 1, 0]
+    assert library.back(info["realtime"]["frame"])[1] == 0
+    assert library.back(info["realtime"]["deciding"]).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ({"delay": [1, 2]}, "delay must be one for each of 3 environments, got 2: [1, 2]"),
+        ({"noops": [1, 2, 3, 4]}, "noops must be one for each of 3 environments, got 4: [1, 2, 3, 4]"),
+        ({"delay": [1, 2, -3]}, "delay must be >= 0 frames, got -3"),
+        ({"delay": range(3, 3)}, "delay must be a range of some frames, got range(3, 3)"),
+        ({"latency": 0.1}, "fps must be given with a latency, in frames per second, got None"),
+        ({"latency": 0.1, "fps": 50, "delay": 1}, "give delay or a latency, got delay=1 and 0.1"),
+        ({"latency": 0.1, "fps": 50, "per": "step"}, "per must be one of 'episode', 'frame', got 'step'"),
+        ({"per": "frame"}, "per='frame' needs a latency, got None: give latency= and fps="),
+        ({"latency": 0.1, "fps": 50, "playout": 2}, "playout=2 needs a latency and per='frame'"),
+        (
+            {"latency": 0.1, "fps": 50, "per": "frame", "noops": 1},
+            "noops must be 0 where a latency is drawn per='frame'",
+        ),
+    ],
+)
+def test_terms_that_cannot_be_played_are_one_sentence(terms: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        VectorRealtimeDelay(counting_vector(3, AutoresetMode.SAME_STEP), **{"default_action": "repeat", **terms})
+
+
+def test_default_actions_that_are_asked_for_and_arrays_of_another_library_are_one_sentence() -> None:
+    vector = counting_vector(2, AutoresetMode.SAME_STEP)
+    env = VectorRealtimeDelay(vector, [1, 2], default_action="random")
+    with pytest.raises(ValueError, match=r"^default_action must be 'noop', 'repeat', an action"):
+        env.reset()
+    env = VectorRealtimeDelay(vector, [1, 2], default_action="repeat")
+    env.reset()
+    with pytest.raises(ValueError, match=r"^actions must be of the library and on the device"):
+        env.step(torch.zeros(2, 1))
