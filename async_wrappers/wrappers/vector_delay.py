@@ -136,6 +136,15 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     the frames up to the first action that lands. Where a row shows an episode's end it is of that end; in
     ``SAME_STEP`` the end's is in ``info["final_info"]["realtime"]``.
 
+    **Rows of their own, and arrays of other libraries.** `delay`, `noops` and `default_action` may be given for each
+    environment, and delays may be drawn, by each episode or by each frame. Then, and where the vector's arrays are not
+    NumPy's but PyTorch's, JAX's or CuPy's, every row has the schedule of a `RealtimeDelay` of its own, which begins
+    with its episode, and a step is one frame (the first one also runs those before anybody's first action). Arrays stay
+    in their library and on their device, and nothing waits for it. ``metadata["autoreset_mode"]`` is ``SAME_STEP``;
+    `info` has no ``observation_info``, and ``info["realtime"]`` has ``closed`` too: whose decision, or episode, is
+    complete with this step, which is where its reward is returned. ``info["final_info"]["realtime"]`` holds arrays. An
+    environment that resets without a last observation is taken to end with the one of the frame before.
+
     ``reset(options={"reset_mask": ...})`` cuts the chosen episodes short where the wrapped environment can do that;
     rewards that they carried are dropped.
 
@@ -152,9 +161,15 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     Args:
         env: The vector environment; it is stepped once per frame.
-        delay: Age of the observation behind an action, in frames.
-        noops: Frames between two actions, filled by the default action.
-        default_action: As in `RealtimeDelay`, of a single sub-environment: ``"noop"``, ``"repeat"``, ``"random"`` (each
+        delay: Age of the observation behind an action, in frames; one for each environment, or a ``range`` from which
+            each episode of each environment draws one.
+        noops: Frames between two actions, filled by the default action; or one number for each environment.
+        latency: In the place of `delay`: a model, or seconds, from which episodes or frames draw.
+        fps: With a latency: frames per second.
+        per: With a latency: ``"episode"``, whose frames all have one delay; or ``"frame"``: a decision starts on each,
+            as with tickets and as many workers as it takes, and no observation is followed by an older one.
+        playout: With a latency of each frame: frames from a start to the frame on which its action is due.
+        default_action: As in `RealtimeDelay`, or an array with one for each environment; of a single sub-environment: ``"noop"``, ``"repeat"``, ``"random"`` (each
             sub-environment has a generator, seeded by ``reset(seed=)`` like the sub-environment), an action of
             ``single_action_space``, or a function of (newest observation, last agent action or None), called for
             each sub-environment by itself. Or a `Chunk`, whose `after` acts until an episode's first chunk lands.

@@ -1,0 +1,147 @@
+"""What delays of thousands of rows cost: a step of `VectorRealtimeDelay`'s engine with nothing inside.
+
+4,096 rows with observations of 48 numbers and 12 actions, each row late by a delay of its own between 0 and 5 frames.
+
+* ``buffer``: PyTorch on the CPU, one thread, beside mjlab's `DelayBuffer`, which delays observations and actions by as
+  much and knows neither decisions, rewards nor ends. mjlab must be installed (``pip install --no-deps mjlab``); two of
+  its files are loaded, and nothing that needs a GPU. Hold: <= 1.5 times its time.
+* ``loop``: NumPy beside 4,096 `RealtimeDelay`. Hold: >= 100 times as fast.
+
+    python -m benchmarks.tensors [buffer] [loop]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from async_wrappers import RealtimeDelay
+from async_wrappers.tensors.arrays import Library
+from async_wrappers.tensors.row_delay import Outcome, RowDelay
+from async_wrappers.tensors.row_schedule import EachEpisode, EachFrame, Pool
+from benchmarks.measuring import interleave, median_ratio, print_hold, print_table, run_parts
+
+ROWS, NUMBERS, ACTIONS, LONGEST = 4_096, 48, 12, 5
+DELAYS = np.random.default_rng(0).integers(0, LONGEST + 1, ROWS)
+BUFFER, OWN, DRAWN, LOOP = "DelayBuffer", "a delay of each row", "a latency of each frame", "4,096 RealtimeDelay"
+
+
+def steps_a_second(step: Callable[[], Any], times: int) -> float:
+    """Return steps per second of processor time."""
+    begin = time.process_time()
+    for _ in range(times):
+        step()
+    return times / (time.process_time() - begin)
+
+
+def stepped(to: Callable[[Any], Any], drawn: bool = False) -> Callable[[], Any]:
+    """Return a step of the engine on arrays of a library."""
+    draws = np.random.default_rng(1)
+    observation, actions = (to(draws.normal(size=(ROWS, n)).astype(np.float32)) for n in (NUMBERS, ACTIONS))
+    rewards, no = to(np.ones(ROWS, np.float32)), to(np.zeros(ROWS, bool))
+    library = Library(observation)
+    schedule: EachEpisode | EachFrame = EachEpisode(
+        library, library.whole(DELAYS), library.whole(DELAYS * 0 + 1), LONGEST
+    )
+    if drawn:
+        schedule = EachFrame(library, Pool(library, draws.integers(0, LONGEST + 1, 16_384)))
+    delay = RowDelay(library, schedule, to(np.zeros((ROWS, ACTIONS), np.float32)), repeats=True)
+    rows, outcome = delay.begin(observation, rewards), Outcome(observation, rewards, no, no, observation)
+
+    def step() -> None:
+        nonlocal rows
+        rows, _ = delay.step(rows, actions, lambda sent: outcome)
+
+    return step
+
+
+def delay_buffer() -> Any:
+    """Return mjlab's class, without the rest of mjlab.
+
+    Raises:
+        SystemExit: It is not installed.
+    """
+    found = importlib.util.find_spec("mjlab")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("the buffer's part needs mjlab: pip install --no-deps mjlab, or name the other part")
+    folder = Path(found.submodule_search_locations[0]) / "utils" / "buffers"
+    for name in ("mjlab", "mjlab.utils"):
+        sys.modules[name] = package = ModuleType(name)
+        package.__path__ = []
+    spec = importlib.util.spec_from_file_location(
+        "mjlab.utils.buffers", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.DelayBuffer
+
+
+def buffer(args: Namespace) -> None:
+    """Compare with mjlab's buffers."""
+    torch.set_num_threads(1)
+    make = delay_buffer()
+    observation, actions = torch.randn(ROWS, NUMBERS), torch.randn(ROWS, ACTIONS)
+    of_observations, of_actions = (make(0, LONGEST, ROWS) for _ in range(2))
+
+    def buffers() -> None:
+        for each, array in ((of_observations, observation), (of_actions, actions)):
+            each.append(array)
+            each.compute()
+
+    steps = {BUFFER: buffers, OWN: stepped(torch.as_tensor), DRAWN: stepped(torch.as_tensor, drawn=True)}
+    samples = interleave({name: partial(steps_a_second, step, args.steps) for name, step in steps.items()}, args.rounds)
+    print_table(f"{ROWS:,} rows of {NUMBERS} numbers and {ACTIONS} actions, PyTorch, steps/s", samples, BUFFER, 1)
+    for name in (OWN, DRAWN):
+        print_hold(f"time of {name} / {BUFFER}", 1 / median_ratio(samples, name, BUFFER), most=1.5)
+
+
+class Still(gym.Env[Any, Any]):
+    """Never changes."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(-1, 1, (NUMBERS,), np.float32)
+        self.action_space = gym.spaces.Box(-1, 1, (ACTIONS,), np.float32)
+        self._shown = np.zeros(NUMBERS, np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self._shown, {}
+
+    def step(self, action: Any) -> Any:
+        return self._shown, 1.0, False, False, {}
+
+
+def loop(args: Namespace) -> None:
+    """Compare with a loop over environments."""
+    envs = [RealtimeDelay(Still(), int(delay), 0, "repeat") for delay in DELAYS]
+    for env in envs:
+        env.reset()
+    actions = np.zeros((ROWS, ACTIONS), np.float32)
+
+    def step_each() -> None:
+        for env, action in zip(envs, actions, strict=True):
+            env.step(action)
+
+    measures = {
+        LOOP: partial(steps_a_second, step_each, max(1, args.steps // 20)),
+        OWN: partial(steps_a_second, stepped(np.asarray), args.steps),
+    }
+    samples = interleave(measures, args.rounds)
+    print_table(f"{ROWS:,} rows, NumPy, steps/s", samples, LOOP, 1)
+    print_hold(f"{OWN} / {LOOP}", median_ratio(samples, OWN, LOOP), least=100)
+
+
+if __name__ == "__main__":
+    run_parts(__doc__, {"buffer": buffer, "loop": loop}, rounds=(9, "interleaved repetitions"), steps=(60, "in each"))
