@@ -107,6 +107,8 @@ if TYPE_CHECKING:
         Tickets,
         make_stagger,
     )
+    from async_wrappers.tensors.sensor_rows import Sensor
+    from async_wrappers.wrappers.sensor_delay import SensorDelay, VectorSensorDelay
     from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 __all__ = [
@@ -158,6 +160,8 @@ __all__ = [
     "RealtimeDelay",
     "Recording",
     "RunFailed",
+    "Sensor",
+    "SensorDelay",
     "Sequential",
     "ServedEnvironment",
     "ServedReport",
@@ -176,6 +180,7 @@ __all__ = [
     "Uniform",
     "VectorEnvs",
     "VectorRealtimeDelay",
+    "VectorSensorDelay",
     "__version__",
     "as_latency",
     "capacity",
@@ -234,6 +239,8 @@ _LAZY = {
     "schedule.served_stream": "ServedStream",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
+    "tensors.sensor_rows": "Sensor",
+    "wrappers.sensor_delay": "SensorDelay VectorSensorDelay",
     "wrappers.vector_delay": "VectorRealtimeDelay",
 }
 _WHERE = {name: module for module, names in _LAZY.items() for name in names.split()}

@@ -137,9 +137,9 @@ class VectorRows:
         assert self._library is not None
         library = self._library
         ended = before.terminated | before.truncated
-        kept = "reward", "terminated", "truncated", "final", "closed", "interval", "default_frames", *_OF_THE_END
+        kept = ["reward", "terminated", "truncated", "final", "closed", "interval", "default_frames", *_OF_THE_END]
         if now.executed is not None:
-            kept = *kept, "executed"
+            kept.append("executed")
 
         def of(name: str) -> Any:
             return each(lambda one, other: library.where(ended, one, other), getattr(before, name), getattr(now, name))

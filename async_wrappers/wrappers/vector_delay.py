@@ -169,8 +169,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         per: With a latency: ``"episode"``, whose frames all have one delay; or ``"frame"``: a decision starts on each,
             as with tickets and as many workers as it takes, and no observation is followed by an older one.
         playout: With a latency of each frame: frames from a start to the frame on which its action is due.
-        default_action: As in `RealtimeDelay`, or an array with one for each environment; of a single sub-environment: ``"noop"``, ``"repeat"``, ``"random"`` (each
-            sub-environment has a generator, seeded by ``reset(seed=)`` like the sub-environment), an action of
+        default_action: As in `RealtimeDelay`, of a single sub-environment, or an array with one for each: ``"noop"``,
+            ``"repeat"``, ``"random"`` (each has a generator, seeded by ``reset(seed=)`` like it), an action of
             ``single_action_space``, or a function of (newest observation, last agent action or None), called for
             each sub-environment by itself. Or a `Chunk`, whose `after` acts until an episode's first chunk lands.
 

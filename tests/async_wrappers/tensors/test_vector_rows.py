@@ -145,7 +145,7 @@ ROWS = st.integers(1, 5)
 
 @every_kind
 @every_mode
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(data=st.data(), num_envs=ROWS, repeats=st.booleans())
 def test_rows_with_delays_and_intervals_of_their_own(
     kind: str, mode: AutoresetMode, data: st.DataObject, num_envs: int, repeats: bool
@@ -164,7 +164,7 @@ def test_rows_with_delays_and_intervals_of_their_own(
 
 @every_kind
 @every_mode
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(num_envs=ROWS, first=st.integers(0, 3), number=st.integers(1, 5))
 def test_each_episode_of_each_row_draws_its_delay(
     kind: str, mode: AutoresetMode, num_envs: int, first: int, number: int
@@ -220,7 +220,7 @@ class Told:
 
 @every_kind
 @every_mode
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(num_envs=ROWS, playout=st.integers(0, 5), length=st.none() | st.just(8))
 def test_a_latency_of_each_frame_is_that_of_tickets_with_enough_workers(
     kind: str, mode: AutoresetMode, num_envs: int, playout: int, length: int | None

@@ -1,0 +1,230 @@
+"""Sensors against their definition, reading by reading in exact fractions, for each row by itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import RealtimeDelay, Sensor, SensorDelay, Uniform, VectorSensorDelay
+from async_wrappers.tensors.row_schedule import Pool
+from tests.worlds.tensor_vector import Counting, Tensors, counting_vector
+
+FPS = 50
+NAMES = ("episode", "frame", "received")
+
+
+def seen_by_definition(
+    sensor: Sensor, its_seed: int, row: int, episode: int, frames: int
+) -> tuple[list[int], list[Fraction]]:
+    """Return which frame of an episode each of its frames shows, and how many frames ago the reading was taken."""
+    shown, ages = _seen(repr(sensor), its_seed, row, episode)
+    return shown[:frames], ages[:frames]
+
+
+@cache
+def _seen(written: str, its_seed: int, row: int, episode: int, frames: int = 14) -> tuple[list[int], list[Fraction]]:
+    sensor = eval(written)
+    share = Fraction(1) if sensor.rate is None else Fraction(str(sensor.rate)) / FPS
+    draws, stream = np.random.default_rng(np.random.SeedSequence(its_seed).spawn(1)[0]), None
+    model = sensor.latency if hasattr(sensor.latency, "stream") else None
+    number = max(64, 4_096 // share.numerator)
+    if model is not None:
+        stream = model.stream(np.random.SeedSequence(its_seed))
+    latencies = [
+        Fraction(round(sensor.latency * 1e9) if stream is None else stream.draw(), 10**9) * FPS for _ in range(number)
+    ]
+    lost = draws.random(number) < sensor.drop
+    phases = draws.integers(0, share.denominator, 4_096) if sensor.phase is None else None
+    holds = draws.random(number) < sensor.hold
+    at = Pool.place(row, episode, 0)
+    phase = (
+        Fraction(int(phases[at % 4_096]), share.numerator) if phases is not None else Fraction(str(sensor.phase)) * FPS
+    )
+    readings = []  # (taken, arrives), in frames
+    for n in range(int(frames * share) + 2):
+        taken = phase + n / share
+        draw = Pool.place(row, episode, math.floor(taken)) % number
+        readings.append((taken, None if lost[draw] else taken + latencies[draw]))
+    shown, ages = list[int](), list[Fraction]()
+    newest: Fraction | None = None
+    for frame in range(frames):
+        arrived = [taken for taken, arrives in readings if arrives is not None and arrives <= frame]
+        if (
+            arrived
+            and not holds[Pool.place(row, episode, frame) % number]
+            and (newest is None or max(arrived) > newest)
+        ):
+            newest = max(arrived)
+        shown.append(0 if newest is None else math.floor(newest))
+        ages.append(Fraction(frame) if newest is None else frame - newest)
+    return shown, ages
+
+
+SENSORS = st.builds(
+    Sensor,
+    latency=st.sampled_from([0, 0.02, 0.03, 0.1, Uniform(0.0, 0.09)]),
+    rate=st.sampled_from([None, 50, 30, 12.5, 7]),
+    phase=st.sampled_from([None, 0.0]),
+    drop=st.sampled_from([0.0, 0.4]),
+    hold=st.sampled_from([0.0, 0.3]),
+)
+
+
+@st.composite
+def sensors(draw: Any) -> dict[str, Sensor]:
+    """Two of the three numbers are of a sensor each."""
+    made = {name: draw(SENSORS) for name in ("frame", "episode")}
+    return {
+        name: Sensor(each.latency, each.rate, each.phase, each.drop, each.hold, slice(at, at + 1))
+        for (name, each), at in zip(made.items(), (1, 0), strict=True)
+    }
+
+
+def check(
+    shown: Any, ages: Any, of: dict[str, Sensor], seeds: dict[str, int], row: int, episode: int, frame: int
+) -> None:
+    frames, taken = seen_by_definition(of["frame"], seeds["frame"], row, episode, frame + 1)
+    assert shown[1] == frames[frame]
+    assert shown[0] == episode
+    assert ages["frame"] == pytest.approx(float(taken[frame]) / FPS)
+    _, taken = seen_by_definition(of["episode"], seeds["episode"], row, episode, frame + 1)
+    assert ages["episode"] == pytest.approx(float(taken[frame]) / FPS)
+
+
+def seeds_of(of: dict[str, Sensor], seed: int) -> dict[str, int]:
+    return dict(zip(of, np.random.SeedSequence(seed).generate_state(len(of)).tolist(), strict=True))
+
+
+@settings(max_examples=10, deadline=None)
+@given(of=sensors())
+def test_one_environment_shows_what_the_definition_says(of: dict[str, Sensor]) -> None:
+    env, seeds = SensorDelay(Counting(0), of, fps=FPS), seeds_of(of, 5)
+    for episode in range(3):
+        shown, info = env.reset(seed=5 if episode == 0 else None)
+        check(shown, info["sensor_ages"], of, seeds, 0, episode, 0)
+        frame, over = 0, False
+        while not over:
+            shown, _, terminated, truncated, info = env.step(np.zeros(1))
+            over, frame = terminated or truncated, frame + 1
+            check(shown, info["sensor_ages"], of, seeds, 0, episode, frame)
+            assert shown[2] == 0.0
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("on", ["numpy", "torch"])
+@settings(max_examples=3, deadline=None)
+@given(of=sensors())
+def test_each_row_of_a_vector_shows_what_the_definition_says(
+    on: str, mode: AutoresetMode, of: dict[str, Sensor]
+) -> None:
+    to: Callable[[Any], Any] = np.asarray if on == "numpy" else lambda array: torch.as_tensor(np.array(array))
+    vector, seeds = counting_vector(3, mode), seeds_of(of, 5)
+    env = VectorSensorDelay(Tensors(vector, to, np.asarray), of, FPS)
+    env.reset(seed=5)
+    frames, episodes, begins = [0] * 3, [0] * 3, [False] * 3
+    for _ in range(30):
+        shown, _, terminated, truncated, info = env.step(to(np.zeros((3, 1))))
+        over, ages = np.asarray(terminated) | np.asarray(truncated), info["sensor_ages"]
+        for row in range(3):
+            frames[row] += 1
+            if begins[row]:  # the frame of a reset
+                frames[row], episodes[row] = 0, episodes[row] + 1
+            its = {name: float(np.asarray(each)[row]) for name, each in ages.items()}
+            if over[row] and mode is AutoresetMode.SAME_STEP:
+                last = np.asarray(info["final_obs"])[row]
+                assert (
+                    last[1]
+                    == seen_by_definition(of["frame"], seeds["frame"], row, episodes[row], frames[row] + 1)[0][-1]
+                )
+                frames[row], episodes[row] = 0, episodes[row] + 1
+            check(np.asarray(shown)[row], its, of, seeds, row, episodes[row], frames[row])
+        begins = (over & (mode is AutoresetMode.NEXT_STEP)).tolist()
+        if mode is AutoresetMode.DISABLED and over.any():
+            shown, info = env.reset(options={"reset_mask": to(over)})
+            for row in np.flatnonzero(over).tolist():
+                frames[row], episodes[row] = 0, episodes[row] + 1
+                its = {name: float(np.asarray(each)[row]) for name, each in info["sensor_ages"].items()}
+                check(np.asarray(shown)[row], its, of, seeds, row, episodes[row], 0)
+    vector.close()
+
+
+class Camera(gym.Env[Any, Any]):
+    """Shows the frame's number, to a camera and to an encoder, without end."""
+
+    observation_space = gym.spaces.Dict({name: gym.spaces.Box(-1e9, 1e9, (1,)) for name in ("camera", "joints")})
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.frame = 0
+        return self._shown(), {}
+
+    def step(self, action: Any) -> Any:
+        self.frame += 1
+        return self._shown(), 0.0, False, False, {}
+
+    def _shown(self) -> Any:
+        return {name: np.array([self.frame], np.float32) for name in ("camera", "joints")}
+
+
+def test_a_rate_that_does_not_divide_the_frame_rate_is_exact_in_the_mean() -> None:
+    env = SensorDelay(Camera(), {"camera": Sensor(rate=30)}, fps=50)
+    env.reset(seed=1)
+    seen = {float(env.step(0)[0]["camera"][0]) for _ in range(5_000)}
+    assert len(seen) in (3_000, 3_001)
+
+
+def test_ages_are_shown_and_inference_is_late_outside_of_the_sensors() -> None:
+    env: Any = SensorDelay(Camera(), {"camera": Sensor(0.06), "joints": 0}, fps=50, shows_age=True)
+    assert env.reset(seed=0)[0] in env.observation_space
+    env = RealtimeDelay(env, delay=2, default_action=0)
+    env.reset(seed=0)
+    for _ in range(5):
+        shown, *_, info = env.step(1)
+    assert (info["realtime"]["start"], shown["joints"][0], shown["camera"][0]) == (5, 5.0, 2.0)
+    assert shown["sensor_ages"].tolist() == pytest.approx([0.06, 0.0])
+    assert info["realtime"]["observation_info"]["sensor_ages"] == pytest.approx({"camera": 0.06, "joints": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("sensors", "sentence"),
+    [
+        ({"radar": 0.1}, "sensors must be keys of ['camera', 'joints'], got 'radar'"),
+        ({}, "sensors must have one at least"),
+        ({"camera": Sensor(rate=60)}, "the rate of 'camera' must be <= 50, the frames per second, got 60"),
+        ({"camera": Sensor(rate=math.pi)}, "the rate of 'camera' must be a fraction of 50 frames per second"),
+        ({"camera": Sensor(of=slice(2))}, "sensors must be keys of ['camera', 'joints'], got 'camera'"),
+    ],
+)
+def test_sensors_that_cannot_be_are_one_sentence(sensors: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        SensorDelay(Camera(), sensors, fps=50).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("drop", 1.0), ("hold", -0.1), ("rate", 0), ("phase", 1.0), ("phase", -1), ("latency", -1)]
+)
+def test_numbers_of_a_sensor_that_cannot_be_are_named(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be "):
+        Sensor(**{"rate": 10, name: value})
+
+
+def test_a_slice_that_is_not_there_and_another_kind_of_environment_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^sensors must be slices of 3 numbers, got 'imu'"):
+        SensorDelay(Counting(0), {"imu": Sensor(of=slice(3, 5))}, fps=FPS)
+    with pytest.raises(ValueError, match=r"use VectorSensorDelay$"):
+        SensorDelay(counting_vector(2, AutoresetMode.SAME_STEP), {"imu": Sensor(of=slice(1))}, fps=FPS)
+    vector: Any = Counting(0)
+    with pytest.raises(ValueError, match=r"use SensorDelay$"):
+        VectorSensorDelay(vector, {"imu": Sensor(of=slice(1))}, fps=FPS)
