@@ -1,0 +1,21 @@
+"""A fixture for tests that export: PyTorch reads the sources of its 500 operators anew for each graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+__all__ = ["operators_read_once"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators_read_once() -> Iterator[None]:
+    """Keep the table of operators, which is a quarter of the time of an export and the same for each."""
+    registration = pytest.importorskip("torch.onnx._internal.exporter._registration")
+    pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        kept = staticmethod(cache(registration.ONNXRegistry.from_torchlib))
+        patch.setattr(registration.ONNXRegistry, "from_torchlib", kept)
+        yield
