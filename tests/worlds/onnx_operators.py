@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 __all__ = ["operators_read_once"]
 
@@ -13,9 +14,6 @@ __all__ = ["operators_read_once"]
 @pytest.fixture(scope="module", autouse=True)
 def operators_read_once() -> Iterator[None]:
     """Keep the table of operators, which is a quarter of the time of an export and the same for each."""
-    registration = pytest.importorskip("torch.onnx._internal.exporter._registration")
-    pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
     with pytest.MonkeyPatch.context() as patch:
-        kept = staticmethod(cache(registration.ONNXRegistry.from_torchlib))
-        patch.setattr(registration.ONNXRegistry, "from_torchlib", kept)
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
         yield

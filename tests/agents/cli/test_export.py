@@ -14,9 +14,8 @@ import pytest
 from async_wrappers.agents.trained.agent_file import read_about
 from async_wrappers.onnx_policy import OnnxPolicy
 from tests.worlds.command_line import bound, call, place, refused
-from tests.worlds.onnx_operators import operators_read_once
 
-__all__ = ["call", "operators_read_once", "place"]
+__all__ = ["call", "place"]
 
 QUICK = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")
 
