@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.config.gin_text import places_in
+from tests.worlds import forks
 from tests.worlds.command_line import ROOT, bound, call, in_a_fork, in_a_process, iterations, place, refused, start
 
 __all__ = ["call", "place"]
@@ -96,9 +96,11 @@ for given in ({{"gin_bindings": ["import {0}"]}}, {{"trust": True}}, {{"gin_bind
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
-    words = [sys.executable, "-c", code.format(module_of(place))]
-    done = subprocess.run(words, cwd=elsewhere, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.stdout.split() == ["0", "0", "1"], done.stderr
+    notebook = elsewhere / "notebook.py"
+    notebook.write_text(code.format(module_of(place)))
+    with forks.running(notebook, elsewhere, (), {"PYTHONPATH": str(ROOT)}) as running:
+        _, out, err = running.end()
+    assert out.split() == ["0", "0", "1"], err
 
 
 def test_a_sweep_and_its_trials_find_the_module(place: Path, elsewhere: Path) -> None:

@@ -18,10 +18,10 @@ from tests.worlds.plain_data import assert_identical, differs
 SMALL = (
     "MLPTorso.hidden = (8,)",
     "Runner.num_iterations = 2",
-    "Runner.training_episodes = 10",
+    "Runner.training_episodes = 5",
     "Runner.evaluation_episodes = 2",
     "Runner.report_episodes = 0",
-    "Runner.max_steps_per_episode = 60",
+    "Runner.max_steps_per_episode = 40",
     "Runner.exact_resume = True",
     "create_gym_environment.wrappers = [@RealtimeDelay]",
     "RealtimeDelay.delay = 3",
@@ -30,10 +30,11 @@ SMALL = (
     "VTraceAgent.batch_size = 4",
     "ImpactAgent.unroll_length = 5",
     "ImpactAgent.batch_size = 4",
-    "PPOAgent.update_period = 40",
-    "PPOAgent.batch_size = 20",
+    "PPOAgent.update_period = 20",
+    "PPOAgent.batch_size = 10",
+    "PPOAgent.unroll_length = 5",
     "PPOAgent.num_epochs = 2",
-    "R2D2Agent.min_replay_history = 60",
+    "R2D2Agent.min_replay_history = 40",
     "R2D2Agent.batch_size = 4",
     "R2D2Agent.burn_in = 2",
     "R2D2Agent.unroll_length = 6",
@@ -41,8 +42,8 @@ SMALL = (
     "R2D2Agent.update_period = 8",
     "R2D2Agent.replay_capacity = 1_000",
     "LSTMCore.hidden = 6",
-    "SACAgent.min_replay_history = 60",
-    "SACAgent.random_frames = 60",
+    "SACAgent.min_replay_history = 40",
+    "SACAgent.random_frames = 40",
     "SACAgent.batch_size = 8",
     "SACAgent.hidden_units = 8",
     "SACAgent.update_period = 8",
@@ -55,7 +56,7 @@ AGENTS = {
     "r2d2": ("configs/r2d2/cartpole_no_velocity.gin", "create_recurrent_q_network"),
     "sac": ("configs/sac/pendulum_delay.gin", "create_box_actor_critic"),
 }
-STEPS = ("Runner.training_episodes = None", "Runner.training_steps = 200")
+STEPS = ("Runner.training_episodes = None", "Runner.training_steps = 100")
 LIVE = (
     *STEPS,
     "create_gym_environment.wrappers = []",
@@ -65,7 +66,7 @@ LIVE = (
     "AsyncRunner.workers = 2",
     "AsyncRunner.fps = 50",
     "AsyncRunner.latency = 0.03",
-    "AsyncRunner.learner_latency = 0.02",
+    "AsyncRunner.learner_latency = 0.04",
     "AsyncRunner.default_action = 'repeat'",
     "Runner.exact_resume = False",
 )

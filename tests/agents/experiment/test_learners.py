@@ -162,7 +162,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient", "children_of_a_server")
 @pytest.mark.parametrize("where", ["in an update", "in an answer"])
 def test_a_learner_that_is_stopped_ends_the_run_in_a_sentence(where: str) -> None:
     before = multiprocessing.active_children()  # of earlier tests
@@ -216,6 +216,7 @@ def test_a_learner_that_ends_on_its_way_to_the_others_is_not_waited_for() -> Non
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("children_of_a_server")
 def test_a_long_wait_for_a_learner_is_told_with_the_way_to_end_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from async_wrappers.agents.sweep.results import read_rows
 from async_wrappers.agents.sweep.sweeping import estimated_seconds, forget_replay, sweep
 from async_wrappers.agents.sweep.trial import TrialsCutOff
 from async_wrappers.posix import cores
+from tests.worlds import forks
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
 
@@ -250,16 +252,11 @@ def test_what_a_script_imports_at_its_top_reaches_its_trials(tmp_path: Path) -> 
             "    sweep(trial, {'env': ['Mine-v0']}, 1, sys.argv[1])\n"
         )
         place = tmp_path / line.partition(" ")[0]
-        done = subprocess.run(
-            [sys.executable, str(script), str(place)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        assert [row["value"] for row in facts(place)] == [4.0], done.stdout + done.stderr
+        path = os.pathsep.join((str(tmp_path), str(ROOT)))  # a script's own folder is the first
+        with forks.running(script, tmp_path, (str(place),), {**os.environ, "PYTHONPATH": path}) as running:
+            code, out, err = running.end()
+        assert code == 0, err
+        assert [row["value"] for row in facts(place)] == [4.0], out + err
 
 
 class TestRefusals:
@@ -425,29 +422,24 @@ sweep(play_and_count, {"delay": list(range(int(sys.argv[2])))}, 1, Path(sys.argv
 """
 
 
-def started(base_dir: Path, trials: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(base_dir), str(trials)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def started(base_dir: Path, trials: int) -> AbstractContextManager[forks.Running]:
+    script = base_dir.parent / "sweep.py"
+    script.write_text(SCRIPT)
+    return forks.running(script, ROOT, (str(base_dir), str(trials)), os.environ)
 
 
 def after_kills(base_dir: Path, trials: int, kills: int) -> None:
     """Kill the sweep once more of its trials have begun, so many times, and let it end."""
     for kill in range(kills):
-        process = started(base_dir, trials)
         wanted = (kill + 1) * trials // (kills + 1)
         deadline = time.monotonic() + 100
-        while len(list(base_dir.glob("trials/*/made"))) < wanted and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        process.kill()
-        process.communicate()
-    process = started(base_dir, trials)
-    _, err = process.communicate(timeout=200)
-    assert process.returncode == 0, err
+        with started(base_dir, trials) as running:  # which is killed at the end of the block
+            while len(list(base_dir.glob("trials/*/made"))) < wanted and running.alive:
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+    with started(base_dir, trials) as running:
+        code, _, err = running.end()
+    assert code == 0, err
 
 
 @pytest.mark.usefixtures("fork_trials")

@@ -61,6 +61,7 @@ class TestManyUnderDelay(TaughtRunContract):
     bindings = (*MANY, *DELAYED, "DQNAgent.stack_size = 1")
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 class TestTwoLearners(TaughtRunContract):
     bindings = (*MANY, "VectorRunner.learners = 2")
     learners = 2
@@ -81,6 +82,7 @@ class _InProcesses(TaughtRunContract):
     bindings = (*MANY, *DELAYED, "VectorRunner.processes = 2")
 
 
+@pytest.mark.usefixtures("children_of_a_server")
 def test_views_come_from_environments_in_processes(teacher_dir: Path, tmp_path: Path) -> None:
     _InProcesses().test_the_phases_and_what_they_leave(teacher_dir, tmp_path)
 
