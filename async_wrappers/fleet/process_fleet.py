@@ -248,27 +248,27 @@ class ProcessFleet:
 
     def _obey(self) -> None:
         """Carry out what the rule orders."""
-        while orders := self._rule.orders(time.monotonic_ns()):
-            for what, member, why in orders:
-                assert isinstance(member, Member)
-                if what == What.KILL:
-                    member.why = why
-                    member.child.kill()
-                    self._bury(member)
-                    if member.role.pauses:  # last, as a warning may be an error
-                        warnings.warn(f"{member.name} {why}: it is started again", RuntimeWarning, stacklevel=3)
-                elif what == What.START:
-                    dead = member.child
-                    try:
-                        self._start(member)
-                    except BaseException:  # an interruption, or no more processes may run: it is tried again
-                        member.incarnation -= 1
-                        self._rule.ended(member, time.monotonic_ns())
-                        raise
-                    dead.close()
-                    self.restarts += 1
-                else:
-                    member.role.lost(member)
+        while (order := self._rule.next_order(time.monotonic_ns())) is not None:
+            what, member, why = order
+            assert isinstance(member, Member)
+            if what == What.KILL:
+                member.why = why
+                member.child.kill()
+                self._bury(member)
+                if member.role.pauses:  # last, as a warning may be an error
+                    warnings.warn(f"{member.name} {why}: it is started again", RuntimeWarning, stacklevel=3)
+            elif what == What.START:
+                dead = member.child
+                try:
+                    self._start(member)
+                except BaseException:  # an interruption, or no more processes may run: it is tried again
+                    member.incarnation -= 1
+                    self._rule.ended(member, time.monotonic_ns())
+                    raise
+                dead.close()
+                self.restarts += 1
+            else:
+                member.role.lost(member)
 
     def _bury(self, member: Member) -> None:
         """Note a member's end, and what it said last."""

@@ -121,6 +121,27 @@ class FleetContract:
         self.until(fleet, lambda: log.is_up("member 0", 1))
         assert (fleet.restarts, member.incarnation, interruptions) == (1, 1, [])
 
+    def test_members_that_die_at_once_are_replaced_although_the_start_of_one_is_interrupted(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        members = self.made(fleet, log, count=3)
+        self.until(fleet, lambda: all(log.is_up(each.name, 0) for each in members))
+        role, plain, interruptions = members[0].role, members[0].role.arguments, [KeyboardInterrupt()]
+
+        def interrupted(member: Member) -> Any:
+            if interruptions:
+                raise interruptions.pop()
+            return plain(member)
+
+        object.__setattr__(role, "arguments", interrupted)
+        for member in members:
+            member.child.kill()
+            member.child.join(PATIENCE)
+        with pytest.raises(KeyboardInterrupt):
+            fleet.turn()
+        self.until(fleet, lambda: all(log.is_up(each.name, 1) for each in members))
+        assert fleet.restarts == 3
+
     def test_one_that_dies_again_and_again_is_given_up_with_its_end(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log, "kill")
         self.until(fleet, lambda: log.lost)

@@ -315,7 +315,8 @@ class RayTransport:
         Raises:
             RunFailed: A worker has died again and again.
         """
-        for what, number, why in self._rule.orders(now):
+        while (order := self._rule.next_order(now)) is not None:
+            what, number, why = order
             assert isinstance(number, int)
             if what == What.KILL:
                 self._lose(self._workers[number], why)
