@@ -265,7 +265,7 @@ class ProcessFleet:
                     member.incarnation -= 1
                     self._rule.ended(member, time.monotonic_ns())
                     raise
-                dead.close()
+                self._children.forget(dead)
                 self.restarts += 1
             else:
                 member.role.lost(member)
