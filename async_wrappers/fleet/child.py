@@ -30,15 +30,22 @@ def as_child(supervisor: connection.Connection, on_orphaned: Callable[[], None] 
         threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
         yield
     except BaseException as error:
-        if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):
-            return
-        try:
-            pickled = cloudpickle.dumps(error)
-        except Exception:
-            pickled = None
-        with suppress(OSError):
-            supervisor.send(("failed", pickled, traceback.format_exc()))
-        os._exit(1)
+        if report(supervisor, error):
+            wake_servers()
+            os._exit(1)
+
+
+def report(supervisor: connection.Connection, error: BaseException) -> bool:
+    """Tell the supervisor of an exception; return False if it says no more than that the supervisor is gone."""
+    if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):
+        return False
+    try:
+        pickled = cloudpickle.dumps(error)
+    except Exception:
+        pickled = None
+    with suppress(OSError):
+        supervisor.send(("failed", pickled, traceback.format_exc()))
+    return True
 
 
 def _is_over(supervisor: connection.Connection) -> bool:

@@ -38,12 +38,14 @@ class Role:
         main: Its main function, called with the arguments and its end of a pipe.
         arguments: From a member to these arguments.
         pauses: Nanoseconds before another one takes its place, by ends in a row; none does without any.
+        daemon: False for members that may start processes.
         started: Called with a member that has just been started.
         hear: Called with a member and each of its messages that the driver does not read.
         ends: Called with a member that has ended; returns whether it had worked before. It may raise, where another
             one would do no better.
         lost: Called with a member that has ended and whose place stays empty.
         ails: From a member and the system's reason why it counts as dead, or None, to the reason to end it.
+        then: What the warning of such an end says of what follows.
     """
 
     name: str
@@ -51,11 +53,13 @@ class Role:
     main: Callable[..., None]
     arguments: Callable[[Member], Sequence[Any]]
     pauses: tuple[int, ...] = ()
+    daemon: bool = True
     started: Callable[[Member], None] = _nothing
     hear: Callable[[Member, Any], None] = _nothing
     ends: Callable[[Member], bool | None] = _nothing
     lost: Callable[[Member], None] = _nothing
     ails: Callable[[Member, str | None], str | None] = lambda member, why: why
+    then: str = "it is started again"
 
 
 @dataclass(eq=False)
@@ -94,11 +98,12 @@ class ProcessFleet:
 
     Args:
         user: The class that starts them, in the sentence for a script without a main guard.
+        children: What starts and ends them elsewhere (`ray_fleet.RayChildren`); None for processes of this machine.
     """
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, children: Any = None) -> None:
         """Begin without members."""
-        self._children, self._rule, self._looked = Children(user), Fleet(), 0.0
+        self._children, self._rule, self._looked = children or Children(user), Fleet(), 0.0
         self.members: list[Member] = []
         self.restarts = 0
         """Members that were started in the place of others."""
@@ -106,7 +111,7 @@ class ProcessFleet:
     @property
     def pids(self) -> dict[str, int]:
         """Process ids by name."""
-        return {each.name: each.child.process.pid for each in self.members if each.child.process.pid is not None}
+        return {each.name: each.child.pid for each in self.members if each.child.pid is not None}
 
     def add(self, role: Role, number: int = 0) -> Member:
         """Start a member.
@@ -156,11 +161,24 @@ class ProcessFleet:
         if member.error is not None:
             return raised_in(member.name, *member.error)
         try:
-            how = self._children.how_it_ended(member.child)
+            how = self.how_it_ended(member)
         except RuntimeError as error:
             return error
         again = f", {self._rule.ends(member)} times in a row before it had done anything" if member.role.pauses else ""
         return RunFailed(f"{member.name} {how}{again}")
+
+    def how_it_ended(self, member: Member) -> str:
+        """Return how a member has ended, as `Children.how_it_ended`."""
+        how: str = self._children.how_it_ended(member.child)
+        return how
+
+    def ails(self, member: Member, why: str) -> None:
+        """Let a member count as dead, for a reason that is the end of a sentence, from the next turn on."""
+        self._rule.ails(member, why)
+
+    def works(self, member: Member) -> None:
+        """Take a member's next end for the first in a row."""
+        self._rule.works(member)
 
     def end(self, members: Iterable[Member], seconds: float, closing: float = 0.0) -> list[Member]:
         """Wait for the ends of members that were asked to end; kill those that take too long.
@@ -213,7 +231,7 @@ class ProcessFleet:
         member.incarnation += 1
         member.error, member.why, member.said = None, "", set()
         member.child = self._children.start(
-            member.name, role.main, role.arguments(member), shares_torch=role.shares_torch
+            member.name, role.main, role.arguments(member), shares_torch=role.shares_torch, daemon=role.daemon
         )
         self._rule.started(member)
         role.started(member)
@@ -256,7 +274,7 @@ class ProcessFleet:
                 member.child.kill()
                 self._bury(member)
                 if member.role.pauses:  # last, as a warning may be an error
-                    warnings.warn(f"{member.name} {why}: it is started again", RuntimeWarning, stacklevel=3)
+                    warnings.warn(f"{member.name} {why}: {member.role.then}", RuntimeWarning, stacklevel=3)
             elif what == What.START:
                 dead = member.child
                 try:
@@ -273,7 +291,7 @@ class ProcessFleet:
     def _bury(self, member: Member) -> None:
         """Note a member's end, and what it said last."""
         self._hear(member)
-        if not member.child.join(1):
+        if not member.child.join(member.child.reported_within):
             member.child.kill()
             member.child.join(waits.PATIENCE)
         if member.role.ends(member):

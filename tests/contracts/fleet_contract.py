@@ -1,8 +1,10 @@
-"""What every driver of a fleet keeps: subclass `FleetContract` and give it `role`.
+"""What every driver of a fleet keeps: subclass `FleetContract` and give it `role`, and `children` of another machine.
 
 class TestMyFleet(FleetContract):
     def role(self, at_once, **more):
         return Role("member {}", ..., **more)
+
+`SeenFleetContract` is for processes of this machine, which its driver can see.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from async_wrappers.fleet import pulse, waits
 from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.supervised import RunFailed
 
-__all__ = ["FleetContract"]
+__all__ = ["FleetContract", "SeenFleetContract"]
 
 PATIENCE = 60.0  # seconds in which what must happen has happened, on however busy a machine
 
@@ -51,6 +53,12 @@ class Log:
 
 
 class FleetContract:
+    killed = "was ended by SIGKILL (exit code -9)"
+
+    def children(self) -> Any:
+        """Return what starts members; None for processes of this machine."""
+        return None
+
     def role(self, at_once: str, **more: Any) -> Role:
         """Return a role whose members are `run_member` of tests.worlds.fleet_member."""
         raise NotImplementedError
@@ -64,10 +72,11 @@ class FleetContract:
     @pytest.fixture
     def fleet(self) -> Iterator[ProcessFleet]:
         """See to it that no process is left."""
-        with closing(ProcessFleet("The contract")) as fleet:
+        with closing(ProcessFleet("The contract", self.children())) as fleet:
             yield fleet
-            pids = [psutil.Process(pid) for pid in fleet.pids.values() if psutil.pid_exists(pid)]
-        assert [each for each in pids if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
+            left = [psutil.Process(pid) for pid in fleet.pids.values() if psutil.pid_exists(pid)]
+        psutil.wait_procs(left, timeout=PATIENCE)
+        assert [each for each in left if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
 
     @pytest.fixture
     def log(self) -> Log:
@@ -149,7 +158,7 @@ class FleetContract:
         assert not fleet.is_up(member)
         failure = fleet.failure(member)
         assert isinstance(failure, RunFailed)
-        assert str(failure).startswith("member 0 was ended by SIGKILL (exit code -9)")
+        assert str(failure).startswith(f"member 0 {self.killed}")
         assert str(failure).endswith(", 3 times in a row before it had done anything")
 
     def test_one_that_works_in_between_is_never_given_up(self, fleet: ProcessFleet, log: Log) -> None:
@@ -161,7 +170,7 @@ class FleetContract:
     def test_one_whose_place_stays_empty_is_lost_at_once(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log, "kill", pauses=())
         self.until(fleet, lambda: log.lost)
-        assert str(fleet.failure(member)).startswith("member 0 was ended by SIGKILL (exit code -9)")
+        assert str(fleet.failure(member)).startswith(f"member 0 {self.killed}")
         assert "in a row" not in str(fleet.failure(member))
         fleet.remove(member)
         assert fleet.pids == {}
@@ -177,26 +186,6 @@ class FleetContract:
         (member,) = self.made(fleet, log, "exit", pauses=())
         self.until(fleet, lambda: log.lost)
         assert str(fleet.failure(member)) == "member 0 raised SystemExit(3)"
-
-    @pytest.mark.timeout(120)
-    def test_one_that_is_stopped_is_ended_and_replaced_with_a_warning(self, fleet: ProcessFleet, log: Log) -> None:
-        (member,) = self.made(fleet, log)
-        member.send("stop")
-        sentence = r"^member 0 has been stopped \(SIGSTOP\) for 1 s: it is started again$"
-        with pytest.warns(RuntimeWarning, match=sentence):
-            self.until(fleet, lambda: log.is_up("member 0", 1))
-        assert fleet.restarts == 1
-
-    @pytest.mark.timeout(120)
-    def test_one_that_owes_an_answer_and_hangs_is_replaced_and_one_that_owes_none_may_rest(
-        self, fleet: ProcessFleet, log: Log
-    ) -> None:
-        hangs, _ = self.made(fleet, log, count=2)
-        hangs.send("hang")
-        sentence = "^member 0 has neither answered nor used any processor time for 2 s: it is started again$"
-        with pytest.warns(RuntimeWarning, match=sentence):
-            self.until(fleet, lambda: log.is_up("member 0", 1), owing=hangs)
-        assert log.ended == ["member 0"]
 
     def test_one_that_its_role_wants_ended_is_replaced(self, fleet: ProcessFleet, log: Log) -> None:
         def ails(member: Member, why: str | None) -> str | None:
@@ -231,6 +220,28 @@ class FleetContract:
             self.until(fleet, lambda member=member: "closes" in member.said)  # type: ignore[misc]
             assert fleet.end([member], 0.5, more) == ([] if more == PATIENCE else [member])
             fleet.remove(member)
+
+
+class SeenFleetContract(FleetContract):
+    @pytest.mark.timeout(120)
+    def test_one_that_is_stopped_is_ended_and_replaced_with_a_warning(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log)
+        member.send("stop")
+        sentence = r"^member 0 has been stopped \(SIGSTOP\) for 1 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=sentence):
+            self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert fleet.restarts == 1
+
+    @pytest.mark.timeout(120)
+    def test_one_that_owes_an_answer_and_hangs_is_replaced_and_one_that_owes_none_may_rest(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        hangs, _ = self.made(fleet, log, count=2)
+        hangs.send("hang")
+        sentence = "^member 0 has neither answered nor used any processor time for 2 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=sentence):
+            self.until(fleet, lambda: log.is_up("member 0", 1), owing=hangs)
+        assert log.ended == ["member 0"]
 
     def test_stopped_members_leave_with_the_fleet(self, fleet: ProcessFleet, log: Log) -> None:
         members = self.made(fleet, log, count=2)
