@@ -87,6 +87,12 @@ class Member:
         self.name = self.role.name.format(self.number)
         self.child: Child
 
+    @property
+    def exits(self) -> str:
+        """By what it has ended its own program, as "raised SystemExit(0)"; "" if it has not."""
+        error = None if self.error is None else self.error[0]
+        return "" if error is None or isinstance(error, Exception) else f"raised {error!r:.200}"
+
     def send(self, message: Any) -> None:
         """Send a message; one that has ended is found later."""
         with suppress(OSError):
@@ -162,15 +168,14 @@ class ProcessFleet:
             return raised_in(member.name, *member.error)
         try:
             how = self.how_it_ended(member)
-        except RuntimeError as error:
+        except RuntimeError as error:  # it has imported a main script without a guard
             return error
         again = f", {self._rule.ends(member)} times in a row before it had done anything" if member.role.pauses else ""
         return RunFailed(f"{member.name} {how}{again}")
 
     def how_it_ended(self, member: Member) -> str:
-        """Return how a member has ended, as `Children.how_it_ended`."""
-        how: str = self._children.how_it_ended(member.child)
-        return how
+        """Return how a member has ended: by what it raised, where that ends programs, or as `Children.how_it_ended`."""
+        return member.exits or str(self._children.how_it_ended(member.child))
 
     def ails(self, member: Member, why: str) -> None:
         """Let a member count as dead, for a reason that is the end of a sentence, from the next turn on."""
