@@ -57,7 +57,7 @@ class ProcessHosts:
 
     @property
     def pids(self) -> dict[int, int]:
-        return {host: process.child.process.pid or 0 for host, process in self._processes.items()}
+        return {host: process.child.pid or 0 for host, process in self._processes.items()}
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         if (old := self._processes.pop(host, None)) is not None:
@@ -134,7 +134,7 @@ class _Process:
             return
         pulse.look(owes=False)
         if not self.why and (ailment := pulse.ailment()) is not None:
-            self.why = f"(process {self.child.process.pid}) {ailment}, and was ended"
+            self.why = f"({self.child.place}) {ailment}, and was ended"
             self.child.kill()
 
     def _read(self, news: Any) -> None:
@@ -146,7 +146,7 @@ class _Process:
                     news.put(HostsFailed(found))
                     return
                 if kind == "exits":
-                    self.why = f"(process {self.child.process.pid}) {found}"
+                    self.why = f"({self.child.place}) {found}"
                 else:
                     news.put(found)
         except (EOFError, OSError):
@@ -155,7 +155,8 @@ class _Process:
             self.why = f"sent what cannot be read ({error})"
             self.child.kill()
         if not self._closing:
-            self.child.join(waits.ORDER)
+            if not self.child.join(waits.ORDER):
+                self.why = self.why or "does not answer"
             try:
                 news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
             except RuntimeError as error:  # it would do so again
@@ -177,10 +178,7 @@ class _Process:
 
     def _how_it_ended(self) -> str:
         self._children.how_it_ended(self.child)
-        name = self.child.ended_by()
-        if name is None and self.child.is_alive():
-            return "does not answer"
-        return f"(process {self.child.process.pid}) " + ("has ended" if name is None else f"was ended by {name}")
+        return f"({self.child.place}) {self.child.ended_in_short()}"
 
 
 # Messages, of a kind and a value: the lengths of the large arrays with a pickle of all else, and then these arrays.
