@@ -69,10 +69,10 @@ def _watch_parent(on_orphaned: Callable[[], None] | None = None) -> None:
 
 
 def ignore_signals() -> None:
-    """Let this process, but none that it forks or starts, ignore SIGINT and SIGTERM, and receive them again.
+    """Let this process, but none of its children, ignore SIGINT and SIGTERM, and receive them again.
 
     A handler and not SIG_IGN, which is inherited: an environment that starts its game as a program of its own could not
-    end it with `Popen.terminate`.
+    end it with SIGTERM.
     """
     owner = os.getpid()
 

@@ -25,11 +25,11 @@ from async_wrappers.fleet import waits
 from async_wrappers.fleet.fleet import Fleet, What
 from async_wrappers.fleet.ray_fleet import Actors, ending
 from async_wrappers.fleet.supervised import RunFailed
+from async_wrappers.live.cluster.ray_worker import Job, RayWorker, missing_module, versions
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
-from async_wrappers.live.ray.ray_worker import Job, RayWorker, missing_module, versions
 from async_wrappers.live.remote.remote_transport import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.report.journey import RoundTrip
@@ -114,7 +114,7 @@ class _Courier:
         self._actors = Actors(
             RayWorker, num_cpus=workers.num_cpus, num_gpus=workers.num_gpus, resources=workers.resources
         )
-        self._job, self._versions = ray.put(job), versions()
+        self._job, self._versions = self._ray.put(job), versions()
         self._thread.start()
 
     def order(self, order: _Order) -> None:
