@@ -1,8 +1,8 @@
 """The driver of a fleet of processes: it starts them, hears them, looks after them, and ends all of them.
 
 A user lists its roles: how a member is started, what its messages and its end mean, and whether another one takes its
-place. Then it calls `turn` while it waits for whatever it needs. Each turn waits for a message or an end, hears it, and
-carries out the orders of the rule (`fleet.Fleet`).
+place. Then it calls `turn` while it waits for whatever it needs, or lets a thread take turns. Each turn waits for a
+message or an end, hears it, and carries out the orders of the rule (`fleet.Fleet`).
 
 A member's messages are tuples that begin with their kind. The driver itself reads ``("failed", exception, traceback)``,
 which is a member's last one, and ``("closes",)``, by which one that was asked to end gets more time.
@@ -10,6 +10,8 @@ which is a member's last one, and ``("closes",)``, by which one that was asked t
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +22,7 @@ from typing import Any
 
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
-from async_wrappers.fleet.starting import Children, unpickled
+from async_wrappers.fleet.starting import PRELOAD, Children, start_thread, unpickled
 from async_wrappers.fleet.supervised import Child, RunFailed, raised_in
 
 
@@ -35,11 +37,13 @@ class Role:
     Attributes:
         name: Of a member in messages, from its number: ``"worker {}"``.
         shares_torch: Whether one comes from a server that has torch loaded; else it is a new interpreter.
+        preload: As in `Children.start`.
         main: Its main function, called with the arguments and its end of a pipe.
         arguments: From a member to these arguments.
         pauses: Nanoseconds before another one takes its place, by ends in a row; none does without any.
         daemon: False for members that may start processes.
         started: Called with a member that has just been started.
+        receive: Returns the next message in a member's pipe.
         hear: Called with a member and each of its messages that the driver does not read.
         ends: Called with a member that has ended; returns whether it had worked before. It may raise, where another
             one would do no better.
@@ -54,7 +58,9 @@ class Role:
     arguments: Callable[[Member], Sequence[Any]]
     pauses: tuple[int, ...] = ()
     daemon: bool = True
+    preload: Sequence[str] = PRELOAD
     started: Callable[[Member], None] = _nothing
+    receive: Callable[[Any], Any] = lambda pipe: pipe.recv()
     hear: Callable[[Member, Any], None] = _nothing
     ends: Callable[[Member], bool | None] = _nothing
     lost: Callable[[Member], None] = _nothing
@@ -110,6 +116,9 @@ class ProcessFleet:
     def __init__(self, user: str, children: Any = None) -> None:
         """Begin without members."""
         self._children, self._rule, self._looked = children or Children(user), Fleet(), 0.0
+        self._lock = threading.RLock()  # of what a thread shares with its user
+        self._wakes: tuple[socket.socket, socket.socket] | None = None
+        self._driver: threading.Thread | None = None
         self.members: list[Member] = []
         self.restarts = 0
         """Members that were started in the place of others."""
@@ -119,23 +128,61 @@ class ProcessFleet:
         """Process ids by name."""
         return {each.name: each.child.pid for each in self.members if each.child.pid is not None}
 
-    def add(self, role: Role, number: int = 0) -> Member:
-        """Start a member.
+    def add(self, role: Role, number: int = 0, incarnation: int = 0) -> Member:
+        """Start a member; so many were there before it.
 
         Raises:
             RunFailed: It cannot be started.
         """
-        member = Member(role, number)
-        self._rule.join(member, role.pauses)
-        self._start(member)
-        self.members.append(member)
+        member = Member(role, number, incarnation - 1)
+        with self._lock:
+            self._rule.join(member, role.pauses)
+            self._start(member)
+            self.members.append(member)
+        self._wake()
         return member
 
     def remove(self, member: Member) -> None:
         """Forget a member that has ended."""
-        self.members.remove(member)
-        self._rule.leave(member)
-        self._children.forget(member.child)
+        with self._lock:
+            self.members.remove(member)
+            self._rule.leave(member)
+            self._children.forget(member.child)
+
+    def drive(self, name: str, failed: Callable[[Exception], None], between: Callable[[], None] = lambda: None) -> None:
+        """Take turns in a thread from now on, until `rest`; what the roles do is done there.
+
+        Args:
+            name: The thread's.
+            failed: Called with what a turn raises, which is the last one.
+            between: Called after each turn, once a second at least.
+        """
+        self._wakes = socket.socketpair()
+
+        def take_turns() -> None:
+            try:
+                while self._driver is not None:
+                    self.turn()
+                    between()
+            except Exception as error:
+                failed(error)
+
+        self._driver = threading.Thread(target=take_turns, name=name, daemon=True)
+        start_thread(self._driver)
+
+    def rest(self) -> None:
+        """End the thread, if there is one."""
+        driver, self._driver = self._driver, None
+        self._wake()
+        if driver is not None and driver.is_alive():
+            driver.join()
+        for each in self._wakes or ():
+            each.close()
+        self._wakes = None
+
+    def _wake(self) -> None:
+        if self._wakes is not None:
+            self._wakes[1].send(b"!")
 
     def is_up(self, member: Member) -> bool:
         """Return whether a member has neither ended nor is to be killed."""
@@ -152,15 +199,23 @@ class ProcessFleet:
         Raises:
             Exception: What the roles raise.
         """
-        self._obey()
-        heard = [each for each in (self.members if members is None else members) if self.is_up(each)]
-        ends: dict[Any, Member] = {end: each for each in heard for end in (each.child.sentinel, each.child.pipe)}
-        ready = connection.wait([*ends], min(seconds or waits.LOOK, self._pause()))
-        for member in dict.fromkeys(ends[end] for end in ready):
-            if member.child.sentinel in ready or not self._hear(member):
-                self._bury(member)
-        self._look(owing)
-        self._obey()
+        with self._lock:
+            self._obey()
+            heard = [each for each in (self.members if members is None else members) if self.is_up(each)]
+            ends: dict[Any, Any] = {end: each for each in heard for end in (each.child.sentinel, each.child.pipe)}
+            if self._wakes is not None:
+                ends[self._wakes[0]] = None
+            pause = min(seconds or waits.LOOK, self._pause())
+        ready = connection.wait([*ends], pause)
+        with self._lock:
+            for member in dict.fromkeys(ends[end] for end in ready):
+                if member is None:
+                    assert self._wakes is not None
+                    self._wakes[0].recv(64)
+                elif member.child.sentinel in ready or not self._hear(member):
+                    self._bury(member)
+            self._look(owing)
+            self._obey()
 
     def failure(self, member: Member) -> Exception:
         """Return the exception to raise for a member that has raised, or has ended."""
@@ -177,9 +232,20 @@ class ProcessFleet:
         """Return how a member has ended: by what it raised, where that ends programs, or as `Children.how_it_ended`."""
         return member.exits or str(self._children.how_it_ended(member.child))
 
+    def ended_in_short(self, member: Member) -> str:
+        """Return in a few words how a member has ended: "has ended", or "was ended by SIGKILL".
+
+        Raises:
+            RuntimeError: It has imported a main script without a guard.
+        """
+        self._children.how_it_ended(member.child)
+        return str(member.child.ended_in_short())
+
     def ails(self, member: Member, why: str) -> None:
         """Let a member count as dead, for a reason that is the end of a sentence, from the next turn on."""
-        self._rule.ails(member, why)
+        with self._lock:
+            self._rule.ails(member, why)
+        self._wake()
 
     def works(self, member: Member) -> None:
         """Take a member's next end for the first in a row."""
@@ -223,6 +289,7 @@ class ProcessFleet:
 
     def close(self) -> None:
         """End all by force, and release what they took."""
+        self.rest()
         self.members = []
         self._children.close()
 
@@ -236,7 +303,10 @@ class ProcessFleet:
         member.incarnation += 1
         member.error, member.why, member.said = None, "", set()
         member.child = self._children.start(
-            member.name, role.main, role.arguments(member), shares_torch=role.shares_torch, daemon=role.daemon
+            *(member.name, role.main, role.arguments(member)),
+            shares_torch=role.shares_torch,
+            preload=role.preload,
+            daemon=role.daemon,
         )
         self._rule.started(member)
         role.started(member)
@@ -245,7 +315,7 @@ class ProcessFleet:
         """Handle a member's messages; return False if it has ended, or has raised."""
         try:
             while member.child.pipe.poll(0):
-                kind, *_ = message = member.child.pipe.recv()
+                kind, *_ = message = member.role.receive(member.child.pipe)
                 member.said.add(kind)
                 if kind == "failed":
                     member.error = unpickled(message[1]), message[2]

@@ -139,7 +139,7 @@ class RayChildren:
         number, self._numbers = self._numbers, self._numbers + 1
         return number, self._actors.make(number).listen.remote(self._versions, self._key)
 
-    def start(self, name: str, main: Callable[..., None], arguments: Sequence[Any], **ways: bool) -> RayChild:
+    def start(self, name: str, main: Callable[..., None], arguments: Sequence[Any], **ways: Any) -> RayChild:
         """Start a member; see `Children`.
 
         Raises:

@@ -24,7 +24,7 @@ from async_wrappers.fleet.pulse import await_dead_fork_server, wake_servers
 from async_wrappers.fleet.supervised import Child, RunFailed, assure_room
 
 _NO_GUARD = 86  # exit code of a process that was about to start others while it imported a main script
-_PRELOAD = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
+PRELOAD = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
 _REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _LONGEST = 104 - 1  # bytes that a socket's path may have on every system
@@ -59,7 +59,7 @@ class Children:
         arguments: Sequence[Any],
         *,
         shares_torch: bool,
-        preload: Sequence[str] = _PRELOAD,
+        preload: Sequence[str] = PRELOAD,
         daemon: bool = True,
     ) -> Child:
         """Start a process; again, if the fork server ends over it.

@@ -195,6 +195,29 @@ class FleetContract:
         with pytest.warns(RuntimeWarning, match="^member 0 has inferred for too long: it is started again$"):
             self.until(fleet, lambda: log.is_up("member 0", 1))
 
+    def test_a_thread_may_take_the_turns(self, fleet: ProcessFleet, log: Log) -> None:
+        def meanwhile(holds: Callable[[], Any]) -> None:
+            deadline = time.monotonic() + PATIENCE
+            while not holds():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+        failed: list[Exception] = []
+        fleet.drive("takes turns", failed.append)
+        (member,) = self.made(fleet, log, pauses=())
+        meanwhile(lambda: log.is_up("member 0", 0))
+        member.send(1)
+        meanwhile(lambda: log.answers("member 0") == [2])
+        fleet.ails(member, "is in the way")
+        meanwhile(lambda: log.lost == [member])
+        assert member.why == "is in the way"
+        fleet.remove(member)
+        (again,) = self.made(fleet, log, pauses=(), hear=lambda *_: 1 / 0)
+        meanwhile(lambda: failed)
+        assert isinstance(failed[0], ZeroDivisionError)
+        fleet.rest()
+        assert fleet.is_up(again)
+
     def test_one_that_is_asked_ends_and_none_takes_its_place(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log)
         member.send(None)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from multiprocessing import connection
 from pathlib import Path
@@ -254,8 +255,7 @@ class OtherLearners:
         self._news = threading.Condition()  # of the two below
         self._answers: dict[int, deque[Any]] = {number: deque() for number in range(1, learners)}
         self._failures: dict[int, Exception] = {}  # by learner
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._hear_others, name="hears the other learners", daemon=True)
+        self._told: float | None = None  # for which wait the user was told
         payload, place = cloudpickle.dumps(make_share), self._elsewhere.meeting_place
         job = Job(payload, learners, place, tuple(modules), threads)
         # No daemon: a learner may start processes of its own, hosts, and those of environments.
@@ -269,9 +269,9 @@ class OtherLearners:
             try:
                 for number in range(1, learners):
                     self._fleet.add(learner, number)
+                self._fleet.drive("hears the other learners", partial(self._fail, 0), self._tell_of_wait)
             except RunFailed as error:
                 raise LearnerFailed(str(error)) from None
-            self._watch.start()
             self.answers()  # each has come as far as the meeting place, or has failed
             self.group = self._met(place)
         except BaseException:
@@ -361,38 +361,29 @@ class OtherLearners:
 
     def close(self) -> None:
         """End the others."""
-        self._over.set()
+        self._fleet.rest()
         if self.group is not None:
             self.group.close()
         for member in self._fleet.members:
             member.send(None)
-        if self._watch.is_alive():
-            self._watch.join()
         self._fleet.end(self._fleet.members, waits.ORDER)
         self._fleet.close()
         self._elsewhere.close()
 
     # The thread that hears them.
 
-    def _hear_others(self) -> None:
-        told: float | None = None
-        while not self._over.is_set():
-            try:
-                self._fleet.turn()
-            except Exception as error:  # else the first one would wait for ever
-                self._fail(0, error)
-                return
-            since = self._waits_since if self.group is None else self._waits_since or self.group.waits_since
-            if since is not None and since != told and time.monotonic() - since > _LONG:
-                told = since
-                who = " or ".join(f"{number} ({place})" for number, place in enumerate(self.places, 1))
-                logging.warning(
-                    "learner 0 of %d has waited %g s for learner %s: if that does not come, `kill -9` of its process "
-                    "ends the run, and the same command goes on from the newest checkpoint",
-                    self._learners,
-                    _LONG,
-                    who,
-                )
+    def _tell_of_wait(self) -> None:
+        since = self._waits_since if self.group is None else self._waits_since or self.group.waits_since
+        if since is not None and since != self._told and time.monotonic() - since > _LONG:
+            self._told = since
+            who = " or ".join(f"{number} ({place})" for number, place in enumerate(self.places, 1))
+            logging.warning(
+                "learner 0 of %d has waited %g s for learner %s: if that does not come, `kill -9` of its process ends "
+                "the run, and the same command goes on from the newest checkpoint",
+                self._learners,
+                _LONG,
+                who,
+            )
 
     def _hear(self, learner: Member, message: Any) -> None:
         with self._news:
@@ -405,8 +396,7 @@ class OtherLearners:
             failure = failure_of(learner.name, *learner.error)
         else:
             try:
-                self._fleet.how_it_ended(learner)
-                how = f"{learner.why} and was ended" if learner.why else learner.child.ended_in_short()
+                how = f"{learner.why} and was ended" if learner.why else self._fleet.ended_in_short(learner)
                 failure = LearnerFailed(
                     f"{learner.name} ({learner.child.place}) {how}, and the others cannot go on without it: the same "
                     "command goes on from the newest checkpoint"
