@@ -118,7 +118,8 @@ class ProcessFleet:
         self._children, self._rule, self._looked = children or Children(user), Fleet(), 0.0
         self._lock = threading.RLock()  # of what a thread shares with its user
         self._wakes: tuple[socket.socket, socket.socket] | None = None
-        self._driver: threading.Thread | None = None
+        self._drivers: list[threading.Thread] = []
+        self._rests = threading.Event()
         self.members: list[Member] = []
         self.restarts = 0
         """Members that were started in the place of others."""
@@ -152,33 +153,48 @@ class ProcessFleet:
     def drive(self, name: str, failed: Callable[[Exception], None], between: Callable[[], None] = lambda: None) -> None:
         """Take turns in a thread from now on, until `rest`; what the roles do is done there.
 
+        Another thread looks for members that are stopped, as one may be so amid a message that is waited for.
+
         Args:
             name: The thread's.
             failed: Called with what a turn raises, which is the last one.
-            between: Called after each turn, once a second at least.
+            between: Called after each look.
         """
         self._wakes = socket.socketpair()
 
         def take_turns() -> None:
             try:
-                while self._driver is not None:
+                while not self._rests.is_set():
                     self.turn()
-                    between()
             except Exception as error:
                 failed(error)
 
-        self._driver = threading.Thread(target=take_turns, name=name, daemon=True)
-        start_thread(self._driver)
+        def look() -> None:
+            while not self._rests.wait(waits.LOOK):
+                for member in [*self.members]:
+                    if (why := self._ailment(member, False)) is not None:
+                        self.kill(member, why)
+                between()
+
+        self._drivers = [threading.Thread(target=each, name=name, daemon=True) for each in (take_turns, look)]
+        for driver in self._drivers:
+            start_thread(driver)
 
     def rest(self) -> None:
-        """End the thread, if there is one."""
-        driver, self._driver = self._driver, None
+        """End the threads, if there are any."""
+        self._rests.set()
         self._wake()
-        if driver is not None and driver.is_alive():
-            driver.join()
+        for driver in self._drivers:
+            if driver.is_alive():
+                driver.join()
         for each in self._wakes or ():
             each.close()
         self._wakes = None
+
+    def kill(self, member: Member, why: str) -> None:
+        """End a member by force, for a reason that is the end of a sentence; from any thread."""
+        member.why = member.why or why
+        member.child.kill()
 
     def _wake(self) -> None:
         if self._wakes is not None:
@@ -214,7 +230,8 @@ class ProcessFleet:
                     self._wakes[0].recv(64)
                 elif member.child.sentinel in ready or not self._hear(member):
                     self._bury(member)
-            self._look(owing)
+            if not self._drivers:
+                self._look(owing)
             self._obey()
 
     def failure(self, member: Member) -> Exception:
@@ -243,9 +260,7 @@ class ProcessFleet:
 
     def ails(self, member: Member, why: str) -> None:
         """Let a member count as dead, for a reason that is the end of a sentence, from the next turn on."""
-        with self._lock:
-            self._rule.ails(member, why)
-        self._wake()
+        self._rule.ails(member, why)
 
     def works(self, member: Member) -> None:
         """Take a member's next end for the first in a row."""
@@ -335,9 +350,12 @@ class ProcessFleet:
             return
         self._looked = now
         for member in filter(self.is_up, self.members):
-            member.child.pulse.look(member is owing)
-            if (why := member.role.ails(member, member.child.pulse.ailment())) is not None:
+            if (why := self._ailment(member, member is owing)) is not None:
                 self._rule.ails(member, why)
+
+    def _ailment(self, member: Member, owes: bool) -> str | None:
+        member.child.pulse.look(owes)
+        return member.role.ails(member, member.child.pulse.ailment())
 
     def _obey(self) -> None:
         """Carry out what the rule orders."""

@@ -36,6 +36,7 @@ class Log:
         self.heard: list[tuple[str, Any]] = []
         self.ended: list[str] = []
         self.lost: list[Member] = []
+        self.failed: list[Exception] = []
         self.works = False
 
     def hear(self, member: Member, message: Any) -> None:
@@ -202,19 +203,18 @@ class FleetContract:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
 
-        failed: list[Exception] = []
-        fleet.drive("takes turns", failed.append)
+        fleet.drive("takes turns", log.failed.append)
         (member,) = self.made(fleet, log, pauses=())
         meanwhile(lambda: log.is_up("member 0", 0))
         member.send(1)
         meanwhile(lambda: log.answers("member 0") == [2])
-        fleet.ails(member, "is in the way")
+        fleet.kill(member, "is in the way")
         meanwhile(lambda: log.lost == [member])
         assert member.why == "is in the way"
         fleet.remove(member)
         (again,) = self.made(fleet, log, pauses=(), hear=lambda *_: 1 / 0)
-        meanwhile(lambda: failed)
-        assert isinstance(failed[0], ZeroDivisionError)
+        meanwhile(lambda: log.failed)
+        assert isinstance(log.failed[0], ZeroDivisionError)
         fleet.rest()
         assert fleet.is_up(again)
 
@@ -265,6 +265,23 @@ class SeenFleetContract(FleetContract):
         with pytest.warns(RuntimeWarning, match=sentence):
             self.until(fleet, lambda: log.is_up("member 0", 1), owing=hangs)
         assert log.ended == ["member 0"]
+
+    @pytest.mark.timeout(120)
+    def test_one_that_is_stopped_amid_a_message_is_ended_where_a_thread_waits_for_the_rest(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        fleet.drive("takes turns", log.failed.append)
+        stopped, other = self.made(fleet, log, count=2, pauses=())
+        stopped.send("half")
+        deadline = time.monotonic() + PATIENCE
+        while log.lost != [stopped]:
+            assert time.monotonic() < deadline and not log.failed
+            time.sleep(0.01)
+        assert stopped.why == "has been stopped (SIGSTOP) for 1 s"
+        other.send(1)
+        while not log.answers("member 1"):
+            assert time.monotonic() < deadline and not log.failed
+            time.sleep(0.01)
 
     def test_stopped_members_leave_with_the_fleet(self, fleet: ProcessFleet, log: Log) -> None:
         members = self.made(fleet, log, count=2)

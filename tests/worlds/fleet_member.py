@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -38,6 +39,9 @@ def obey(what: Any, supervisor: connection.Connection) -> None:
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if what == "half":
+        os.write(supervisor.fileno(), struct.pack("!i", 100) + b"the beginning")
         os.kill(os.getpid(), signal.SIGSTOP)
     if what == "hang":
         threading.Event().wait()

@@ -113,7 +113,7 @@ class ProcessHosts:
             found.append(news)
 
     def kill(self, host: int, why: str) -> None:
-        self._fleet.ails(self._hosts[host].member, why)
+        self._fleet.kill(self._hosts[host].member, why)
 
     def close(self) -> None:
         wake_servers()
@@ -126,7 +126,7 @@ class ProcessHosts:
         self._hosts.clear()
         self._fleet.close()
 
-    # In the thread that hears them.
+    # In the threads of the fleet.
 
     def _hear(self, member: Member, message: Any) -> None:
         kind, found = message
@@ -135,9 +135,9 @@ class ProcessHosts:
         elif kind == "raised":
             self._news.put(HostsFailed(found))
         elif kind == "exits":
-            self._fleet.ails(member, f"({member.child.place}) {found}")
+            self._fleet.kill(member, f"({member.child.place}) {found}")
         else:
-            self._fleet.ails(member, f"sent what cannot be read ({found})")
+            self._fleet.kill(member, f"sent what cannot be read ({found})")
 
     def _lose(self, member: Member) -> None:
         """Tell how a host has ended, unless it has said so itself."""
