@@ -1,8 +1,8 @@
 """The driver of a fleet of processes: it starts them, hears them, looks after them, and ends all of them.
 
 A user lists its roles: how a member is started, what its messages and its end mean, and whether another one takes its
-place. Then it calls `turn` while it waits for whatever it needs, or lets a thread take turns. Each turn waits for a
-message or an end, hears it, and carries out the orders of the rule (`fleet.Fleet`).
+place. Then it calls `turn` while it waits for whatever it needs, or lets threads hear the members (`drive`). Each turn
+waits for a message or an end, hears it, and carries out the orders of the rule (`fleet.Fleet`).
 
 A member's messages are tuples that begin with their kind. The driver itself reads ``("failed", exception, traceback)``,
 which is a member's last one, and ``("closes",)``, by which one that was asked to end gets more time.
@@ -10,13 +10,13 @@ which is a member's last one, and ``("closes",)``, by which one that was asked t
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection
 from typing import Any
 
@@ -116,9 +116,9 @@ class ProcessFleet:
     def __init__(self, user: str, children: Any = None) -> None:
         """Begin without members."""
         self._children, self._rule, self._looked = children or Children(user), Fleet(), 0.0
-        self._lock = threading.RLock()  # of what a thread shares with its user
-        self._wakes: tuple[socket.socket, socket.socket] | None = None
-        self._drivers: list[threading.Thread] = []
+        self._lock = threading.RLock()  # of the rule and of members, where threads hear these
+        self._failed: Callable[[Exception], None] | None = None  # of threads; None where there are none
+        self._threads: list[threading.Thread] = []
         self._rests = threading.Event()
         self.members: list[Member] = []
         self.restarts = 0
@@ -140,7 +140,6 @@ class ProcessFleet:
             self._rule.join(member, role.pauses)
             self._start(member)
             self.members.append(member)
-        self._wake()
         return member
 
     def remove(self, member: Member) -> None:
@@ -150,24 +149,16 @@ class ProcessFleet:
             self._rule.leave(member)
             self._children.forget(member.child)
 
-    def drive(self, name: str, failed: Callable[[Exception], None], between: Callable[[], None] = lambda: None) -> None:
-        """Take turns in a thread from now on, until `rest`; what the roles do is done there.
+    def drive(self, failed: Callable[[Exception], None], between: Callable[[], None] = lambda: None) -> None:
+        """Let a thread for each member hear it from now on, in the place of `turn`; what the roles do is done there.
 
-        Another thread looks for members that are stopped, as one may be so amid a message that is waited for.
+        Another thread looks for members that are stopped, which may be amid a message that is waited for.
 
         Args:
-            name: The thread's.
-            failed: Called with what a turn raises, which is the last one.
+            failed: Called with what a role raises.
             between: Called after each look.
         """
-        self._wakes = socket.socketpair()
-
-        def take_turns() -> None:
-            try:
-                while not self._rests.is_set():
-                    self.turn()
-            except Exception as error:
-                failed(error)
+        self._failed = failed
 
         def look() -> None:
             while not self._rests.wait(waits.LOOK):
@@ -176,29 +167,31 @@ class ProcessFleet:
                         self.kill(member, why)
                 between()
 
-        self._drivers = [threading.Thread(target=each, name=name, daemon=True) for each in (take_turns, look)]
-        for driver in self._drivers:
-            start_thread(driver)
+        self._run("looks after a fleet", look)
+        for member in self.members:
+            self._run(f"hears {member.name}", partial(self._follow, member))
 
-    def rest(self) -> None:
-        """End the threads, if there are any."""
-        self._rests.set()
-        self._wake()
-        for driver in self._drivers:
-            if driver.is_alive():
-                driver.join()
-        for each in self._wakes or ():
-            each.close()
-        self._wakes = None
+    def _follow(self, member: Member) -> None:
+        """Hear a member to its end."""
+        assert self._failed is not None
+        try:
+            while self._hear(member, is_ready=True):
+                pass
+            with self._lock:
+                self._bury(member)
+                self._obey()
+        except Exception as error:
+            self._failed(error)
+
+    def _run(self, name: str, main: Callable[[], None]) -> None:
+        thread = threading.Thread(target=main, name=name, daemon=True)
+        start_thread(thread)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
 
     def kill(self, member: Member, why: str) -> None:
         """End a member by force, for a reason that is the end of a sentence; from any thread."""
         member.why = member.why or why
         member.child.kill()
-
-    def _wake(self) -> None:
-        if self._wakes is not None:
-            self._wakes[1].send(b"!")
 
     def is_up(self, member: Member) -> bool:
         """Return whether a member has neither ended nor is to be killed."""
@@ -215,24 +208,15 @@ class ProcessFleet:
         Raises:
             Exception: What the roles raise.
         """
-        with self._lock:
-            self._obey()
-            heard = [each for each in (self.members if members is None else members) if self.is_up(each)]
-            ends: dict[Any, Any] = {end: each for each in heard for end in (each.child.sentinel, each.child.pipe)}
-            if self._wakes is not None:
-                ends[self._wakes[0]] = None
-            pause = min(seconds or waits.LOOK, self._pause())
-        ready = connection.wait([*ends], pause)
-        with self._lock:
-            for member in dict.fromkeys(ends[end] for end in ready):
-                if member is None:
-                    assert self._wakes is not None
-                    self._wakes[0].recv(64)
-                elif member.child.sentinel in ready or not self._hear(member):
-                    self._bury(member)
-            if not self._drivers:
-                self._look(owing)
-            self._obey()
+        self._obey()
+        heard = [each for each in (self.members if members is None else members) if self.is_up(each)]
+        ends: dict[Any, Member] = {end: each for each in heard for end in (each.child.sentinel, each.child.pipe)}
+        ready = connection.wait([*ends], min(seconds or waits.LOOK, self._pause()))
+        for member in dict.fromkeys(ends[end] for end in ready):
+            if member.child.sentinel in ready or not self._hear(member, is_ready=True):
+                self._bury(member)
+        self._look(owing)
+        self._obey()
 
     def failure(self, member: Member) -> Exception:
         """Return the exception to raise for a member that has raised, or has ended."""
@@ -279,7 +263,7 @@ class ProcessFleet:
         """
         begin, cut = time.monotonic_ns(), list[Member]()
         left = [each for each in members if self.is_up(each)]
-        speak = set(left)  # whose pipes are open
+        speak = set(left) if self._failed is None else set()  # whose pipes are to be read here
         for each in members:
             more = closing if "closes" in each.said else 0.0
             self._rule.asked(each, begin + round((seconds + more) * SECOND))
@@ -304,7 +288,11 @@ class ProcessFleet:
 
     def close(self) -> None:
         """End all by force, and release what they took."""
-        self.rest()
+        self._rests.set()
+        for member in self.members if self._failed is not None else ():
+            member.child.kill()
+        for thread in self._threads:
+            thread.join(waits.PATIENCE)
         self.members = []
         self._children.close()
 
@@ -325,17 +313,21 @@ class ProcessFleet:
         )
         self._rule.started(member)
         role.started(member)
+        if self._failed is not None:
+            self._run(f"hears {member.name}", partial(self._follow, member))
 
-    def _hear(self, member: Member) -> bool:
-        """Handle a member's messages; return False if it has ended, or has raised."""
+    def _hear(self, member: Member, is_ready: bool = False) -> bool:
+        """Handle a member's messages, or one where its pipe is ready; return False if it has ended, or has raised."""
         try:
-            while member.child.pipe.poll(0):
+            while is_ready or member.child.pipe.poll(0):
                 kind, *_ = message = member.role.receive(member.child.pipe)
                 member.said.add(kind)
                 if kind == "failed":
                     member.error = unpickled(message[1]), message[2]
                 else:
                     member.role.hear(member, message)
+                if is_ready:
+                    break
         except (EOFError, OSError):
             return False
         return member.error is None

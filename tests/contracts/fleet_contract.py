@@ -196,14 +196,14 @@ class FleetContract:
         with pytest.warns(RuntimeWarning, match="^member 0 has inferred for too long: it is started again$"):
             self.until(fleet, lambda: log.is_up("member 0", 1))
 
-    def test_a_thread_may_take_the_turns(self, fleet: ProcessFleet, log: Log) -> None:
+    def test_threads_may_hear_members(self, fleet: ProcessFleet, log: Log) -> None:
         def meanwhile(holds: Callable[[], Any]) -> None:
             deadline = time.monotonic() + PATIENCE
             while not holds():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
 
-        fleet.drive("takes turns", log.failed.append)
+        fleet.drive(log.failed.append)
         (member,) = self.made(fleet, log, pauses=())
         meanwhile(lambda: log.is_up("member 0", 0))
         member.send(1)
@@ -215,7 +215,6 @@ class FleetContract:
         (again,) = self.made(fleet, log, pauses=(), hear=lambda *_: 1 / 0)
         meanwhile(lambda: log.failed)
         assert isinstance(log.failed[0], ZeroDivisionError)
-        fleet.rest()
         assert fleet.is_up(again)
 
     def test_one_that_is_asked_ends_and_none_takes_its_place(self, fleet: ProcessFleet, log: Log) -> None:
@@ -270,7 +269,7 @@ class SeenFleetContract(FleetContract):
     def test_one_that_is_stopped_amid_a_message_is_ended_where_a_thread_waits_for_the_rest(
         self, fleet: ProcessFleet, log: Log
     ) -> None:
-        fleet.drive("takes turns", log.failed.append)
+        fleet.drive(log.failed.append)
         stopped, other = self.made(fleet, log, count=2, pauses=())
         stopped.send("half")
         deadline = time.monotonic() + PATIENCE

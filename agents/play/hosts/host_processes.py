@@ -66,7 +66,7 @@ class ProcessHosts:
             ails=lambda member, why: None if why is None else f"({member.child.place}) {why}, and was ended",
         )
         try:
-            self._fleet.drive("hears the hosts", lambda error: self._news.put(HostsFailed(str(error))))
+            self._fleet.drive(lambda error: self._news.put(HostsFailed(str(error))))
         except RunFailed as error:
             raise HostsFailed(str(error)) from None
 
@@ -117,7 +117,6 @@ class ProcessHosts:
 
     def close(self) -> None:
         wake_servers()
-        self._fleet.rest()
         for of in self._hosts.values():
             of.sender.send(_parts(("end", None)))
         self._fleet.end(self._fleet.members, waits.ORDER)

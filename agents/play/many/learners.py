@@ -222,8 +222,8 @@ def in_processes() -> LearnersElsewhere:
 class OtherLearners:
     """The learners but the first.
 
-    A thread hears them, so that one that is stopped is ended, and long waits are told, also while the first learner
-    waits for the others in an update.
+    Threads hear them, so that one that is stopped is ended, and long waits are told, also while the first learner waits
+    for the others in an update.
 
     Args:
         make_share: From a `Group` to a learner's share; it travels by cloudpickle.
@@ -269,7 +269,7 @@ class OtherLearners:
             try:
                 for number in range(1, learners):
                     self._fleet.add(learner, number)
-                self._fleet.drive("hears the other learners", partial(self._fail, 0), self._tell_of_wait)
+                self._fleet.drive(partial(self._fail, 0), self._tell_of_wait)
             except RunFailed as error:
                 raise LearnerFailed(str(error)) from None
             self.answers()  # each has come as far as the meeting place, or has failed
@@ -361,7 +361,6 @@ class OtherLearners:
 
     def close(self) -> None:
         """End the others."""
-        self._fleet.rest()
         if self.group is not None:
             self.group.close()
         for member in self._fleet.members:
@@ -370,7 +369,7 @@ class OtherLearners:
         self._fleet.close()
         self._elsewhere.close()
 
-    # The thread that hears them.
+    # In the threads of the fleet.
 
     def _tell_of_wait(self) -> None:
         since = self._waits_since if self.group is None else self._waits_since or self.group.waits_since
