@@ -152,7 +152,8 @@ class ProcessFleet:
     def drive(self, failed: Callable[[Exception], None], between: Callable[[], None] = lambda: None) -> None:
         """Let a thread for each member hear it from now on, in the place of `turn`; what the roles do is done there.
 
-        Another thread looks for members that are stopped, which may be amid a message that is waited for.
+        Another thread looks for members that are stopped, which may be amid a message that is waited for. Nobody waits
+        for pauses: another member takes one's place at once, or none does.
 
         Args:
             failed: Called with what a role raises.
