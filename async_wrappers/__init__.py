@@ -84,7 +84,7 @@ if TYPE_CHECKING:
         measure,
     )
     from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches, measure_batches
-    from async_wrappers.live.ray.ray_workers import RayWorkers
+    from async_wrappers.live.cluster.ray_workers import RayWorkers
     from async_wrappers.live.recording.reader import Recording, load_recording
     from async_wrappers.live.report.report import TimingReport
     from async_wrappers.live.runner import AsyncRunner
@@ -226,7 +226,7 @@ _LAZY = {
     "live.world.machine": "Machine MachineEnv MachineFailed",
     "live.world.realtime": "Realtime",
     "live.recording.reader": "Recording load_recording",
-    "live.ray.ray_workers": "RayWorkers",
+    "live.cluster.ray_workers": "RayWorkers",
     "live.report.report": "TimingReport",
     "live.runner": "AsyncRunner",
     "live.served.served_report": "ServedEnvironment ServedReport",

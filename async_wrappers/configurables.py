@@ -21,7 +21,7 @@ from async_wrappers.envs import (
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.live import AsyncRunner
-from async_wrappers.live.ray.ray_workers import RayWorkers
+from async_wrappers.live.cluster.ray_workers import RayWorkers
 from async_wrappers.live.world.realtime import Realtime
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.schedule.served_stream import ServedStream

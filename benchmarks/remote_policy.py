@@ -35,10 +35,10 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers import AsyncRunner, RayWorkers
+from async_wrappers.live.cluster.ray_transport import RayTransport
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.layout import SharedLayout
-from async_wrappers.live.ray.ray_transport import RayTransport
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.remote_transport import RemotePolicy, RemoteTransport
 from async_wrappers.live.remote.server import PolicyServer

@@ -38,7 +38,7 @@ class _Held:
     descriptor: int | None
 
 
-_all: list[_Held] = []  # a context may outlive what was held in it, and a fork has none
+_all: list[_Held] = []  # a context may outlive what was held in it, and a copy of the process has none
 _within: ContextVar[dict[Path, _Held]] = ContextVar("_within", default={})  # noqa: B039  # never changed in place
 
 
@@ -192,7 +192,7 @@ def _in_use(directory: Path, holder: list[str]) -> str:
 
 
 def _close_in_fork() -> None:
-    """Close the locks in a forked process: it must not hold them on when this one has died."""
+    """Close the locks in a copy of the process: it must not hold them on when this one has died."""
     for lock in _all:
         if lock.descriptor is not None:
             os.close(lock.descriptor)

@@ -260,7 +260,7 @@ def points_from_values(grid: Grid, num_samples: int | None = None) -> list[Point
 
     Args:
         grid: The values by key, or the points.
-        num_samples: Draw this many points of the values, or of distributions of ``ray.tune``, instead.
+        num_samples: Draw this many points of the values, or of distributions of Ray Tune, instead.
 
     Raises:
         ConfigError: An empty grid, points of different keys, or a value that is not plain data.

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
 
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import read_iterations
@@ -85,7 +84,7 @@ def run_on_ray(
         rungs = {"grace_period": settings.grace_period, "reduction_factor": settings.reduction_factor}
         # The last trials end by themselves too. `max_t` is in iterations, more than any trial has.
         bounds = {"stop_last_trials": False, "max_t": 10**6}
-        scheduler = ASHAScheduler(metric=metric, mode="max", **rungs, **bounds)
+        scheduler = tune.schedulers.ASHAScheduler(metric=metric, mode="max", **rungs, **bounds)
     # Tune's own files. By writing there it also finds out whether all nodes see base_dir.
     files_of_tune = trials.parent / "ray"
     shutil.rmtree(files_of_tune, ignore_errors=True)

@@ -73,7 +73,7 @@ def sweep(
             must pickle (cloudpickle), and may keep files in `directory` to continue from. What the program imports at
             its top, such as a module that registers an environment, its processes import too.
         grid: Values by key, combined in all ways; or the points themselves, as mappings of the same keys. With
-            ``search="random"``, values or a distribution of ``ray.tune`` by key.
+            ``search="random"``, values or a distribution of Ray Tune by key.
         seeds: Seeds per point; the trial's seed is derived from the point and the number of the seed.
         base_dir: The sweep's directory.
         jobs: Trials at a time, on one thread each; None is one, and on a Ray cluster as many as it has cores for.

@@ -33,11 +33,11 @@ _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into th
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]  # of observations and actions
 
 # The parent's requests, one byte each: reset or step into place 0 or 1 of the observations; return the statistics of
-# wrappers, or take those in the pipe; end.
-RESET, STEP, STATISTICS, LOAD, END = (b"r", b"R"), (b"s", b"S"), b"t", b"l", b"e"
+# wrappers, or take those in the pipe. It hangs up in the end.
+RESET, STEP, STATISTICS, LOAD = (b"r", b"R"), (b"s", b"S"), b"t", b"l"
 
-# A process's answers: done; done, and its pipe holds infos or statistics; failed, and its pipe holds the exception.
-DONE, INFOS, FAILED = b"d", b"i", b"f"
+# A process's answers: done; done, and its pipe holds infos or statistics.
+DONE, INFOS = b"d", b"i"
 
 TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
 _times_of = itemgetter(*TIMES)
@@ -143,9 +143,11 @@ def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket,
     with as_child(parent):
         environments = Environments(cloudpickle.loads(payload), share, portable_info)
         try:
-            parent.send(environments.spaces)
-            environments.use(Board.of(block, parent.recv(), n))
-            while (what := turn.recv(1)) not in (END, b""):
+            parent.send(("spaces", *environments.spaces))
+            if (spaces := parent.recv()) is None:
+                return
+            environments.use(Board.of(block, spaces, n))
+            while what := turn.recv(1):
                 infos: dict[int, Any] = {}
                 if what in STEP:
                     infos = environments.step(STEP.index(what))
@@ -157,11 +159,7 @@ def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket,
                     environments.reset(RESET.index(what))
                 turn.send(INFOS if infos else DONE)
                 if infos:
-                    parent.send(infos)
-        except Exception:
-            with suppress(OSError):
-                turn.send(FAILED)
-            raise
+                    parent.send(("infos", infos))
         finally:
             environments.close()
 

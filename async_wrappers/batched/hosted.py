@@ -32,6 +32,7 @@ from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, taken, together
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
+from async_wrappers.fleet.engine_fleet import Engine, EngineFleet, Lost
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
@@ -115,20 +116,8 @@ class EnvsHost:
         self._envs.close()
 
 
-class Engine(Protocol):
-    """What runs hosts; `agents.play.hosts.engine.HostEngine` says what its methods do."""
-
-    def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """Start a host, or another incarnation of it."""
-
-    def submit(self, host: int, order: Any) -> None:
-        """Give a host an order."""
-
-    def collect(self, timeout: float) -> Sequence[Any]:
-        """Return what has come: answers (`Stepped`), and losses, which have `host`, `incarnation` and `why`."""
-
-    def kill(self, host: int, why: str) -> None:
-        """End a host, which is then lost."""
+class Closing(Engine, Protocol):
+    """What runs hosts."""
 
     def close(self) -> None:
         """End all."""
@@ -155,7 +144,6 @@ class HostedEnvs:
         timeout: Seconds that an answer is waited for: then the host is ended and replaced; None for no limit.
 
     Attributes:
-        restarts: Hosts that were lost and replaced.
         lost_episodes: Episodes that were cut for that reason.
         seconds: That hosts took for all orders so far, added up.
 
@@ -167,7 +155,7 @@ class HostedEnvs:
 
     def __init__(
         self,
-        make_engine: Callable[[EnvsPlan], Engine],
+        make_engine: Callable[[EnvsPlan], Closing],
         make_envs: Callable[..., BatchedEnvs],
         num_envs: int,
         num_hosts: int,
@@ -181,8 +169,8 @@ class HostedEnvs:
         if self.num_envs % num_hosts:
             raise ValueError(f"num_envs must be a multiple of the {num_hosts} hosts, got {num_envs}")
         share = self.num_envs // num_hosts
-        self._free, self._ahead, self._timeout = free, int(double_buffered), timeout
-        self.restarts, self.lost_episodes, self.seconds = 0, 0, 0.0
+        self._free, self._ahead = free, int(double_buffered)
+        self.lost_episodes, self.seconds = 0, 0.0
         self._turns = Turns()
         self._running = self._cutting = self._frozen = False
         self._seeds = np.zeros(self.num_envs, np.int64)
@@ -190,10 +178,11 @@ class HostedEnvs:
         self._hosts = [_Host(number, range(number * share, (number + 1) * share)) for number in range(num_hosts)]
         self._asked: list[tuple[_Host, int]] = []  # hosts whose rows wait for actions, and how many rows
         self._engine = make_engine(EnvsPlan(make_envs, share))
+        self._fleet = EngineFleet(self._engine, dict.fromkeys(range(num_hosts), 0), _DEATHS, timeout, _given_up)
         try:
             for host in self._hosts:
                 self._start(host)
-            while any(host.owed for host in self._hosts):
+            while any(self._fleet.owed.values()):
                 self._collect()
             self._take_spaces()
         except BaseException:
@@ -210,12 +199,17 @@ class HostedEnvs:
                 )
         self.observation_space, self.action_space = spaces
 
+    @property
+    def restarts(self) -> int:
+        """Hosts that were lost and replaced."""
+        return self._fleet.restarts
+
     def begin(self, seeds: Sequence[int]) -> None:
         self._seeds = seeds_of(seeds, self.num_envs)
         self._turns.begin()
         self._running, self._cutting, self._last = True, False, [None] * self.num_envs
         for host in self._hosts:
-            host.unwanted = host.owed
+            host.unwanted = self._fleet.owed[host.number]
             host.came.clear()
             host.lost.clear()
             self._begin(host, self._seeds)
@@ -252,7 +246,7 @@ class HostedEnvs:
         self._cutting = True
         for host in self._hosts:
             self._submit(host, "cut")
-        while any(host.owed for host in self._hosts):
+        while any(self._fleet.owed.values()):
             self._collect()
         self._running = self._cutting = False
         self._turns.end()
@@ -286,7 +280,7 @@ class HostedEnvs:
 
     def _start(self, host: _Host) -> None:
         """Start a host, or another incarnation of it, and ask for its spaces."""
-        self._engine.start(host.number, host.incarnation, {})
+        self._fleet.start(host.number, {})
         self._submit(host, "spaces")
         if any(host.statistics):
             self._submit(host, "load", host.statistics, self._frozen)
@@ -297,58 +291,39 @@ class HostedEnvs:
             self._submit(host, "more")
 
     def _submit(self, host: _Host, *order: Any) -> None:
-        if not host.owed:
-            host.heard = time.monotonic()
-        host.owed += 1
-        self._engine.submit(host.number, order)
+        self._fleet.submit(host.number, order)
 
     def _collect(self) -> None:
         """Wait a while for answers and take them; replace the hosts that are lost."""
         try:
-            for each in self._engine.collect(_LOOK):
+            for each in self._fleet.collect(_LOOK):
                 host = self._hosts[each.host]
-                if each.incarnation != host.incarnation:
-                    continue
-                if isinstance(each, Stepped):
-                    host.take(each)
-                    self.seconds += each.seconds
-                else:
+                if isinstance(each, Lost):
                     self._replace(host, each.why)
+                    continue
+                host.take(each)
+                self.seconds += each.seconds
+                if each.order == "send":
+                    self._fleet.works(host.number)
         except BaseException:
             self._turns.end()  # no row could be shown
             raise
-        for host in self._hosts:
-            if self._timeout is not None and host.owed and time.monotonic() - host.heard > self._timeout:
-                host.heard = time.monotonic()
-                self._engine.kill(host.number, f"has not answered for {self._timeout:g} s, and was ended")
 
     def _replace(self, host: _Host, why: str) -> None:
-        """Start another incarnation of a host; its episodes are lost, unless it had answered the last order of all.
-
-        Raises:
-            RunFailed: It dies again and again.
-        """
-        host.deaths += 1
-        if host.deaths >= _DEATHS:
-            raise RunFailed(
-                f"host {host.number} {why}, {_DEATHS} times without a step between: look for the reason there (memory, "
-                "most often)"
-            )
-        plays = self._running and not (self._cutting and not host.owed)
+        """Start another incarnation of a host; its episodes are lost, unless it had answered the last order of all."""
+        plays = self._running and not (self._cutting and not self._fleet.owed[host.number])
         warnings.warn(
             f"host {host.number} {why}: another one takes its place{', and its episodes are cut' * plays}",
             RuntimeWarning,
             stacklevel=2,
         )
-        self.restarts += 1
-        host.incarnation += 1
-        host.owed, host.unwanted, host.tells = 0, 0, False
+        host.unwanted, host.tells = 0, False
         self._start(host)
         if plays:
             host.came.clear()
             host.lost |= {i for i in host.envs if self._last[i] is not None}
             self.lost_episodes += len(host.envs)
-            self._begin(host, seeds_anew(self._seeds, host.incarnation))
+            self._begin(host, seeds_anew(self._seeds, self._fleet.incarnation[host.number]))
             if self._cutting:
                 self._submit(host, "cut")
 
@@ -370,26 +345,26 @@ class HostedEnvs:
         return part._replace(truncated=truncated, final=final, info=info)
 
 
+def _given_up(lost: Lost) -> RunFailed:
+    return RunFailed(
+        f"host {lost.host} {lost.why}, {_DEATHS} times without a step between: look for the reason there (memory, "
+        "most often)"
+    )
+
+
 class _Host:
     """A host, as the caller sees it."""
 
     def __init__(self, number: int, envs: range) -> None:
         self.number, self.envs = number, envs
-        self.incarnation = self.deaths = 0  # deaths since the last step
         self.spaces: Any = None
-        self.owed = 0  # orders without an answer
-        self.unwanted = 0  # of these, the ones whose answers are dropped
-        self.heard = 0.0  # when it answered last, or had its first order
+        self.unwanted = 0  # of the orders without an answer, the ones whose answers are dropped
         self.came: deque[Shown] = deque()  # answers that were not shown
         self.statistics: Sequence[Statistics] = [{} for _ in envs]  # of the wrappers, the newest known
         self.tells = False  # whether it was asked for them
         self.lost: set[int] = set()  # environments whose episode was lost, which is still to be shown
 
     def take(self, answer: Stepped) -> None:
-        self.owed -= 1
-        self.heard = time.monotonic()
-        if answer.order == "send":
-            self.deaths = 0
         if answer.order == "statistics":
             self.statistics, self.tells = answer.content, False
         if self.unwanted:

@@ -16,38 +16,26 @@ import math
 import socket
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.environment_process import (
-    DONE,
-    END,
-    FAILED,
-    INFOS,
-    LOAD,
-    RESET,
-    STATISTICS,
-    STEP,
-    Board,
-    run,
-)
+from async_wrappers.batched.environment_process import INFOS, LOAD, RESET, STATISTICS, STEP, Board, run
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
-from async_wrappers.fleet.starting import Children, unpickled
-from async_wrappers.fleet.supervised import Child, RunFailed
+from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
+from async_wrappers.fleet.starting import pickled
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.posix import needs_fork_server
 from async_wrappers.wrapper_statistics import Statistics
 from async_wrappers.wrappers.copies import Info
@@ -132,46 +120,58 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def __init__(
         self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int, timeout: float | None
     ) -> None:
-        self._children = Children("ProcessEnvs")
+        self._fleet = ProcessFleet("ProcessEnvs")
         needs_fork_server(f"processes={processes}", "take 0, which plays all environments in this process")
         function("make", make, "makes an environment")
         self.num_envs = whole("num_envs", num_envs, 1)
         processes = whole("processes", processes, 1, self.num_envs)
         self._timeout = None if timeout is None else positive("timeout", timeout, or_none=True)
-        try:
-            self._payload: bytes = cloudpickle.dumps(make)
-        except Exception as error:
-            raise ValueError(
-                f"make cannot be sent to another process: {error}; make what cannot be pickled inside the function"
-            ) from error
-        self.restarts = self.lost_episodes = 0
+        self._payload = pickled("make", make)
+        self.lost_episodes = 0
         self.final_infos: dict[int, Info] = {}  # of the episodes that ended in the last step
         self.lost: set[int] = set()  # environments whose process died in the last step
         self._block = Block()
         bounds = np.linspace(0, self.num_envs, processes + 1).astype(int).tolist()
         self._shares = [range(*each) for each in itertools.pairwise(bounds)]
-        self._all: list[_Process] = []
+        self._all = [_Process(share) for share in self._shares]
+        self._statistics: tuple[list[Statistics], bool] | None = None  # the newest known, and whether they are frozen
+        # No daemon: an environment may start processes.
+        role = Role(
+            *("process {} of ProcessEnvs", False, run, self._given, (0,)),
+            daemon=False,
+            started=self._started,
+            hear=self._hear,
+            ends=self._ends,
+            lost=self._give_up,
+            then="it is ended",
+        )
         try:
-            for number in range(processes):
-                self._all.append(self._start(number))
+            for number, process in enumerate(self._all):
+                with self._room(number):
+                    process.member = self._fleet.add(role, number)
             for process in self._all:
-                self._spaces_of(process)
+                process.is_final = True
+                self._await_spaces(process)
             self._board = Board.sized(self._block, self._spaces, self.num_envs)
             for process in self._all:
-                process.child.pipe.send(self._spaces)
+                process.member.send(self._spaces)
+                process.is_settled, process.is_final = True, False
         except BaseException:
             self.close()
             raise
         self.single_observation_space, self.single_action_space = self._spaces
         self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in self._spaces)
         self._place = 0  # of the observations that were shown last
-        self._statistics: tuple[list[Statistics], bool] | None = None  # the newest known, and whether they are frozen
 
     @property
     def pids(self) -> list[int]:
         """The processes' ids."""
-        pids = (process.child.process.pid for process in self._all)
-        return [pid for pid in pids if pid is not None]  # as they have been started
+        return [*self._fleet.pids.values()]
+
+    @property
+    def restarts(self) -> int:
+        """Processes that were started in the place of others."""
+        return self._fleet.restarts
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
         """Reset all; `seed` is one for each."""
@@ -180,16 +180,20 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self._check_open()
         self._board.seeds[:] = self._seeds = np.asarray(seed)
         self._place, self.final_infos = 0, {}
-        for process in list(self._all):
-            # An answer is owed where the wait for it was interrupted.
-            alive = process.child.is_alive() and all(process.hear({}, self._timeout) for _ in range(process.owed))
-            if not alive:  # no episodes are running, so none is lost
-                process = self._restart(process)
-            process.incarnation = 0
-            process.ask(RESET[0])
         for process in self._all:
-            if not process.hear(self.final_infos, self._timeout):
-                raise self._over(process)
+            # An answer is owed where the wait for it was interrupted.
+            process.is_final = False
+            while self._has_answered(process, {}):
+                pass
+            if not process.member.child.is_alive():
+                self._await_end(process)
+            self._settle(process)
+            self._fleet.works(process.member)
+            process.replaced, process.is_new = 0, False  # no episodes are running, so none is lost
+            process.ask(RESET[0], is_final=True)
+        for process in self._all:
+            self._has_answered(process, self.final_infos)
+            process.is_final = False
         return self._board.observations[0], self._board.info()
 
     def send(self, actions: Any) -> None:
@@ -197,23 +201,19 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         mapped(np.copyto, self._board.actions, actions)
         self._place = 1 - self._place
         for process in self._all:
-            process.ask(STEP[self._place])
+            if not process.is_new:
+                process.ask(STEP[self._place])
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Wait for the end of the step."""
         self._check_open()
         board, self.final_infos, self.lost = self._board, {}, set()
-        # All of them are waited for before any is replaced, so that no step is done twice.
-        dead: list[_Process] = []
         for process in self._all:
-            if not process.owed:  # it was heard before the wait was interrupted
-                continue
-            if process.hear(self.final_infos, self._timeout):
+            if self._has_answered(process, self.final_infos):
                 process.steps += 1
-            else:
-                dead.append(process)
-        for process in sorted(dead, key=lambda process: process.failure is None):
-            self._replace(process)
+        for process in self._all:
+            if process.is_new:
+                self._cut(process)
         info = self._board.info()
         if (board.terminal | board.truncated).any():
             info["final_obs"] = board.final
@@ -225,9 +225,10 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         known, frozen = self._statistics or ([{}] * self.num_envs, False)
         found = dict(enumerate(known))
         for process in self._all:
+            self._settle(process)
             process.ask(STATISTICS)
         for process in self._all:
-            process.hear(found, self._timeout)
+            self._has_answered(process, found)
         self._statistics = [found[i] for i in range(self.num_envs)], frozen
         return self._statistics[0]
 
@@ -236,28 +237,26 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self._check_open()
         self._statistics = [*statistics], frozen
         for process in self._all:
-            if not self._load(process) and process.failure is not None:
-                raise self._over(process)
+            self._settle(process)
+            self._load(process)
+        for process in self._all:
+            self._has_answered(process, {})
 
-    def _load(self, process: _Process) -> bool:
-        """Give a process the newest known statistics; return whether it took them."""
+    def _load(self, process: _Process) -> None:
+        """Give a process the newest known statistics."""
         assert self._statistics is not None
         of_all, frozen = self._statistics
         process.ask(LOAD)
-        with suppress(OSError):  # it has died, as will be found
-            process.child.pipe.send((of_all[process.share.start : process.share.stop], frozen))
-        return process.hear({}, self._timeout)
+        process.member.send((of_all[process.share.start : process.share.stop], frozen))
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the processes."""
         for process in self._all:
-            process.say(END)
-            process.child.pipe.close()  # it may wait there for the memory's layout
-        for process in self._all:
-            process.child.join(waits.PATIENCE)
-        self._children.close()
-        for process in self._all:
-            process.socket.close()
+            process.hang_up()
+        for member in self._fleet.members:
+            member.send(None)  # it may wait there for the memory's layout
+        self._fleet.end(self._fleet.members, waits.PATIENCE)
+        self._fleet.close()
         self._all.clear()
         self._block.close()
 
@@ -265,13 +264,30 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         if self.closed:
             raise RuntimeError("the environments are closed: make new ones")
 
-    def _start(self, number: int) -> _Process:
-        """Start a process."""
+    # A process from its start to its end.
+
+    def _given(self, member: Member) -> Sequence[Any]:
+        process = self._all[member.number]
+        process.hang_up()
+        process.socket, process.theirs = socket.socketpair()
+        return self._payload, process.share, self.num_envs, self._block, process.theirs
+
+    def _started(self, member: Member) -> None:
+        process = self._all[member.number]
+        process.theirs.close()
+        process.spaces, process.infos, process.owed, process.steps = None, None, 0, 0
+        process.is_settled = process.late = False
+        if member.incarnation:
+            if process.how:
+                sentence = f"{member.name} {process.how}: another one takes its place"
+                warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+            process.is_new, process.replaced = True, process.replaced + 1
+
+    @contextmanager
+    def _room(self, number: int) -> Iterator[None]:
+        """Name the remedy if a process cannot be started in the block."""
         try:
-            ours, theirs = socket.socketpair()
-            takes = self._payload, self._shares[number], self.num_envs, self._block, theirs
-            with closing(theirs):  # no daemon: an environment may start processes
-                child = self._children.start(f"process {number}", run, takes, shares_torch=False, daemon=False)
+            yield
         except OSError as error:
             # Of a descriptor whose number is above the limit the system says that it is a bad one.
             few = error.errno in (errno.EMFILE, errno.ENFILE, errno.EBADF)
@@ -280,163 +296,173 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 f"process {number} of ProcessEnvs cannot start ({error.strerror}): {remedy}ask for fewer processes "
                 f"than {len(self._shares)}"
             ) from error
-        return _Process(child, ours, self._shares[number])
 
-    def _spaces_of(self, process: _Process) -> None:
+    def _hear(self, member: Member, message: Any) -> None:
+        kind, *content = message
+        if kind == "spaces":
+            self._all[member.number].spaces = tuple(content)
+        else:
+            (self._all[member.number].infos,) = content
+
+    def _await_spaces(self, process: _Process) -> None:
         """Wait until a process has made its environments, and compare their spaces with those of the others."""
-        if not process.answers(process.child.pipe, None):
-            process.end()
-            raise self._over(process)
-        try:
-            spaces_of_it = process.child.pipe.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._over(process) from None
-        if spaces_of_it[0] == "failed":
-            process.failure = spaces_of_it
-            raise self._over(process)
+        while process.spaces is None:
+            self._fleet.turn(members=[process.member])
         if not hasattr(self, "_spaces"):
-            self._spaces = spaces_of_it
-            for name, space in zip(("the observation space", "the action space"), spaces_of_it, strict=True):
+            self._spaces = process.spaces
+            for name, space in zip(("the observation space", "the action space"), process.spaces, strict=True):
                 check_space(name, space)
-        if spaces_of_it != self._spaces:
-            raise ValueError(f"make must make environments with the same spaces, got {self._spaces} and {spaces_of_it}")
+        if process.spaces != self._spaces:
+            raise ValueError(
+                f"make must make environments with the same spaces, got {self._spaces} and {process.spaces}"
+            )
 
-    def _restart(self, process: _Process) -> _Process:
-        """Start another process in the place of one that has died.
+    def _settle(self, process: _Process) -> None:
+        """Give a process that has taken another one's place what all have, once."""
+        if process.is_settled:
+            return
+        process.is_final = True
+        self._await_spaces(process)
+        process.member.send(self._spaces)
+        process.is_settled = True
+        if self._statistics is not None:
+            self._load(process)
+            self._has_answered(process, {})
+        process.is_final = False
 
-        Raises:
-            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step
-                was done.
-        """
-        if process.failure is not None or (process.incarnation and not process.steps):
-            raise self._over(process)
-        if not (process.late or process.ailment):  # it has been told of then
-            how = f"{process.child.name} of ProcessEnvs {process.how_it_ended(Child.how_it_ended)}"
-            warnings.warn(f"{how}: another one takes its place", RuntimeWarning, stacklevel=2)
-        number = self._all.index(process)
-        process.child.join(waits.PATIENCE)
-        process.socket.close()
-        self._children.forget(process.child)
-        new = self._all[number] = self._start(number)
-        new.incarnation = process.incarnation + 1
-        self._spaces_of(new)
-        new.child.pipe.send(self._spaces)
-        self.restarts += 1
-        if self._statistics is not None and not self._load(new):
-            raise self._over(new)
-        return new
-
-    def _replace(self, dead: _Process) -> None:
-        """Start another process in the place of one that has died in a step, and cut its episodes."""
-        process = self._restart(dead)
+    def _cut(self, process: _Process) -> None:
+        """Let a new process begin, and cut the episodes of the one before it."""
+        self._settle(process)
         mine, board = np.array(process.share), self._board
-        board.seeds[mine] = seeds_anew(self._seeds[mine], process.incarnation)
-        process.ask(RESET[self._place])
-        if not process.hear({}, self._timeout):
-            raise self._over(process)
+        board.seeds[mine] = seeds_anew(self._seeds[mine], process.replaced)
+        process.ask(RESET[self._place], is_final=True)
+        self._has_answered(process, {})
+        process.is_final = process.is_new = False
         self.lost_episodes += len(mine)
         board.reward[mine], board.terminal[mine], board.truncated[mine] = 0.0, False, True
         put_rows(board.final, mine, taken(board.observations[1 - self._place], mine))
         self.lost |= set(process.share)
 
-    def _over(self, process: _Process) -> RuntimeError:
+    def _has_answered(self, process: _Process, infos: dict[int, Any]) -> bool:
+        """Wait for an answer that a process owes; return False where it owes none, or another one takes its place.
+
+        It is ended after `timeout` seconds, and where it has been stopped (SIGSTOP) for a while. Time is counted in
+        looks: after Ctrl-Z and `fg` the clock has gone on for all processes, and none is late.
+
+        Raises:
+            RuntimeError: It has ended, and another one would do no better.
+        """
+        waited, limit = 0.0, math.inf if self._timeout is None else self._timeout
+        while process.owed:
+            before = time.monotonic()
+            if connection.wait([process.socket], min(waits.LOOK, limit - waited)):
+                with suppress(OSError, EOFError):
+                    answer = process.socket.recv(1)
+                    process.owed -= 1
+                    if answer == INFOS:
+                        infos.update(process.infos or process.member.child.pipe.recv()[1])
+                        process.infos = None
+                    if answer:
+                        return True
+                self._await_end(process)
+                return False
+            waited += min(time.monotonic() - before, 2 * waits.LOOK)
+            if waited >= limit:
+                process.late = True
+                self._fleet.ails(process.member, f"has not finished a step or reset within timeout={self._timeout} s")
+            self._look_after(process)
+        return False
+
+    def _await_end(self, process: _Process) -> None:
+        """Wait until another process has taken the place of one that has ended."""
+        first = process.member.incarnation
+        while process.member.incarnation == first:
+            self._look_after(process)
+
+    def _look_after(self, process: _Process) -> None:
+        """Let the fleet handle what has happened to a process; one that has ended is replaced."""
+        with self._room(process.member.number):
+            self._fleet.turn(0.001, [process.member])
+
+    def _ends(self, member: Member) -> bool:
+        """Return whether a process that has ended had finished a step.
+
+        Raises:
+            RuntimeError: Another one would do no better.
+        """
+        process = self._all[member.number]
+        if process.is_final or (member.error is not None and not member.exits):
+            raise self._over(member)
+        process.how = "" if member.why else self._fleet.how_it_ended(member)  # else it has been told
+        return process.steps > 0
+
+    def _give_up(self, member: Member) -> None:
+        raise self._over(member)
+
+    def _over(self, member: Member) -> RuntimeError:
         """Close everything, and return the error that says why."""
-        failure, child = process.failure, process.child
+        late = self._all[member.number].late
         try:
-            how = process.how_it_ended(self._children.how_it_ended) if failure is None else ""
+            how = member.why or self._fleet.how_it_ended(member)
         except RuntimeError as unguarded:
             return unguarded
         finally:
             self.close()
-        if process.ailment is not None:
-            return RunFailed(f"{child.name} of ProcessEnvs {process.ailment}, before it had finished a step")
-        if process.late:
+        if late:
+            warnings.warn(f"{member.name} {how}: it is ended", RuntimeWarning, stacklevel=2)
             return RuntimeError(
-                f"{child.name} of ProcessEnvs had not finished its first step or reset within timeout={self._timeout} "
-                "s: give ProcessEnvs a larger timeout, or None for no limit"
+                f"{member.name} had not finished its first step or reset within timeout={self._timeout} s: give "
+                "ProcessEnvs a larger timeout, or None for no limit"
             )
-        if failure is None:
-            return RunFailed(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
-        _, pickled, traceback = failure
-        error = unpickled(pickled)
+        if member.error is None or member.exits:
+            return RunFailed(f"{member.name} {how}, before it had finished a step")
+        error, trace = member.error
         what = f"{type(error).__name__}: {error}" if error is not None else "an exception"
         notes = getattr(error, "__notes__", [])
-        raised = RuntimeError(f"{notes[-1] if notes else child.name} of ProcessEnvs raised {what}\n\n{traceback}")
+        who = f"{notes[-1]} of ProcessEnvs" if notes else member.name
+        raised = RuntimeError(f"{who} raised {what}\n\n{trace}")
         raised.__cause__ = error
         return raised
 
 
-@dataclass(eq=False)
 class _Process:
-    """A process of environments, as its parent sees it."""
+    """A process of environments, as its parent sees it.
 
-    child: Child
-    socket: socket.socket
-    share: range
-    incarnation: int = 0
-    steps: int = 0  # that it has finished
-    owed: int = 0  # answers
-    failure: tuple[str, bytes | None, str] | None = None
-    late: bool = False  # whether it was ended by the timeout
-    ailment: str | None = None  # why it was ended otherwise
+    Attributes:
+        share: Its environments.
+        member: It, in the fleet.
+        socket: Where it is woken, and answers.
+        theirs: Its end, until it has been started.
+        spaces: Of its environments, once they are made.
+        infos: That belong to the answer that comes next, where the fleet has read them.
+        owed: Answers.
+        steps: That it has finished.
+        replaced: Processes that ended before it, since the last reset.
+        is_new: Whether the episodes of the one before it are still to be cut.
+        is_settled: Whether it has what all have.
+        is_final: Whether its end is an error, as another one would end too.
+        late: Whether it was ended by the timeout.
+        how: How the one before it has ended; "" where that has been told.
+    """
 
-    def say(self, what: bytes) -> None:
-        """Wake the process."""
+    def __init__(self, share: range) -> None:
+        self.share = share
+        self.member: Member
+        self.socket, self.theirs = (socket.socket() for _ in range(2))
+        self.spaces: Any = None
+        self.infos: dict[int, Any] | None = None
+        self.owed = self.steps = self.replaced = 0
+        self.is_new = self.is_settled = self.is_final = self.late = False
+        self.how = ""
+
+    def ask(self, what: bytes, is_final: bool = False) -> None:
+        """Wake the process for something that it answers."""
+        self.owed += 1
+        self.is_final = is_final
         with suppress(OSError):  # it has died, as will be found
             self.socket.send(what)
 
-    def ask(self, what: bytes) -> None:
-        """Wake the process for something that it answers."""
-        self.owed += 1
-        self.say(what)
-
-    def hear(self, infos: dict[int, Any], timeout: float | None) -> bool:
-        """Wait until the process is done (True) or has died (False).
-
-        It is killed after `timeout` seconds, and where it has been stopped (SIGSTOP) for a while.
-        """
-        if not self.answers(self.socket, timeout):
-            self.late = self.ailment is None
-            how = self.ailment or f"has not finished a step or reset within timeout={timeout} s"
-            warnings.warn(f"{self.child.name} of ProcessEnvs {how}: it is ended", RuntimeWarning, stacklevel=2)
-            self.end()
-            return False
-        with suppress(OSError, EOFError):
-            answer = self.socket.recv(1)
-            self.owed -= 1
-            if answer == INFOS:
-                infos.update(self.child.pipe.recv())
-            if answer == FAILED:
-                self.failure = self.child.pipe.recv()
-            return answer in (DONE, INFOS)
-        return False
-
-    def answers(self, end: Any, timeout: float | None) -> bool:
-        """Wait for an answer at an end or the process's end; return False if it is late, or stopped for long.
-
-        Time is counted in looks: after Ctrl-Z and `fg` the clock has gone on for all processes, and none is late.
-        """
-        waited, limit = 0.0, math.inf if timeout is None else timeout
-        while True:
-            before = time.monotonic()
-            if connection.wait([end], min(waits.LOOK, limit - waited)):
-                return True
-            self.child.pulse.look(owes=False)
-            self.ailment = self.child.pulse.ailment()
-            waited += min(time.monotonic() - before, 2 * waits.LOOK)
-            if waited >= limit or self.ailment is not None:
-                return False
-
-    def how_it_ended(self, told: Callable[[Child], str]) -> str:
-        """Return an end of a sentence: what it raised, where that ends programs, or how it was ended, as it is told."""
-        with suppress(OSError, EOFError):
-            if self.child.pipe.poll(0):
-                _, pickled, _ = self.child.pipe.recv()
-                if (error := unpickled(pickled)) is not None:
-                    return f"raised {error!r:.200}"
-        return told(self.child)
-
-    def end(self) -> None:
-        """End the process by force."""
-        self.child.kill()
-        self.child.join(waits.PATIENCE)
+    def hang_up(self) -> None:
+        """Release the sockets; a process that waits for a request ends."""
+        self.socket.close()
+        self.theirs.close()

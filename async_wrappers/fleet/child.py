@@ -30,15 +30,22 @@ def as_child(supervisor: connection.Connection, on_orphaned: Callable[[], None] 
         threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
         yield
     except BaseException as error:
-        if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):
-            return
-        try:
-            pickled = cloudpickle.dumps(error)
-        except Exception:
-            pickled = None
-        with suppress(OSError):
-            supervisor.send(("failed", pickled, traceback.format_exc()))
-        os._exit(1)
+        if report(supervisor, error):
+            wake_servers()
+            os._exit(1)
+
+
+def report(supervisor: connection.Connection, error: BaseException) -> bool:
+    """Tell the supervisor of an exception; return False if it says no more than that the supervisor is gone."""
+    if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):
+        return False
+    try:
+        pickled = cloudpickle.dumps(error)
+    except Exception:
+        pickled = None
+    with suppress(OSError):
+        supervisor.send(("failed", pickled, traceback.format_exc()))
+    return True
 
 
 def _is_over(supervisor: connection.Connection) -> bool:
@@ -62,10 +69,10 @@ def _watch_parent(on_orphaned: Callable[[], None] | None = None) -> None:
 
 
 def ignore_signals() -> None:
-    """Let this process, but none that it forks or starts, ignore SIGINT and SIGTERM, and receive them again.
+    """Let this process, but none of its children, ignore SIGINT and SIGTERM, and receive them again.
 
     A handler and not SIG_IGN, which is inherited: an environment that starts its game as a program of its own could not
-    end it with `Popen.terminate`.
+    end it with SIGTERM.
     """
     owner = os.getpid()
 

@@ -19,7 +19,7 @@ starts nothing and ends nothing. All times are whole nanoseconds of one clock.
 #                                         o---- late -----> KILL, then ended
 #
 # * A driver tells the fleet what happened, then carries out its orders. Each order is given once: a driver that cannot
-#   start a member says that it has ended.
+#   start a member says that it has ended. Orders are given one by one: where one raises, the others are still to come.
 # * Ends in a row count those after which a member had not worked. What work is, the driver knows: an inference, an
 #   update, a frame. A member that works now and then is started again for ever; one that only dies is given up.
 # * The pause before a start grows with the ends in a row. It is zero after the first one, so that a member that was
@@ -165,10 +165,14 @@ class Fleet:
             books.state, books.due, books.why = _State.ENDING, until, ""
         else:
             books.state, books.due = _State.OVER, None
-            self._orders = [order for order in self._orders if order != Order(What.GIVE_UP, member)]
+            self._orders = [order for order in self._orders if order.member != member or order.what == What.KILL]
 
     def orders(self, now: int) -> list[Order]:
-        """Return what is to be done by now, and was not ordered before."""
+        """Return all that is to be done by now, and was not ordered before."""
+        return list(iter(lambda: self.next_order(now), None))
+
+    def next_order(self, now: int) -> Order | None:
+        """Return the first thing that is to be done by now, and was not ordered before; None for nothing."""
         for member, books in self._books.items():
             if books.due is None or books.due > now:
                 continue
@@ -177,11 +181,10 @@ class Fleet:
                 self._orders.append(Order(What.START, member))
             else:
                 self._kill(member, books, books.why)
-        given, self._orders = self._orders, []
-        if len(given) > 1:
+        if len(self._orders) > 1:
             rank = {member: number for number, member in enumerate(self._books)}
-            given.sort(key=lambda order: (order.what == What.START, rank[order.member]))
-        return given
+            self._orders.sort(key=lambda order: (order.what == What.START, rank[order.member]))
+        return self._orders.pop(0) if self._orders else None
 
     def next_time(self) -> int | None:
         """Return when the next order is due, perhaps already; None if nothing is to be done but on an event."""

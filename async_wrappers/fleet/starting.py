@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
@@ -24,7 +24,7 @@ from async_wrappers.fleet.pulse import await_dead_fork_server, wake_servers
 from async_wrappers.fleet.supervised import Child, RunFailed, assure_room
 
 _NO_GUARD = 86  # exit code of a process that was about to start others while it imported a main script
-_PRELOAD = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
+PRELOAD = ("torch", "async_wrappers.live.backends.mains", "async_wrappers.fleet.fork_server")
 _REMEDY = "raise the limit (`ulimit -u`, or a container's), or start fewer"
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _LONGEST = 104 - 1  # bytes that a socket's path may have on every system
@@ -43,7 +43,7 @@ class Children:
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # the parent raises the error that explains it
         self._user = user
-        self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest one, perhaps not yet up
+        self._started: list[Child | BaseProcess] = []  # that are not forgotten; the newest one is perhaps not yet up
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
         # SIGTERM, so they are killed before.
         util.Finalize(self, _kill, (self._started,), exitpriority=10)
@@ -59,13 +59,13 @@ class Children:
         arguments: Sequence[Any],
         *,
         shares_torch: bool,
-        preload: Sequence[str] = _PRELOAD,
+        preload: Sequence[str] = PRELOAD,
         daemon: bool = True,
     ) -> Child:
         """Start a process; again, if the fork server ends over it.
 
         Args:
-            name: Of the process, in messages; one of this name before it has ended.
+            name: Of the process, in messages.
             main: Its main function, called with the arguments and its end of a pipe.
             arguments: See `main`.
             shares_torch: Whether it is forked by a server that has torch loaded; else it is a new interpreter.
@@ -81,7 +81,7 @@ class Children:
             assure_room()
             ours, theirs = multiprocessing.Pipe()
             process = context.Process(target=main, args=(*arguments, theirs), name=name, daemon=daemon)
-            self._started[name] = process  # also if the start is interrupted
+            self._started.append(process)  # also if the start is interrupted
             try:
                 resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
                 if not spawned:
@@ -89,9 +89,11 @@ class Children:
                 # a process that is spawned inherits the mask; one that is forked has the server's
                 with _main_without_file(), signals_blocked() if spawned else nullcontext():
                     process.start()
-                child = self._started[name] = Child(name, process, ours)
+                child = Child(name, process, ours)
+                self._started[self._started.index(process)] = child
                 return child
             except (EOFError, ConnectionError) as error:
+                self._started.remove(process)
                 ours.close()
                 if spawned:
                     raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
@@ -124,9 +126,9 @@ class Children:
 
     def forget(self, child: Child) -> None:
         """Release what a process took that has ended."""
-        if self._started.get(child.name) is child:
-            del self._started[child.name]
-        child.close()
+        if child in self._started:
+            self._started.remove(child)
+            child.close()
 
     def join(self, children: Iterable[Child], seconds: float = waits.PATIENCE) -> None:
         """Wait for the ends of processes that were asked to end."""
@@ -137,14 +139,14 @@ class Children:
     def close(self) -> None:
         """End all that are left by force, and release what they took."""
         _kill(self._started)
-        for child in [each for each in self._started.values() if isinstance(each, Child)]:
+        for child in [each for each in self._started if isinstance(each, Child)]:
             self.forget(child)
         self._started.clear()
 
 
-def _kill(started: Mapping[str, Child | BaseProcess]) -> None:
+def _kill(started: Sequence[Child | BaseProcess]) -> None:
     """End by force all that have not ended."""
-    left = [each for each in started.values() if each.is_alive()]
+    left = [each for each in started if each.is_alive()]
     for each in left:
         each.kill()
     for each in left:

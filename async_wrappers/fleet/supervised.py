@@ -37,6 +37,7 @@ class Child:
     pipe: connection.Connection
     incarnation: int = 0
     started: int = field(default_factory=time.monotonic_ns)
+    reported_within = 1.0  # seconds after its end
 
     def __post_init__(self) -> None:
         """Take hold of the process: a number could come to mean another one, a descriptor cannot."""
@@ -50,6 +51,16 @@ class Child:
     def sentinel(self) -> int:
         """The object that is ready for `connection.wait` when the process has ended."""
         return self.process.sentinel if self._descriptor is None else self._descriptor
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id."""
+        return self.process.pid
+
+    @property
+    def place(self) -> str:
+        """Which process it is, in words."""
+        return f"process {self.process.pid}"
 
     def is_alive(self) -> bool:
         """Return whether the process has not ended."""
@@ -74,8 +85,13 @@ class Child:
         code = self.process.exitcode
         return None if code is None or code >= 0 else _name_of(-code)
 
+    def ended_in_short(self) -> str:
+        """Return an end of a sentence: "has ended", or "was ended by SIGKILL"."""
+        name = self.ended_by()
+        return "has ended" if name is None else f"was ended by {name}"
+
     def how_it_ended(self) -> str:
-        """Return an end of a sentence, such as "was ended by SIGKILL"."""
+        """Return an end of a sentence, such as "was ended by SIGKILL (exit code -9)"."""
         self.ended_by()
         code = self.process.exitcode
         if code is None or code == _UNKNOWN:

@@ -445,7 +445,7 @@ def _backend(backend: str | Callable[[RunSpec], Backend]) -> Callable[[RunSpec],
 
         return ThreadBackend
     if backend == "ray":
-        from async_wrappers.live.ray.ray_workers import RayWorkers
+        from async_wrappers.live.cluster.ray_workers import RayWorkers
 
         return RayWorkers()
     if isinstance(backend, str):

@@ -18,8 +18,8 @@ from async_wrappers.files import path_of
 from async_wrappers.fleet.block import Codec
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.latency import Constant, Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.cluster.ray_workers import RayWorkers
 from async_wrappers.live.loop.safety import check_deadman
-from async_wrappers.live.ray.ray_workers import RayWorkers
 from async_wrappers.live.remote.address import Address, as_token
 from async_wrappers.live.remote.remote_transport import RemotePolicy
 from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec

@@ -1,8 +1,10 @@
-"""What every driver of a fleet keeps: subclass `FleetContract` and give it `role`.
+"""What every driver of a fleet keeps: subclass `FleetContract` and give it `role`, and `children` of another machine.
 
 class TestMyFleet(FleetContract):
     def role(self, at_once, **more):
         return Role("member {}", ..., **more)
+
+`SeenFleetContract` is for processes of this machine, which its driver can see.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from async_wrappers.fleet import pulse, waits
 from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.supervised import RunFailed
 
-__all__ = ["FleetContract"]
+__all__ = ["FleetContract", "SeenFleetContract"]
 
 PATIENCE = 60.0  # seconds in which what must happen has happened, on however busy a machine
 
@@ -34,6 +36,7 @@ class Log:
         self.heard: list[tuple[str, Any]] = []
         self.ended: list[str] = []
         self.lost: list[Member] = []
+        self.failed: list[Exception] = []
         self.works = False
 
     def hear(self, member: Member, message: Any) -> None:
@@ -51,6 +54,12 @@ class Log:
 
 
 class FleetContract:
+    killed = "was ended by SIGKILL (exit code -9)"
+
+    def children(self) -> Any:
+        """Return what starts members; None for processes of this machine."""
+        return None
+
     def role(self, at_once: str, **more: Any) -> Role:
         """Return a role whose members are `run_member` of tests.worlds.fleet_member."""
         raise NotImplementedError
@@ -64,10 +73,11 @@ class FleetContract:
     @pytest.fixture
     def fleet(self) -> Iterator[ProcessFleet]:
         """See to it that no process is left."""
-        with closing(ProcessFleet("The contract")) as fleet:
+        with closing(ProcessFleet("The contract", self.children())) as fleet:
             yield fleet
-            pids = [psutil.Process(pid) for pid in fleet.pids.values() if psutil.pid_exists(pid)]
-        assert [each for each in pids if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
+            left = [psutil.Process(pid) for pid in fleet.pids.values() if psutil.pid_exists(pid)]
+        psutil.wait_procs(left, timeout=PATIENCE)
+        assert [each for each in left if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
 
     @pytest.fixture
     def log(self) -> Log:
@@ -121,6 +131,27 @@ class FleetContract:
         self.until(fleet, lambda: log.is_up("member 0", 1))
         assert (fleet.restarts, member.incarnation, interruptions) == (1, 1, [])
 
+    def test_members_that_die_at_once_are_replaced_although_the_start_of_one_is_interrupted(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        members = self.made(fleet, log, count=3)
+        self.until(fleet, lambda: all(log.is_up(each.name, 0) for each in members))
+        role, plain, interruptions = members[0].role, members[0].role.arguments, [KeyboardInterrupt()]
+
+        def interrupted(member: Member) -> Any:
+            if interruptions:
+                raise interruptions.pop()
+            return plain(member)
+
+        object.__setattr__(role, "arguments", interrupted)
+        for member in members:
+            member.child.kill()
+            member.child.join(PATIENCE)
+        with pytest.raises(KeyboardInterrupt):
+            fleet.turn()
+        self.until(fleet, lambda: all(log.is_up(each.name, 1) for each in members))
+        assert fleet.restarts == 3
+
     def test_one_that_dies_again_and_again_is_given_up_with_its_end(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log, "kill")
         self.until(fleet, lambda: log.lost)
@@ -128,7 +159,7 @@ class FleetContract:
         assert not fleet.is_up(member)
         failure = fleet.failure(member)
         assert isinstance(failure, RunFailed)
-        assert str(failure).startswith("member 0 was ended by SIGKILL (exit code -9)")
+        assert str(failure).startswith(f"member 0 {self.killed}")
         assert str(failure).endswith(", 3 times in a row before it had done anything")
 
     def test_one_that_works_in_between_is_never_given_up(self, fleet: ProcessFleet, log: Log) -> None:
@@ -140,7 +171,7 @@ class FleetContract:
     def test_one_whose_place_stays_empty_is_lost_at_once(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log, "kill", pauses=())
         self.until(fleet, lambda: log.lost)
-        assert str(fleet.failure(member)).startswith("member 0 was ended by SIGKILL (exit code -9)")
+        assert str(fleet.failure(member)).startswith(f"member 0 {self.killed}")
         assert "in a row" not in str(fleet.failure(member))
         fleet.remove(member)
         assert fleet.pids == {}
@@ -157,26 +188,6 @@ class FleetContract:
         self.until(fleet, lambda: log.lost)
         assert str(fleet.failure(member)) == "member 0 raised SystemExit(3)"
 
-    @pytest.mark.timeout(120)
-    def test_one_that_is_stopped_is_ended_and_replaced_with_a_warning(self, fleet: ProcessFleet, log: Log) -> None:
-        (member,) = self.made(fleet, log)
-        member.send("stop")
-        sentence = r"^member 0 has been stopped \(SIGSTOP\) for 1 s: it is started again$"
-        with pytest.warns(RuntimeWarning, match=sentence):
-            self.until(fleet, lambda: log.is_up("member 0", 1))
-        assert fleet.restarts == 1
-
-    @pytest.mark.timeout(120)
-    def test_one_that_owes_an_answer_and_hangs_is_replaced_and_one_that_owes_none_may_rest(
-        self, fleet: ProcessFleet, log: Log
-    ) -> None:
-        hangs, _ = self.made(fleet, log, count=2)
-        hangs.send("hang")
-        sentence = "^member 0 has neither answered nor used any processor time for 2 s: it is started again$"
-        with pytest.warns(RuntimeWarning, match=sentence):
-            self.until(fleet, lambda: log.is_up("member 0", 1), owing=hangs)
-        assert log.ended == ["member 0"]
-
     def test_one_that_its_role_wants_ended_is_replaced(self, fleet: ProcessFleet, log: Log) -> None:
         def ails(member: Member, why: str | None) -> str | None:
             return "has inferred for too long" if log.is_up("member 0", 0) and not member.incarnation else why
@@ -184,6 +195,27 @@ class FleetContract:
         self.made(fleet, log, ails=ails)
         with pytest.warns(RuntimeWarning, match="^member 0 has inferred for too long: it is started again$"):
             self.until(fleet, lambda: log.is_up("member 0", 1))
+
+    def test_threads_may_hear_members(self, fleet: ProcessFleet, log: Log) -> None:
+        def meanwhile(holds: Callable[[], Any]) -> None:
+            deadline = time.monotonic() + PATIENCE
+            while not holds():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+        fleet.drive(log.failed.append)
+        (member,) = self.made(fleet, log, pauses=())
+        meanwhile(lambda: log.is_up("member 0", 0))
+        member.send(1)
+        meanwhile(lambda: log.answers("member 0") == [2])
+        fleet.kill(member, "is in the way")
+        meanwhile(lambda: log.lost == [member])
+        assert member.why == "is in the way"
+        fleet.remove(member)
+        (again,) = self.made(fleet, log, pauses=(), hear=lambda *_: 1 / 0)
+        meanwhile(lambda: log.failed)
+        assert isinstance(log.failed[0], ZeroDivisionError)
+        assert fleet.is_up(again)
 
     def test_one_that_is_asked_ends_and_none_takes_its_place(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log)
@@ -210,6 +242,45 @@ class FleetContract:
             self.until(fleet, lambda member=member: "closes" in member.said)  # type: ignore[misc]
             assert fleet.end([member], 0.5, more) == ([] if more == PATIENCE else [member])
             fleet.remove(member)
+
+
+class SeenFleetContract(FleetContract):
+    @pytest.mark.timeout(120)
+    def test_one_that_is_stopped_is_ended_and_replaced_with_a_warning(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log)
+        member.send("stop")
+        sentence = r"^member 0 has been stopped \(SIGSTOP\) for 1 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=sentence):
+            self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert fleet.restarts == 1
+
+    @pytest.mark.timeout(120)
+    def test_one_that_owes_an_answer_and_hangs_is_replaced_and_one_that_owes_none_may_rest(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        hangs, _ = self.made(fleet, log, count=2)
+        hangs.send("hang")
+        sentence = "^member 0 has neither answered nor used any processor time for 2 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=sentence):
+            self.until(fleet, lambda: log.is_up("member 0", 1), owing=hangs)
+        assert log.ended == ["member 0"]
+
+    @pytest.mark.timeout(120)
+    def test_one_that_is_stopped_amid_a_message_is_ended_where_a_thread_waits_for_the_rest(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        fleet.drive(log.failed.append)
+        stopped, other = self.made(fleet, log, count=2, pauses=())
+        stopped.send("half")
+        deadline = time.monotonic() + PATIENCE
+        while log.lost != [stopped]:
+            assert time.monotonic() < deadline and not log.failed
+            time.sleep(0.01)
+        assert stopped.why == "has been stopped (SIGSTOP) for 1 s"
+        other.send(1)
+        while not log.answers("member 1"):
+            assert time.monotonic() < deadline and not log.failed
+            time.sleep(0.01)
 
     def test_stopped_members_leave_with_the_fleet(self, fleet: ProcessFleet, log: Log) -> None:
         members = self.made(fleet, log, count=2)

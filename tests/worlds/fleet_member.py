@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -14,15 +15,20 @@ from async_wrappers.fleet.child import as_child
 
 
 def run_member(number: int, incarnation: int, at_once: str, supervisor: connection.Connection) -> None:
-    """Say who this is, do something at once, then whatever comes; end at None."""
+    """Run a process of this machine."""
     with as_child(supervisor):
-        supervisor.send(("up", number, incarnation))
-        obey(at_once, supervisor)
-        while (what := supervisor.recv()) is not None:
-            obey(what, supervisor)
-        if at_once.startswith("lingers"):
-            supervisor.send(("closes",))
-            time.sleep(float(at_once.split()[1]))
+        live(number, incarnation, at_once, supervisor)
+
+
+def live(number: int, incarnation: int, at_once: str, supervisor: connection.Connection) -> None:
+    """Say who this is, do something at once, then whatever comes; end at None."""
+    supervisor.send(("up", number, incarnation))
+    obey(at_once, supervisor)
+    while (what := supervisor.recv()) is not None:
+        obey(what, supervisor)
+    if at_once.startswith("lingers"):
+        supervisor.send(("closes",))
+        time.sleep(float(at_once.split()[1]))
 
 
 def obey(what: Any, supervisor: connection.Connection) -> None:
@@ -33,6 +39,9 @@ def obey(what: Any, supervisor: connection.Connection) -> None:
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if what == "half":
+        os.write(supervisor.fileno(), struct.pack("!i", 100) + b"the beginning")
         os.kill(os.getpid(), signal.SIGSTOP)
     if what == "hang":
         threading.Event().wait()

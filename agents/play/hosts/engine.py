@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from async_wrappers.fleet.engine_fleet import Lost as Lost
 
 
 class HostsFailed(RuntimeError):
@@ -55,20 +57,6 @@ class HostPlan(Protocol):
 
     def make_host(self, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> Player:
         """Make a host."""
-
-
-class Lost(NamedTuple):
-    """A host has died, with all orders that it had.
-
-    Attributes:
-        host: Its number.
-        incarnation: Which of its incarnations.
-        why: How it ended, in words.
-    """
-
-    host: int
-    incarnation: int
-    why: str
 
 
 class HostEngine(Protocol):

@@ -24,9 +24,9 @@ from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFaile
 from async_wrappers.agents.play.hosts.host import make_host
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.child import become_child
+from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.pulse import wake_servers
-from async_wrappers.fleet.starting import Children
-from async_wrappers.fleet.supervised import Child, RunFailed
+from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.posix import needs_fork_server
 
 _LEAST = 4096  # bytes of an array that goes beside the pickle
@@ -50,41 +50,58 @@ class ProcessHosts:
         needs_fork_server("engine='processes'", "leave hosts out, which plays in this process")
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
-        self._processes: dict[int, _Process] = {}
-        self._children = Children("ProcessHosts")
+        self._hosts: dict[int, _Host] = {}
+        self._rows: dict[int, Mapping[str, Sequence[int]]] = {}
+        self._fleet = ProcessFleet("ProcessHosts")
         self._news: queue.SimpleQueue[Answer | Lost | HostsFailed] = queue.SimpleQueue()
         self._weights: tuple[list[Any], int | None] = [], None
+        # No daemon: a host may start processes of environments.
+        self._role = Role(
+            *("host {}", True, _play, self._of_host),
+            preload=("torch", make_host.__module__),
+            daemon=False,
+            receive=_whole,
+            hear=self._hear,
+            lost=self._lose,
+            ails=lambda member, why: None if why is None else f"({member.child.place}) {why}, and was ended",
+        )
+        try:
+            self._fleet.drive(lambda error: self._news.put(HostsFailed(str(error))))
+        except RunFailed as error:
+            raise HostsFailed(str(error)) from None
 
     @property
     def pids(self) -> dict[int, int]:
-        return {host: process.child.process.pid or 0 for host, process in self._processes.items()}
+        return {host: of.member.child.pid or 0 for host, of in self._hosts.items()}
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        if (old := self._processes.pop(host, None)) is not None:
-            old.end()
-            self._children.forget(old.child)
-        of_host = host, self._payload, self._modules, self._threads, host, incarnation, rows
-        preload = "torch", make_host.__module__
+        if (old := self._hosts.pop(host, None)) is not None:
+            old.sender.close(waits.ORDER)
+            self._fleet.remove(old.member)
+        self._rows[host] = rows
         try:
-            # It is no daemon, which could not start processes of environments.
-            child = self._children.start(
-                f"host {host}", _play, of_host, shares_torch=True, preload=preload, daemon=False
-            )
+            member = self._fleet.add(self._role, host, incarnation)
         except RunFailed as error:
             raise HostsFailed(str(error)) from None
-        self._processes[host] = _Process(host, incarnation, child, self._children, self._news)
+        self._hosts[host] = _Host(member)
+
+    def _of_host(self, member: Member) -> Sequence[Any]:
+        host, given = member.number, (self._payload, self._modules, self._threads)
+        return host, *given, host, member.incarnation, self._rows[host]
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         self._weights = _parts(("weights", (portable(weights), version))), version
 
     def submit(self, host: int, order: Any = False) -> None:
-        self._processes[host].order(order, *self._weights)
+        of, (weights, version) = self._hosts[host], self._weights
+        if version != of.version:
+            of.version = version
+            of.sender.send(weights)
+        of.sender.send(_parts(("order", order)))
 
     def collect(self, timeout: float) -> list[Any]:
         found: list[Answer | Lost] = []
         deadline = time.monotonic() + timeout
-        for process in self._processes.values():
-            process.look()
         while True:
             wait = 0.0 if found else max(0.0, deadline - time.monotonic())
             try:
@@ -96,91 +113,49 @@ class ProcessHosts:
             found.append(news)
 
     def kill(self, host: int, why: str) -> None:
-        self._processes[host].why = why
-        self._processes[host].child.kill()
+        self._fleet.kill(self._hosts[host].member, why)
 
     def close(self) -> None:
         wake_servers()
-        for process in self._processes.values():
-            process.say_end()
-        for process in self._processes.values():
-            process.end()
-        self._processes.clear()
-        self._children.close()
+        for of in self._hosts.values():
+            of.sender.send(_parts(("end", None)))
+        self._fleet.end(self._fleet.members, waits.ORDER)
+        for of in self._hosts.values():
+            of.sender.close(waits.ORDER)
+        self._hosts.clear()
+        self._fleet.close()
 
+    # In the threads of the fleet.
 
-class _Process:
-    """A host's process, as the learner sees it."""
+    def _hear(self, member: Member, message: Any) -> None:
+        kind, found = message
+        if kind == "answer":
+            self._news.put(found)
+        elif kind == "raised":
+            self._news.put(HostsFailed(found))
+        elif kind == "exits":
+            self._fleet.kill(member, f"({member.child.place}) {found}")
+        else:
+            self._fleet.kill(member, f"sent what cannot be read ({found})")
 
-    def __init__(self, host: int, incarnation: int, child: Child, children: Children, news: Any) -> None:
-        self._children = children
-        self.host, self.incarnation, self.child, self.why = host, incarnation, child, ""
-        self._version: int | None = None  # of the weights that it has
-        self._closing = False
-        self._sender = _Sender(child.pipe, _SHORT)
-        self._reader = threading.Thread(target=self._read, args=(news,), name=f"host {host} reads", daemon=True)
-        self._reader.start()
-
-    def order(self, order: Any, weights: list[Any], version: int | None) -> None:
-        if version != self._version:
-            self._version = version
-            self._sender.send(weights)
-        self._sender.send(_parts(("order", order)))
-
-    def look(self) -> None:
-        """End the process if it has been stopped for a while."""
-        pulse = self.child.pulse
-        if not pulse.is_due():
+    def _lose(self, member: Member) -> None:
+        """Tell how a host has ended, unless it has said so itself."""
+        if "raised" in member.said:
             return
-        pulse.look(owes=False)
-        if not self.why and (ailment := pulse.ailment()) is not None:
-            self.why = f"(process {self.child.process.pid}) {ailment}, and was ended"
-            self.child.kill()
-
-    def _read(self, news: Any) -> None:
-        """Pass on what the process sends, and then how it ended."""
         try:
-            while True:
-                kind, found = _received(self.child.pipe)
-                if kind == "failed":
-                    news.put(HostsFailed(found))
-                    return
-                if kind == "exits":
-                    self.why = f"(process {self.child.process.pid}) {found}"
-                else:
-                    news.put(found)
-        except (EOFError, OSError):
-            pass
-        except Exception as error:  # a message that is torn
-            self.why = f"sent what cannot be read ({error})"
-            self.child.kill()
-        if not self._closing:
-            self.child.join(waits.ORDER)
-            try:
-                news.put(Lost(self.host, self.incarnation, self.why or self._how_it_ended()))
-            except RuntimeError as error:  # it would do so again
-                news.put(HostsFailed(str(error)))
+            how = member.why or f"({member.child.place}) {self._fleet.ended_in_short(member)}"
+        except RuntimeError as error:  # it would do so again
+            self._news.put(HostsFailed(str(error)))
+        else:
+            self._news.put(Lost(member.number, member.incarnation, how))
 
-    def say_end(self) -> None:
-        """Ask the process to end after the order that it carries out."""
-        self._closing = True
-        self._sender.send(_parts(("end", None)))
 
-    def end(self) -> None:
-        """Wait a while for the process's end, then end it."""
-        self._closing = True
-        if not self.child.join(waits.ORDER):
-            self.child.kill()
-            self.child.join(waits.ORDER)
-        self._sender.close(waits.ORDER)
-        self._reader.join(waits.ORDER)
+class _Host:
+    """A host's process, what writes to it, and the version of the weights that it has."""
 
-    def _how_it_ended(self) -> str:
-        self._children.how_it_ended(self.child)
-        name = self.child.ended_by()
-        if name is None and self.child.is_alive():
-            return "does not answer"
-        return f"(process {self.child.process.pid}) " + ("has ended" if name is None else f"was ended by {name}")
+    def __init__(self, member: Member) -> None:
+        self.member, self.sender = member, _Sender(member.child.pipe, _SHORT)
+        self.version: int | None = None
 
 
 # Messages, of a kind and a value: the lengths of the large arrays with a pickle of all else, and then these arrays.
@@ -211,6 +186,16 @@ def _received(pipe: Any) -> Any:
     for each in large:
         pipe.recv_bytes_into(each)
     return pickle.loads(first[8 * (1 + count) :], buffers=large)
+
+
+def _whole(pipe: Any) -> Any:
+    """Return a message, also in the place of one that is torn."""
+    try:
+        return _received(pipe)
+    except (EOFError, OSError):
+        raise
+    except Exception as error:
+        return "torn", error
 
 
 class _Sender:
@@ -277,7 +262,7 @@ def _play(number: int, *given: Any) -> None:
             else:
                 answers.send(_parts(("answer", host.play(what))))
     except Exception as error:
-        answers.send(_parts(("failed", str(failure(number, error)))))
+        answers.send(_parts(("raised", str(failure(number, error)))))
         code = 1
     except BaseException as error:  # which ends programs, as `sys.exit` does: this one has died
         answers.send(_parts(("exits", f"raised {error!r:.200}")))

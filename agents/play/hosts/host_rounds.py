@@ -24,7 +24,6 @@ block is taken in without updates, and those that are due by then are made for a
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import warnings
@@ -45,6 +44,7 @@ from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Due, Length
 from async_wrappers.agents.timing import Meters
 from async_wrappers.files import naming
+from async_wrappers.fleet.engine_fleet import EngineFleet
 
 JOURNAL = "blocks.jsonl"
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
@@ -123,7 +123,6 @@ class HostRounds(LearnerShare):
         group: The learners together; None for one.
 
     Attributes:
-        restarts: Hosts that were lost and replaced.
         dropped: Blocks that were dropped.
         timings: Seconds that hosts took, by part.
     """
@@ -141,24 +140,27 @@ class HostRounds(LearnerShare):
     ) -> None:
         super().__init__(agent, group)
         self._engine, self._hosts, self._journal = engine, hosts, journal
-        self._free, self._most_behind, self._timeout = free, max_version_lag, timeout
+        self._free, self._most_behind = free, max_version_lag
         self._share = agent.num_envs // len(hosts)
-        self._incarnation = {host: journal.incarnations[host] for host in hosts}
+        incarnations = {host: journal.incarnations[host] for host in hosts}
+        self._fleet = EngineFleet(engine, incarnations, _DEATHS, timeout, _given_up)
         self._begun = False
         self._version: int | None = None  # of the weights that were published last
         self._waiting = dict.fromkeys(hosts, 0)  # rows of each host that wait for a decision of its next order
-        self._ordered = dict.fromkeys(hosts, 0)  # orders that no block answers yet
-        self._since = dict.fromkeys(hosts, 0.0)  # when each host was heard last, or had its first order
         self._came: dict[int, deque[PlayedBlock]] = {host: deque() for host in hosts}
         self._next_number = dict.fromkeys(hosts, 0)
-        self._deaths = dict.fromkeys(hosts, 0)  # since the last block with decisions
-        self._stale = dict.fromkeys(hosts, 0)  # blocks dropped since then
+        self._stale = dict.fromkeys(hosts, 0)  # blocks dropped since the last one with decisions
         self._dropping = dict.fromkeys(hosts, False)  # whether blocks are dropped until new episodes begin
         self._replaced = dict.fromkeys(hosts, False)  # whether an incarnation has not begun its episodes yet
         self._postponed = 0  # decisions that were learnt after the phase was over, whose updates are still to be made
         self._lost_frames = 0  # of episodes that were cut because they were lost, not yet reported
-        self.restarts = self.dropped = 0
+        self.dropped = 0
         self.timings: defaultdict[str, float] = defaultdict(float)
+
+    @property
+    def restarts(self) -> int:
+        """Hosts that were lost and replaced."""
+        return self._fleet.restarts
 
     def close(self) -> None:
         """End the hosts, and close the journal."""
@@ -176,8 +178,8 @@ class HostRounds(LearnerShare):
     def _start(self, host: int) -> None:
         state, first = self.agent.rows.state_dict(), self._first_env(host)
         rows = {name: values[first : first + self._share] for name, values in state.items()}
-        self._engine.start(host, self._incarnation[host], rows)
-        self._waiting[host] = self._ordered[host] = self._next_number[host] = 0
+        self._fleet.start(host, rows)
+        self._waiting[host] = self._next_number[host] = 0
 
     def train(
         self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
@@ -222,7 +224,7 @@ class HostRounds(LearnerShare):
         alone, first = self._group is None, self._hosts[0]
         over = alone and self._is_over(phase)
         for host in self._hosts:
-            if not (over or self._ordered[host] or self._came[host]):
+            if not (over or self._fleet.owed[host] or self._came[host]):
                 over = not self._submit(host, phase)
         while not over:
             for host in self._hosts:
@@ -241,9 +243,8 @@ class HostRounds(LearnerShare):
     def _take_next(self, host: int, phase: _Phase) -> None:
         """Wait for a host's block of the round, and learn from it."""
         while not self._came[host]:
-            for lost in self._collect():
-                self._replace(lost)
-                self._submit(lost.host, phase)  # to begin its episodes
+            for replaced in self._collect():
+                self._submit(replaced, phase)  # to begin its episodes
         block = self._came[host].popleft()
         self._learn(block, phase)
         if block.begins and self._replaced[host]:  # the block of the round is still to come
@@ -256,12 +257,11 @@ class HostRounds(LearnerShare):
         for host in self._hosts:
             self._order(host, cut=True)
         for host in self._hosts:
-            while self._ordered[host] or self._came[host]:
+            while self._fleet.owed[host] or self._came[host]:
                 if self._came[host]:
                     (self._take if self._free else self._learn)(self._came[host].popleft(), phase)
                 else:
-                    for lost in self._collect():
-                        self._replace(lost)
+                    self._collect()
             self._replaced[host] = False
 
     # Free running.
@@ -269,11 +269,10 @@ class HostRounds(LearnerShare):
     def _run_freely(self, phase: _Phase) -> None:
         while not (self._is_over(phase) or self._is_late(phase)):
             for host in self._hosts:
-                while self._ordered[host] + len(self._came[host]) < _IN_FLIGHT and self._submit(host, phase):
+                while self._fleet.owed[host] + len(self._came[host]) < _IN_FLIGHT and self._submit(host, phase):
                     pass
             if not any(self._came.values()):
-                for lost in self._collect():
-                    self._replace(lost)
+                self._collect()
             for host in self._hosts:
                 if self._came[host] and not self._is_over(phase):
                     self._take(self._came[host].popleft(), phase)
@@ -330,11 +329,8 @@ class HostRounds(LearnerShare):
         return True
 
     def _order(self, host: int, cut: bool = False) -> None:
-        if not self._ordered[host]:
-            self._since[host] = time.monotonic()
-        self._ordered[host] += 1
         lessons = self.agent.lessons
-        self._engine.submit(host, cut if lessons is None else Order(cut, lessons.guide.progress()))
+        self._fleet.submit(host, cut if lessons is None else Order(cut, lessons.guide.progress()))
 
     def _settle(self, decisions: int, phase: _Phase) -> bool:
         """Make the updates that are due before a number of decisions, and count these.
@@ -364,8 +360,7 @@ class HostRounds(LearnerShare):
             phase.end, wants = self._meet(decisions, phase.length, (played, ended, wants, phase.due()))
             if phase.end is not None:
                 return False
-            waited = time.monotonic() - begin  # meanwhile nobody has listened to the hosts
-            self._since = {host: since + waited for host, since in self._since.items()}
+            self._fleet.postpone(time.monotonic() - begin)  # meanwhile nobody has listened to the hosts
             if not wants:
                 return True
 
@@ -398,12 +393,13 @@ class HostRounds(LearnerShare):
         self._waiting[host] = waiting  # the updates before these decisions are made when they are ordered
         self._note(block, learnt=True)
         if block.decisions:
-            self._deaths[host] = self._stale[host] = 0
+            self._stale[host] = 0
+            self._fleet.works(host)
 
     def _note(self, block: PlayedBlock, learnt: bool) -> None:
         """Count a block, and take over the counts of its rows."""
         host = block.host
-        expected = host, self._incarnation[host], self._next_number[host]
+        expected = host, self._fleet.incarnation[host], self._next_number[host]
         if block.key != expected:
             raise HostsFailed(f"block {block.key} of (host, incarnation, number) came in the place of {expected}")
         self._next_number[host] += 1
@@ -412,44 +408,33 @@ class HostRounds(LearnerShare):
         for name, seconds in block.timings.items():
             self.timings[name] += seconds
 
-    def _collect(self) -> list[Lost]:
-        """Wait a while for blocks; return the hosts that are lost."""
-        begin, lost = time.perf_counter(), []
-        for each in self._engine.collect(_LOOK):
-            self._since[each.host] = time.monotonic()
+    def _collect(self) -> list[int]:
+        """Wait a while for blocks, and replace the hosts that are lost; return these."""
+        begin, replaced = time.perf_counter(), []
+        for each in self._fleet.collect(_LOOK):
             if isinstance(each, Lost):
-                lost.append(each)
-            elif each.incarnation == self._incarnation[each.host]:
-                self._ordered[each.host] -= 1
+                self._replace(each)
+                replaced.append(each.host)
+            else:
                 self._came[each.host].append(each)
-        limit = math.inf if self._timeout is None else self._timeout
-        for host in self._hosts:
-            if self._ordered[host] and time.monotonic() - self._since[host] > limit:
-                self._since[host] = time.monotonic()
-                self._engine.kill(host, f"has not answered for {limit:g} s, and was ended")
         self.agent.times.add("Step", begin)
-        return [each for each in lost if each.incarnation == self._incarnation[each.host]]
+        return replaced
 
     def _replace(self, lost: Lost) -> None:
-        """Start another incarnation of a host that has died; its open episodes are cut.
-
-        Raises:
-            HostsFailed: It dies again and again.
-        """
+        """Start another incarnation of a host that has died; its open episodes are cut."""
         host = lost.host
-        self._deaths[host] += 1
-        if self._deaths[host] >= _DEATHS:
-            raise HostsFailed(
-                f"host {host} {lost.why}, {_DEATHS} times without a block between: look for the reason there (memory, "
-                "most often), and continue with the same --base_dir"
-            )
         logging.warning("host %d %s: another one takes its place, and its running episodes are cut", host, lost.why)
-        self.restarts += 1
         self._came[host].clear()
         self._dropping[host], self._replaced[host] = False, True
         self._lost_frames += self.agent.end_running(self._envs_of(host))
-        self._incarnation[host] += 1
         self._start(host)
+
+
+def _given_up(lost: Lost) -> HostsFailed:
+    return HostsFailed(
+        f"host {lost.host} {lost.why}, {_DEATHS} times without a block between: look for the reason there (memory, "
+        "most often), and continue with the same --base_dir"
+    )
 
 
 class _Phase:

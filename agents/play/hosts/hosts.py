@@ -227,10 +227,11 @@ class OnHosts:
         make = partial(_make_share, many.make_agent, hosting, self.engine_maker)
         if self.settings.engine != "ray":
             return make, None
-        from async_wrappers.agents.play.hosts.on_ray import LearnersOnRay
+        from async_wrappers.agents.play.hosts.on_ray import learners_on_ray
 
         each, threads = self.settings, self._run.settings.threads
-        elsewhere = LearnersOnRay(threads, each.gpus_per_learner, each.cpus_per_host * each.num_hosts)
+        others, of_hosts = self._many.learners - 1, each.cpus_per_host * each.num_hosts
+        elsewhere = learners_on_ray(others, threads, each.gpus_per_learner, of_hosts)
         return partial(make, sign=sign_directory(self._run.base_dir)), elsewhere
 
     def _connected(self) -> AbstractContextManager[None]:

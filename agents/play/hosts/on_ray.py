@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack
 from multiprocessing import connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import ray
@@ -25,9 +24,17 @@ from ray import exceptions
 
 from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
-from async_wrappers.agents.play.many.learners import Job, LearnerFailed, OtherLearner, learn, open_meeting_place
+from async_wrappers.agents.play.many.learners import (
+    Job,
+    LearnerFailed,
+    LearnersElsewhere,
+    learn,
+    open_meeting_place,
+)
 from async_wrappers.fleet import waits
-from async_wrappers.ray_cluster import Exits, connected_to_ray, exits_told, in_short, room, room_for
+from async_wrappers.fleet.ray_fleet import Actors, NodeVersions, RayChildren, ending, refuse_other_versions
+from async_wrappers.fleet.supervised import RunFailed
+from async_wrappers.ray_cluster import connected_to_ray, exits_told, in_short, room, room_for
 
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
 
@@ -62,8 +69,8 @@ class RayHosts:
     ) -> None:
         self._modules, self._threads = tuple(modules), threads
         self._wants = {"CPU": float(cpus), "GPU": float(gpus)}
-        self._actors: dict[int, _Actor] = {}
-        self._pending: dict[Any, _Actor] = {}  # by the reference of what it is to return, oldest first
+        self._hosts: dict[int, _Host] = {}
+        self._pending: dict[Any, _Host] = {}  # by the reference of what it is to return, oldest first
         self._lost: list[Lost] = []
         self._weights: Any = None
         self._version = -1
@@ -73,6 +80,8 @@ class RayHosts:
         self._stack.enter_context(connected_to_ray(address, cpus * num_hosts, niceness=0))
         try:
             self._check_resources(num_hosts)
+            needs = {"num_cpus": float(cpus), "num_gpus": float(gpus), "scheduling_strategy": "SPREAD"}
+            self._actors = Actors(_RemoteHost, **needs)
             self._payload = ray.put(cloudpickle.dumps(plan))
         except BaseException:
             self._stack.close()
@@ -88,17 +97,11 @@ class RayHosts:
             )
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        made = _RemoteHost.options(  # type: ignore[attr-defined]
-            num_cpus=self._wants["CPU"],
-            num_gpus=self._wants["GPU"],
-            scheduling_strategy="SPREAD",
-            max_restarts=0,
-            max_task_retries=0,
-        ).remote()
-        actor = self._actors[host] = _Actor(host, incarnation, made)
+        made, of = self._actors.make(host), _Host(host, incarnation)
+        self._hosts[host] = of
         # In this order: another version of the project may not be able to read the plan.
-        self._pending[made.versions.remote()] = actor
-        self._pending[made.start.remote(self._payload, self._modules, self._threads, host, incarnation, rows)] = actor
+        self._pending[made.versions.remote()] = of
+        self._pending[made.start.remote(self._payload, self._modules, self._threads, host, incarnation, rows)] = of
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         try:
@@ -107,8 +110,9 @@ class RayHosts:
             raise _full(error) from None
 
     def submit(self, host: int, order: Any = False) -> None:
-        actor = self._actors[host]
-        self._pending[actor.made.play.remote(self._weights, self._version, order)] = actor
+        if (of := self._hosts[host]).is_over:
+            return  # its loss has been told
+        self._pending[self._actors[host].play.remote(self._weights, self._version, order)] = of
 
     def collect(self, timeout: float) -> list[Any]:
         found: list[Answer | Lost] = [*self._lost]
@@ -125,77 +129,72 @@ class RayHosts:
                     found += self._got(reference, self._pending.pop(reference))
         return found
 
-    def _got(self, reference: Any, actor: _Actor) -> list[Any]:
+    def _got(self, reference: Any, host: _Host) -> list[Any]:
         """Return the answer or the loss that a reference stands for, if any."""
         try:
             value = ray.get(reference)
-        except exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, _FULL):
-                raise _full(cause) from None
-            if isinstance(cause, Exits):
-                ray.kill(actor.made, no_restart=True)
-                return [self._lose(actor, str(cause))]
-            raise failure(actor.host, cause if isinstance(cause, BaseException) else error) from None
-        except _FULL as error:
-            raise _full(error) from None
-        except exceptions.RayError as error:  # the actor, its node, or the object died with it
-            if "No module named" in str(error):
-                raise HostsFailed(
-                    f"host {actor.host} cannot import async_wrappers: install version {versions()['async_wrappers']} "
-                    "on all nodes of the cluster"
-                ) from None
-            return [self._lose(actor, f"has died ({in_short(error)})")]
+        except (exceptions.RayError, *_FULL) as error:
+            return [self._lost_by(host, error)]
         if isinstance(value, NodeVersions):
-            compare_versions(f"host {actor.host} ({value.node})", value.versions)
-            actor.is_up = self._has_begun = True
+            try:
+                refuse_other_versions(f"host {host.number} ({value.node})", value.versions, versions())
+            except RunFailed as refused:
+                raise HostsFailed(str(refused)) from None
+            host.is_up = self._has_begun = True
             return []
         return [] if value is None else [value]
 
-    def _lose(self, actor: _Actor, why: str) -> Lost:
-        self._pending = {reference: each for reference, each in self._pending.items() if each is not actor}
-        return Lost(actor.host, actor.incarnation, why)
+    def _lost_by(self, host: _Host, error: Exception) -> Lost:
+        """Return the loss that an error of Ray's stands for.
+
+        Raises:
+            HostsFailed: Another host would do no better.
+        """
+        why, cause, has_died, lacks = ending(error)
+        for full in (error, cause):
+            if isinstance(full, _FULL):
+                raise _full(full) from None
+        if cause is not None:
+            raise failure(host.number, cause) from None
+        if lacks:
+            raise HostsFailed(
+                f"host {host.number} cannot import async_wrappers: install version {versions()['async_wrappers']} "
+                "on all nodes of the cluster"
+            ) from None
+        return self._lose(host, f"has died ({why})" if has_died else why)
+
+    def _lose(self, host: _Host, why: str) -> Lost:
+        host.is_over = True
+        self._actors.end(host.number)
+        self._pending = {reference: each for reference, each in self._pending.items() if each is not host}
+        return Lost(host.number, host.incarnation, why)
 
     def kill(self, host: int, why: str) -> None:
-        actor = self._actors[host]
-        if not actor.is_up:
+        of = self._hosts[host]
+        if not of.is_up:
             cpus, gpus = self._wants.values()
             why = (
                 f"{why}: Ray had not started it; it needs {cpus:g} CPUs and {gpus:g} GPUs, and of the cluster {room()}"
             )
             if not self._has_begun:
                 raise HostsFailed(f"host {host} {why}")
-        ray.kill(actor.made, no_restart=True)
-        self._lost.append(self._lose(actor, why))
+        self._lost.append(self._lose(of, why))
 
     def close(self) -> None:
-        with suppress(Exception):  # of a cluster that is gone
-            ended = [actor.made.close.remote() for actor in self._actors.values()]
-            if ended:
-                ray.wait(ended, num_returns=len(ended), timeout=waits.ORDER)
-            for actor in self._actors.values():
-                ray.kill(actor.made, no_restart=True)
-        self._actors.clear()
+        self._actors.close("close", waits.ORDER)
+        self._hosts.clear()
         self._pending.clear()
         self._weights = self._payload = None
         self._stack.close()
 
 
-class _Actor:
-    """A host's actor, as the learner sees it."""
+class _Host:
+    """A host, as the learner sees it."""
 
-    def __init__(self, host: int, incarnation: int, made: Any) -> None:
-        self.host, self.incarnation, self.made, self.is_up = host, incarnation, made, False
-
-
-class NodeVersions(NamedTuple):
-    """What a node has."""
-
-    node: str
-    versions: Mapping[str, str]
+    def __init__(self, number: int, incarnation: int) -> None:
+        self.number, self.incarnation, self.is_up, self.is_over = number, incarnation, False, False
 
 
-@ray.remote
 class _RemoteHost:
     """A host in a process of Ray's."""
 
@@ -203,7 +202,7 @@ class _RemoteHost:
         self._host: Player | None = None
 
     def versions(self) -> NodeVersions:
-        return node_versions()
+        return NodeVersions(platform.node(), versions())
 
     def process_id(self) -> int:
         return os.getpid()
@@ -224,26 +223,6 @@ class _RemoteHost:
             self._host.close()
 
 
-def node_versions() -> NodeVersions:
-    """Return what this node has."""
-    return NodeVersions(platform.node(), versions())
-
-
-def compare_versions(who: str, there: Mapping[str, str]) -> None:
-    """Refuse a host or a learner on a node with other versions than the learner's here.
-
-    Raises:
-        HostsFailed: That is so.
-    """
-    here = versions()
-    for name, version in here.items():
-        if there.get(name) != version:
-            raise HostsFailed(
-                f"{who} has {name} {there.get(name)}, and the learner has {version}: install the same versions on all "
-                "nodes of the cluster"
-            )
-
-
 def _full(error: BaseException) -> HostsFailed:
     return HostsFailed(
         f"Ray's object store is full ({in_short(error)}): bind a smaller Hosts.block_length or fewer environments, or "
@@ -251,126 +230,30 @@ def _full(error: BaseException) -> HostsFailed:
     )
 
 
-# Learners as actors on a Ray cluster, all but the first; needs the extra `ray`.
-#
-# Ray only starts and ends them. The first learner speaks with each through a connection of its own, as with a process
-# of its machine, and all compute together over TCP. An actor stands for one call of `learners.learn`.
-
-
-_REPORT = 30.0  # seconds until Ray reports the death of an actor
-_START = 300.0  # seconds that a learner has to start in
-
-
-class LearnersOnRay:
-    """Other learners as actors, spread over the nodes of the cluster; see `LearnersElsewhere`.
-
-    The process must be connected to the cluster.
+def learners_on_ray(others: int, cpus: int, gpus: float, cpus_of_hosts: int) -> LearnersElsewhere:
+    """Let the other learners be actors, spread over the nodes of the cluster that this process is connected to.
 
     Args:
+        others: How many they are.
         cpus: Of each.
         gpus: Of each; a part of one is allowed.
         cpus_of_hosts: That the hosts of all learners need besides.
+
+    Raises:
+        LearnerFailed: The cluster has too few CPUs.
     """
-
-    def __init__(self, cpus: int, gpus: float, cpus_of_hosts: int) -> None:
-        self._cpus, self._gpus, self._cpus_of_hosts = cpus, gpus, cpus_of_hosts
-        address = ray.util.get_node_ip_address()
-        self.address: str | None = address
-        self.meeting_place, self._holds_port = open_meeting_place(address)
-
-    def start(self, jobs: Sequence[Job]) -> Sequence[OtherLearner]:
-        has, needs = ray.cluster_resources().get("CPU", 0.0), len(jobs) * self._cpus + self._cpus_of_hosts
-        if needs > has:
-            raise LearnerFailed(
-                f"the cluster must have {needs} CPUs, {self._cpus_of_hosts} for all hosts and {self._cpus} for each "
-                f"learner but the first, and has {has:g}: bind fewer VectorRunner.learners or Hosts.num_hosts"
-            )
-        made = [
-            _RemoteLearner.options(  # type: ignore[attr-defined]
-                num_cpus=self._cpus,
-                num_gpus=self._gpus,
-                scheduling_strategy="SPREAD",
-                max_restarts=0,
-                max_task_retries=0,
-            ).remote()
-            for _ in jobs
-        ]
-        try:
-            key = secrets.token_bytes(32)
-            listening = [actor.listen.remote(key) for actor in made]
-            return [
-                self._started(job, actor, heard, key) for job, actor, heard in zip(jobs, made, listening, strict=True)
-            ]
-        except BaseException:
-            for actor in made:
-                ray.kill(actor, no_restart=True)
-            raise
-
-    def _started(self, job: Job, actor: Any, listening: Any, key: bytes) -> _Learner:
-        who = f"learner {job.number} of {job.learners}"
-        try:
-            (node, versions), address, process = ray.get(listening, timeout=_START)
-            compare_versions(f"{who} ({node})", versions)
-        except exceptions.GetTimeoutError:
-            raise LearnerFailed(
-                f"{who} has not started for {_START:g} s: ray status says whether a node has {self._cpus} CPUs and "
-                f"{self._gpus:g} GPUs free for it"
-            ) from None
-        except exceptions.RayError as error:
-            raise LearnerFailed(f"{who} cannot be started: {in_short(error)}") from None
-        except HostsFailed as error:
-            raise LearnerFailed(str(error)) from None
-        running = actor.learn.remote(job)
-        try:
-            pipe = connection.Client(address, authkey=key)
-        except OSError as error:
-            raise LearnerFailed(
-                f"{who} ({node}) cannot be reached at {address[0]}:{address[1]} ({error}): let the machines reach one "
-                "another on any port"
-            ) from None
-        return _Learner(actor, running, pipe, f"process {process} on {node}")
-
-    def close(self) -> None:
-        self._holds_port = None
+    has, needs = ray.cluster_resources().get("CPU", 0.0), others * cpus + cpus_of_hosts
+    if needs > has:
+        raise LearnerFailed(
+            f"the cluster must have {needs} CPUs, {cpus_of_hosts} for all hosts and {cpus} for each learner but the "
+            f"first, and has {has:g}: bind fewer VectorRunner.learners or Hosts.num_hosts"
+        )
+    address = ray.util.get_node_ip_address()
+    meeting_place, port = open_meeting_place(address)
+    held = [port]
+    children = RayChildren(others, versions, num_cpus=cpus, num_gpus=gpus)
+    return LearnersElsewhere(children, _learn, meeting_place, address, held.clear)
 
 
-class _Learner:
-    """An actor; see `OtherLearner`."""
-
-    sentinels: Sequence[Any] = ()  # its connection ends with it
-
-    def __init__(self, actor: Any, running: Any, pipe: Any, place: str) -> None:
-        self._actor, self._running, self.pipe, self.place = actor, running, pipe, place
-
-    def lives(self) -> bool:
-        return not ray.wait([self._running], timeout=0)[0]
-
-    def look(self) -> None:
-        pass  # another machine's processes are not seen from here
-
-    def how_it_ended(self) -> str:
-        try:
-            ray.get(self._running, timeout=_REPORT)
-        except exceptions.RayError as error:
-            return f"has died ({in_short(error)})"
-        return "has ended"
-
-    def close(self) -> None:
-        with suppress(Exception):  # of a cluster that is gone
-            ray.wait([self._running], timeout=waits.ORDER)
-            ray.kill(self._actor, no_restart=True)
-
-
-@ray.remote
-class _RemoteLearner:
-    """A learner in a process of Ray's."""
-
-    def listen(self, key: bytes) -> tuple[NodeVersions, Any, int]:
-        """Return what the node has, where the first learner connects to, and the process's id."""
-        self._listener = connection.Listener((ray.util.get_node_ip_address(), 0), authkey=key)
-        return node_versions(), self._listener.address, os.getpid()
-
-    def learn(self, job: Job) -> None:
-        """Learn until the first learner hangs up."""
-        with closing(self._listener), self._listener.accept() as first:
-            learn(job, first, ray.util.get_node_ip_address())
+def _learn(job: Job, number: int, first: connection.Connection) -> None:
+    learn(job, number, first, ray.util.get_node_ip_address())

@@ -1,8 +1,8 @@
 """Several learners of a run: how they compute together, and how the first one manages the others.
 
-The first learner is the process of the run. It starts the others, sends them commands through a pipe each, methods of
-their shares by name, and ends them. `Processes` are the others on this machine; `on_ray` of the hosts has those on the
-nodes of a Ray cluster. In both each runs `learn`.
+The first learner is the process of the run. It starts the others, a fleet, sends them commands, methods of their shares
+by name, and ends them. They are processes of this machine, or actors on the nodes of a Ray cluster (`on_ray` of the
+hosts). In both each runs `learn`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import os
 import secrets
 import shutil
 import socket
-import struct
-import sys
 import tempfile
 import threading
 import time
-import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import torch
@@ -34,24 +33,30 @@ from absl import logging
 from torch import Tensor
 
 from async_wrappers.agents.learning.diverged import DivergedError
+from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.files import FULL, write_text_atomically
 from async_wrappers.fleet import waits
-from async_wrappers.fleet.child import become_child
+from async_wrappers.fleet.child import as_child
+from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.pulse import wake_servers
 from async_wrappers.fleet.starting import Children
 from async_wrappers.fleet.supervised import RunFailed
 
+_C10D: Any = dist  # whose types lack much of what it has
 _UPDATE = 600.0  # seconds that a learner waits for the others in an update, at most
 _REPORT = 30.0  # seconds until the death of a process is reported, which takes a while on a busy machine
 _SEEN = 5.0  # seconds until a network file system shows a file
-_LOOK = 1.0  # seconds between two looks at whether a learner lives
 _LONG = 60.0  # seconds of waiting for others after which the user is told
 _SIGN = ".learners"  # the name of a file that each learner must see
-_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
+_INTERFACE = "GLOO_SOCKET_IFNAME"  # the variable by which the user names a network interface
 
 
 class LearnerFailed(RuntimeError):
     """A learner's process has died, or raised an exception; the message is one sentence."""
+
+
+class OtherIsGone(RuntimeError):
+    """A learner waits in an update for another one, which has ended, or does not come."""
 
 
 # Communication of learners.
@@ -78,27 +83,34 @@ class Group:
         """Wait until all are there."""
         self.number, self.learners = number, learners
         self.waits_since: float | None = None
-        by_file = "://" not in meeting_place
-        with _on_interface(_interface_of(address)):
-            try:
-                dist.init_process_group(
-                    "gloo",
-                    init_method=f"file://{meeting_place}" if by_file else meeting_place,
-                    rank=number,
-                    world_size=learners,
-                    timeout=timedelta(seconds=_UPDATE),
-                )
-            except RuntimeError as error:
-                said = str(error).partition("\n")[0]
-                remedy = (
-                    "let their machines reach one another on any port, or name another network interface in "
-                    "GLOO_SOCKET_IFNAME"
-                )
-                if os.strerror(errno.EAGAIN) in said:  # a thread of PyTorch's
-                    remedy = "raise the limit of processes and threads (`ulimit -u`, or a container's)"
-                raise LearnerFailed(
-                    f"learner {number} of {learners} has not met the others at {meeting_place} ({said}): {remedy}"
-                ) from None
+        self._gloo: Any = None
+        refuse_foreign(address)
+        limit, gloo = timedelta(seconds=_UPDATE), _C10D.ProcessGroupGloo
+        try:
+            if "://" in meeting_place:
+                host, _, port = meeting_place.removeprefix("tcp://").rpartition(":")
+                store = _C10D.TCPStore(host, int(port), learners, number == 0, limit, multi_tenant=True)
+            else:
+                store = _C10D.FileStore(meeting_place, learners)
+                store.set_timeout(limit)
+            options, interface = gloo._Options(), os.environ.get(_INTERFACE)
+            options._timeout = limit
+            options._devices = [
+                gloo.create_device(interface=interface)
+                if interface
+                else gloo.create_device(hostname=address or "127.0.0.1")
+            ]
+            self._gloo = gloo(store, number, learners, options)
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0]
+            remedy = (
+                f"let their machines reach one another on any port, or name another network interface in {_INTERFACE}"
+            )
+            if os.strerror(errno.EAGAIN) in said:  # a thread of PyTorch's
+                remedy = "raise the limit of processes and threads (`ulimit -u`, or a container's)"
+            raise LearnerFailed(
+                f"learner {number} of {learners} has not met the others at {meeting_place} ({said}): {remedy}"
+            ) from None
 
     def sum(self, *numbers: float) -> list[float]:
         """Return the sums over all learners of the arguments."""
@@ -123,54 +135,36 @@ class Group:
     def _add_up(self, numbers: Tensor) -> None:
         """Add the tensors of all learners up in place; nothing but the end of another one interrupts the wait."""
         self.waits_since = time.monotonic()
-        dist.all_reduce(numbers)
+        try:
+            self._gloo.allreduce([numbers]).wait()
+        except RuntimeError as error:
+            raise OtherIsGone(str(error)) from None
         self.waits_since = None
 
     def close(self) -> None:
         """Leave; the others notice if they wait for this one."""
-        with suppress(RuntimeError):
-            dist.destroy_process_group()
-
-
-def _loopback() -> str:
-    return "lo" if sys.platform.startswith("linux") else "lo0"
+        self._gloo = None
 
 
 def open_meeting_place(address: str) -> tuple[str, Any]:
     """Return a place for `Group` on a free port of this machine's address, and what holds the port while it lives."""
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        address, 0, is_master=True, wait_for_workers=False, multi_tenant=True
-    )
+    store = _C10D.TCPStore(address, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
     return f"tcp://{address}:{store.port}", store
 
 
-def _interface_of(address: str | None) -> str:
-    """Return the name of the network interface that has an IPv4 address; None is this machine's own."""
-    if address is None or address.startswith("127."):
-        return _loopback()
-    import fcntl  # not on every system, nor needed there
+def refuse_foreign(address: str | None) -> None:
+    """Refuse an address that is not this machine's.
 
-    for _, name in socket.if_nameindex():
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end, suppress(OSError):  # it may have no address
-            found = fcntl.ioctl(end.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            if socket.inet_ntoa(found[20:24]) == address:
-                return name
-    raise LearnerFailed(
-        f"learners cannot meet at {address}: no network interface of {socket.gethostname()} has that address"
-    )
-
-
-@contextmanager
-def _on_interface(interface: str) -> Iterator[None]:
-    """Let gloo, which looks for the machine's name otherwise, talk through an interface, unless the user names one."""
-    name = "GLOO_SOCKET_IFNAME"
-    given = os.environ.get(name)
-    os.environ.setdefault(name, interface)
+    Raises:
+        LearnerFailed: It is not.
+    """
     try:
-        yield
-    finally:
-        if given is None:
-            del os.environ[name]
+        with socket.socket() as end:
+            end.bind((address or "127.0.0.1", 0))
+    except OSError:
+        raise LearnerFailed(
+            f"learners cannot meet at {address}: no network interface of {socket.gethostname()} has that address"
+        ) from None
 
 
 # The other learners.
@@ -178,11 +172,10 @@ def _on_interface(interface: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Job:
-    """What a learner other than the first needs, as plain data.
+    """What the learners other than the first need, as plain data.
 
     Attributes:
         make_share: Pickled, from a `Group` to the learner's share of the run.
-        number: Which it is.
         learners: L.
         meeting_place: As in `Group`.
         modules: What is imported first.
@@ -190,124 +183,47 @@ class Job:
     """
 
     make_share: bytes
-    number: int
     learners: int
     meeting_place: str
     modules: Sequence[str]
     threads: int
 
 
-class OtherLearner(Protocol):
-    """A learner other than the first, as that one sees it.
-
-    Attributes:
-        pipe: To it.
-        place: Which process of which machine it is, in words.
-    """
-
-    pipe: Any
-    place: str
-
-    @property
-    def sentinels(self) -> Sequence[Any]:
-        """What `connection.wait` reports as ready once it has ended, if it can."""
-
-    def lives(self) -> bool:
-        """Return whether it is still there, as far as that is known."""
-
-    def look(self) -> None:
-        """End it if it has been stopped for a while, as far as that is known; called about once a second."""
-
-    def how_it_ended(self) -> str:
-        """Return that in words; wait a while for the news."""
-
-    def close(self) -> None:
-        """End it, after its pipe was closed."""
-
-
-class LearnersElsewhere(Protocol):
+@dataclass(frozen=True)
+class LearnersElsewhere:
     """Where the other learners run.
 
     Attributes:
+        children: Starts and ends them.
+        main: Runs one.
         meeting_place: As in `Group`.
         address: As in `Group`, the first learner's.
+        close: Cleans up, once all have ended.
     """
 
+    children: Any
+    main: Callable[..., None]
     meeting_place: str
     address: str | None
-
-    def start(self, jobs: Sequence[Job]) -> Sequence[OtherLearner]:
-        """Start them all; where one cannot be started, none is left."""
-
-    def close(self) -> None:
-        """Clean up, once all have ended."""
+    close: Callable[[], None]
 
 
-class Processes:
-    """Other learners as processes of this machine; see `LearnersElsewhere`."""
+def in_processes() -> LearnersElsewhere:
+    """Let the other learners be processes of this machine."""
+    children, directory = Children("OtherLearners"), tempfile.mkdtemp(prefix="learners_")
 
-    def __init__(self) -> None:
-        self._directory = tempfile.mkdtemp(prefix="learners_")
-        self.meeting_place = os.path.join(self._directory, "store")
-        self.address: str | None = None
-
-    def start(self, jobs: Sequence[Job]) -> Sequence[OtherLearner]:
-        started: list[OtherLearner] = []
-        try:
-            for job in jobs:
-                started.append(_Process(job))
-        except BaseException:
-            for each in started:
-                each.pipe.close()
-                each.close()
-            raise
-        return started
-
-    def close(self) -> None:
+    def close() -> None:
         wake_servers()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
-
-class _Process:
-    """A process of this machine; see `OtherLearner`."""
-
-    def __init__(self, job: Job) -> None:
-        self._children = Children("OtherLearners")
-        try:
-            # It is no daemon, which could not start processes of its own: hosts, and those of environments.
-            name = f"learner {job.number}"
-            self._child = self._children.start(name, _in_process, (job,), shares_torch=False, daemon=False)
-        except RunFailed as error:
-            raise LearnerFailed(str(error)) from None
-        self.pipe, self.sentinels = self._child.pipe, [self._child.sentinel]
-        self.place = f"process {self._child.process.pid}"
-        self._ailment = ""
-
-    def lives(self) -> bool:
-        return self._child.is_alive()
-
-    def look(self) -> None:
-        pulse = self._child.pulse
-        pulse.look(owes=False)
-        if not self._ailment and (ailment := pulse.ailment()) is not None:
-            self._ailment = ailment
-            self._child.kill()
-
-    def how_it_ended(self) -> str:
-        self._child.join(_REPORT)
-        if self._ailment:
-            return f"{self._ailment} and was ended"
-        self._children.how_it_ended(self._child)
-        name = self._child.ended_by()
-        return "has ended" if name is None else f"was ended by {name}"
-
-    def close(self) -> None:
-        self._child.join(waits.ORDER)
-        self._children.close()
+    return LearnersElsewhere(children, run_learner, os.path.join(directory, "store"), None, close)
 
 
 class OtherLearners:
     """The learners but the first.
+
+    Threads hear them, so that one that is stopped is ended, and long waits are told, also while the first learner waits
+    for the others in an update.
 
     Args:
         make_share: From a `Group` to a learner's share; it travels by cloudpickle.
@@ -332,22 +248,40 @@ class OtherLearners:
         elsewhere: LearnersElsewhere | None = None,
     ) -> None:
         """Start them."""
-        self._learners, self._elsewhere = learners, elsewhere or Processes()
-        self._others: Sequence[OtherLearner] = ()
+        self._learners, self._elsewhere = learners, elsewhere or in_processes()
+        self._fleet = ProcessFleet("OtherLearners", self._elsewhere.children)
         self.group: Group | None = None
         self._waits_since: float | None = None  # when the wait for answers began
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._watch_others, name="watches the other learners", daemon=True)
+        self._news = threading.Condition()  # of the two below
+        self._answers: dict[int, deque[Any]] = {number: deque() for number in range(1, learners)}
+        self._failures: dict[int, Exception] = {}  # by learner
+        self._told: float | None = None  # for which wait the user was told
         payload, place = cloudpickle.dumps(make_share), self._elsewhere.meeting_place
-        jobs = [Job(payload, number, learners, place, tuple(modules), threads) for number in range(1, learners)]
+        job = Job(payload, learners, place, tuple(modules), threads)
+        # No daemon: a learner may start processes of its own, hosts, and those of environments.
+        learner = Role(
+            *(f"learner {{}} of {learners}", False, self._elsewhere.main, lambda member: (job, member.number)),
+            daemon=False,
+            hear=self._hear,
+            lost=self._lose,
+        )
         try:
-            self._others = self._elsewhere.start(jobs)
-            self._watch.start()
+            try:
+                for number in range(1, learners):
+                    self._fleet.add(learner, number)
+                self._fleet.drive(partial(self._fail, 0), self._tell_of_wait)
+            except RunFailed as error:
+                raise LearnerFailed(str(error)) from None
             self.answers()  # each has come as far as the meeting place, or has failed
             self.group = self._met(place)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def places(self) -> list[str]:
+        """Which process of which machine each is, in words."""
+        return [member.child.place for member in self._fleet.members]
 
     def _met(self, place: str) -> Group:
         """Return the first learner's group; one that dies on its way there would be waited for until the time is up."""
@@ -358,38 +292,17 @@ class OtherLearners:
                 found.append(Group(0, self._learners, place, self._elsewhere.address))
             except BaseException as error:
                 found.append(error)
+            with self._news:
+                self._news.notify()
 
-        thread = threading.Thread(target=meet, name="meets the other learners", daemon=True)
-        thread.start()
-        while not found:
-            thread.join(_LOOK)
-            dead = [number for number, other in enumerate(self._others, 1) if not (found or other.lives())]
-            if dead:
-                raise self._failure(dead[0], _received(self._others[dead[0] - 1].pipe))
+        threading.Thread(target=meet, name="meets the other learners", daemon=True).start()
+        with self._news:
+            self._news.wait_for(lambda: found or self._failures)
+        if not found:
+            raise self._blamed()
         if isinstance(found[0], BaseException):
             raise found[0]
         return found[0]
-
-    def _watch_others(self) -> None:
-        """End learners that are stopped, and tell the user of long waits.
-
-        The first learner cannot do either while it waits for the others in an update.
-        """
-        told: float | None = None
-        while not self._over.wait(_LOOK):
-            for other in self._others:
-                other.look()
-            since = self._waits_since if self.group is None else self._waits_since or self.group.waits_since
-            if since is not None and since != told and time.monotonic() - since > _LONG:
-                told = since
-                who = " or ".join(f"{number} ({other.place})" for number, other in enumerate(self._others, 1))
-                logging.warning(
-                    "learner 0 of %d has waited %g s for learner %s: if that does not come, `kill -9` of its process "
-                    "ends the run, and the same command goes on from the newest checkpoint",
-                    self._learners,
-                    _LONG,
-                    who,
-                )
 
     def tell(self, what: str, *arguments: Any, each: Sequence[Sequence[Any]] | None = None) -> None:
         """Let all call a method of their share; `answers` returns the results.
@@ -399,10 +312,9 @@ class OtherLearners:
             arguments: What it is given.
             each: Further arguments, by learner.
         """
-        own = each if each is not None else [()] * len(self._others)
-        for other, more in zip(self._others, own, strict=True):
-            with suppress(OSError):  # it has died, as `answers` will find
-                other.pipe.send((what, *arguments, *more))
+        own = each if each is not None else [()] * len(self._answers)
+        for member, more in zip(self._fleet.members, own, strict=True):
+            member.send((what, *arguments, *more))
 
     def answers(self) -> list[Any]:
         """Return the results of all, in the order of the learners.
@@ -410,19 +322,15 @@ class OtherLearners:
         Raises:
             LearnerFailed: One has died, or raised an exception.
         """
-        found = []
         self._waits_since = time.monotonic()
         try:
-            for number, other in enumerate(self._others, 1):
-                while not _heard([other], _LOOK):
-                    pass
-                answer = _received(other.pipe)
-                if answer is None or answer[0] == "failed":
-                    raise self._failure(number, answer)
-                found.append(answer[1])
+            with self._news:
+                self._news.wait_for(lambda: self._failures or all(self._answers.values()))
+            if self._failures:
+                raise self._blamed()
+            return [answers.popleft() for answers in self._answers.values()]
         finally:
             self._waits_since = None
-        return found
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -433,80 +341,88 @@ class OtherLearners:
         """
         try:
             yield
-        except RuntimeError as error:
-            if "gloo" not in str(error):
-                raise
-            raise (self._blamed() or _silent()) from None
+        except OtherIsGone:
+            raise self._blamed() from None
 
-    def _blamed(self) -> Exception | None:
+    def _blamed(self) -> Exception:
         """Return the error of the learner that failed first; the others fail because they wait for it."""
-        failures: dict[int, Any] = {}
-        deadline = time.monotonic() + _REPORT  # a process that ends takes a moment to be reported
-        while (left := deadline - time.monotonic()) > 0 and all(map(_by_another, failures.values())):
-            waiting = {n: other for n, other in enumerate(self._others, 1) if n not in failures}
-            heard = _heard([*waiting.values()], min(left, _LOOK))
-            failures |= {n: _received(other.pipe) for n, other in waiting.items() if other in heard}
-        if not failures:
-            return None
-        number = min(failures, key=lambda number: (_by_another(failures[number]), number))
-        return self._failure(number, failures[number])
 
-    def _failure(self, number: int, answer: Any) -> Exception:
-        other = self._others[number - 1]
-        if answer is not None:
-            _, name, words, trace, full = answer
-            if full is not None:
-                return OSError(*full)
-            if name == "DivergedError":
-                return DivergedError(f"learner {number} of {self._learners}: {words}")
-            if name in ("HostsFailed", "LearnerFailed"):
-                return LearnerFailed(f"learner {number} of {self._learners}: {words}")
-            sentence = words.splitlines()[0]
-            return LearnerFailed(f"learner {number} of {self._learners} raised {name}: {sentence}\n\n{trace}")
+        def own() -> list[Exception]:
+            return [each for _, each in sorted(self._failures.items()) if not isinstance(each, OtherIsGone)]
+
+        with self._news:  # a process that ends takes a moment to be reported
+            self._news.wait_for(lambda: own() or len(self._failures) == len(self._answers), _REPORT)
+        if found := [*own(), *self._failures.values()]:
+            return found[0] if not isinstance(found[0], OtherIsGone) else LearnerFailed(str(found[0]))
         return LearnerFailed(
-            f"learner {number} of {self._learners} ({other.place}) {other.how_it_ended()}, and the others cannot go on "
-            "without it: the same command goes on from the newest checkpoint"
+            f"a learner has not come to an update for {_UPDATE:g} s: the same command goes on from the newest "
+            "checkpoint"
         )
 
     def close(self) -> None:
         """End the others."""
-        self._over.set()
-        if self._watch.is_alive():
-            self._watch.join()
         if self.group is not None:
             self.group.close()
-        for other in self._others:
-            other.pipe.close()
-        for other in self._others:
-            other.close()
-        self._others = ()
+        for member in self._fleet.members:
+            member.send(None)
+        self._fleet.end(self._fleet.members, waits.ORDER)
+        self._fleet.close()
         self._elsewhere.close()
 
+    # In the threads of the fleet.
 
-def _heard(others: Sequence[OtherLearner], timeout: float) -> list[OtherLearner]:
-    """Return the learners that have sent something or ended; wait a while for the first."""
-    ends = {end: other for other in others for end in (other.pipe, *other.sentinels)}
-    ready = {id(ends[end]) for end in connection.wait(list(ends), timeout)}
-    return [other for other in others if id(other) in ready or not other.lives()]
+    def _tell_of_wait(self) -> None:
+        since = self._waits_since if self.group is None else self._waits_since or self.group.waits_since
+        if since is not None and since != self._told and time.monotonic() - since > _LONG:
+            self._told = since
+            who = " or ".join(f"{number} ({place})" for number, place in enumerate(self.places, 1))
+            logging.warning(
+                "learner 0 of %d has waited %g s for learner %s: if that does not come, `kill -9` of its process ends "
+                "the run, and the same command goes on from the newest checkpoint",
+                self._learners,
+                _LONG,
+                who,
+            )
+
+    def _hear(self, learner: Member, message: Any) -> None:
+        with self._news:
+            self._answers[learner.number].append(message[1])
+            self._news.notify()
+
+    def _lose(self, learner: Member) -> None:
+        """Note why a learner has ended."""
+        if learner.error is not None:
+            failure = failure_of(learner.name, *learner.error)
+        else:
+            try:
+                how = f"{learner.why} and was ended" if learner.why else self._fleet.ended_in_short(learner)
+                failure = LearnerFailed(
+                    f"{learner.name} ({learner.child.place}) {how}, and the others cannot go on without it: the same "
+                    "command goes on from the newest checkpoint"
+                )
+            except RuntimeError as error:
+                failure = error
+        self._fail(learner.number, failure)
+
+    def _fail(self, learner: int, failure: Exception) -> None:
+        with self._news:
+            self._failures[learner] = failure
+            self._news.notify()
 
 
-def _silent() -> LearnerFailed:
-    return LearnerFailed(
-        f"a learner has not come to an update for {_UPDATE:g} s: the same command goes on from the newest checkpoint"
-    )
-
-
-def _received(pipe: Any) -> Any:
-    """Return a learner's message, or None if it died without one."""
-    try:
-        return pipe.recv() if pipe.poll(0) else None
-    except (EOFError, OSError):
-        return None
-
-
-def _by_another(answer: Any) -> bool:
-    """Return whether a learner has failed because another one, which it waited for, is gone."""
-    return answer is not None and answer[1] == "RuntimeError" and "gloo" in answer[2]
+def failure_of(who: str, error: BaseException | None, trace: str) -> Exception:
+    """Return what the first learner raises where another one has raised an exception; None if it was not pickled."""
+    if isinstance(error, OSError) and error.errno in FULL:  # a disk, which is told as the first one's own
+        return OSError(error.errno, error.strerror, error.filename)
+    if isinstance(error, DivergedError):
+        return DivergedError(f"{who}: {error}")
+    if isinstance(error, HostsFailed | LearnerFailed):
+        return LearnerFailed(f"{who}: {error}")
+    if error is None:
+        raised = trace.strip().splitlines()[-1]
+    else:
+        raised = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+    return (OtherIsGone if isinstance(error, OtherIsGone) else LearnerFailed)(f"{who} raised {raised}\n\n{trace}")
 
 
 # A directory that all learners share.
@@ -538,52 +454,39 @@ def check_sign(directory: Path, sign: str) -> None:
 # In another learner's process.
 
 
-def learn(job: Job, first: Any, address: str | None = None) -> None:
-    """Run the commands of the first learner until its pipe closes; an error ends the process, once it is sent.
+def learn(job: Job, number: int, first: Any, address: str | None = None) -> None:
+    """Run the commands of the first learner until it says None.
 
     Args:
-        job: The learner's.
+        job: Of all.
+        number: Of this one.
         first: The pipe to the first one.
         address: As in `Group`.
+
+    Raises:
+        LearnerFailed: A module of the user's is not there.
     """
+    torch.set_num_threads(job.threads)
     try:
-        torch.set_num_threads(job.threads)
-        try:
-            for module in job.modules:
-                import_module(module)
-            make_share = cloudpickle.loads(job.make_share)
-        except ModuleNotFoundError as error:
-            raise LearnerFailed(
-                f"{socket.gethostname()} cannot import {error.name!r}: install the module there, or put it under the "
-                "same path as here"
-            ) from None
-        _interface_of(address)  # one that is refused is refused here, where nobody waits for this learner yet
-        first.send(("answer", None))
-        share = make_share(Group(job.number, job.learners, job.meeting_place, address))
-        while (command := _next_command(first)) is not None:
-            what, *arguments = command
-            first.send(("answer", getattr(share, what)(*arguments)))
-    except BaseException as error:
-        with suppress(OSError):
-            words = str(error).strip() or "no message"
-            cause = None
-            if isinstance(error, OSError) and error.errno in FULL:  # a disk, which is told as the first one's own
-                cause = error.errno, error.strerror, error.filename
-            first.send(("failed", type(error).__name__, words, traceback.format_exc(), cause))
-        wake_servers()
-        os._exit(1)
+        for module in job.modules:
+            import_module(module)
+        make_share = cloudpickle.loads(job.make_share)
+    except ModuleNotFoundError as error:
+        raise LearnerFailed(
+            f"{socket.gethostname()} cannot import {error.name!r}: install the module there, or put it under the "
+            "same path as here"
+        ) from None
+    refuse_foreign(address)  # here, where nobody waits for this learner yet
+    first.send(("answer", None))
+    share = make_share(Group(number, job.learners, job.meeting_place, address))
+    while (command := first.recv()) is not None:
+        what, *arguments = command
+        first.send(("answer", getattr(share, what)(*arguments)))
 
 
-def _next_command(first: Any) -> Any:
-    """Return what the first learner asks for; None once it is gone."""
-    try:
-        return first.recv()
-    except (EOFError, ConnectionError):
-        return None
-
-
-def _in_process(job: Job, first: Any) -> None:
-    become_child()
-    learn(job, first)
+def run_learner(job: Job, number: int, first: connection.Connection) -> None:
+    """Run a learner's process."""
+    with as_child(first):
+        learn(job, number, first)
     wake_servers()
     os._exit(0)

@@ -327,7 +327,8 @@ class PolicyServer:
         if parts.looks_at <= now:
             parts.looks_at = now + waits.LOOK
             self._look_after(parts, now)
-        for what, number, why in parts.rule.orders(time.monotonic_ns()):
+        while (order := parts.rule.next_order(time.monotonic_ns())) is not None:
+            what, number, why = order
             assert isinstance(number, int)
             if what == What.KILL:
                 self._give_up(parts, parts.stations[number], why)

@@ -475,18 +475,18 @@ class ServedProcesses:
         Raises:
             RunFailed: A process was ended again and again.
         """
-        while orders := self._rule.orders(time.monotonic_ns()):
-            for what, place, why in orders:
-                assert isinstance(place, _Place)
-                if what == What.KILL:
-                    self._end(run, place, why)
-                elif what == What.START:
-                    self._warn(place, "is started again")
-                    run.restarts += 1
-                    self._start_anew(place)
-                else:
-                    times = self._rule.ends(place)
-                    raise RunFailed(f"{place.name} {place.why}; it was the {times}th time in a row")
+        while (order := self._rule.next_order(time.monotonic_ns())) is not None:
+            what, place, why = order
+            assert isinstance(place, _Place)
+            if what == What.KILL:
+                self._end(run, place, why)
+            elif what == What.START:
+                self._warn(place, "is started again")
+                run.restarts += 1
+                self._start_anew(place)
+            else:
+                times = self._rule.ends(place)
+                raise RunFailed(f"{place.name} {place.why}; it was the {times}th time in a row")
 
     def _await(self, run: _Run, place: _Place) -> None:
         """Wait for a process that takes another one's place, not longer than at the beginning."""

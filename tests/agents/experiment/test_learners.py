@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
@@ -23,103 +23,67 @@ import torch.distributed as dist
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.agents.play.many import learners
-from async_wrappers.agents.play.many.learners import Group, Job, LearnerFailed, OtherLearners
-from async_wrappers.fleet import pulse
+from async_wrappers.agents.play.many.learners import Group, Job, LearnerFailed, OtherIsGone, OtherLearners
+from async_wrappers.fleet import pulse, waits
 
 ROOT = Path(__file__).parents[3]
 
 
-class Here:
-    """Learners that have run in this process before the first one listens."""
-
-    meeting_place, address, sentinels, place = "nowhere", None, (), "process 0"
-
-    def __init__(self, of_others: str | None = None) -> None:
-        self._of_others = of_others
-
-    def start(self, jobs: Sequence[Job]) -> Sequence[Any]:
-        self.pipe, theirs = multiprocessing.Pipe()
-        with closing(theirs):
-            learners.learn(jobs[0], theirs, self._of_others)
-        return [self]
-
-    def lives(self) -> bool:
-        return False
-
-    def look(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class Nobody:
-    """A group of one."""
-
-    waits_since = None
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture
-def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a process that fails go on, and learners meet nobody."""
-    monkeypatch.setattr(os, "_exit", lambda code: None)
-    monkeypatch.setattr(learners, "Group", lambda *arguments: Nobody())
-
-
-def start(make_share: Callable[[Any], Any], of_others: str | None = None, modules: Sequence[str] = ()) -> OtherLearners:
-    elsewhere: Any = Here(of_others)
-    return OtherLearners(make_share, 2, modules, torch.get_num_threads(), elsewhere)
-
-
-def fail(error: Exception, group: Any) -> None:
-    raise error
-
-
-@pytest.mark.usefixtures("stubs")
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
         (HostsFailed("Hosts.num_hosts must be <= 2"), LearnerFailed, "learner 1 of 2: Hosts.num_hosts must be <= 2"),
         (LearnerFailed("node does not see it"), LearnerFailed, "learner 1 of 2: node does not see it"),
         (DivergedError("the loss is nan"), DivergedError, "learner 1 of 2: the loss is nan"),
+        (KeyError("rom"), LearnerFailed, "learner 1 of 2 raised KeyError: 'rom'\n\nTraceback\nmy.Error: of mine\n"),
+        (None, LearnerFailed, "learner 1 of 2 raised my.Error: of mine\n\nTraceback\nmy.Error: of mine\n"),
+        (
+            OtherIsGone("by peer"),
+            OtherIsGone,
+            "learner 1 of 2 raised OtherIsGone: by peer\n\nTraceback\nmy.Error: of mine\n",
+        ),
     ],
 )
-def test_an_error_in_words_is_passed_on_without_a_traceback(
-    error: Exception, kind: type[Exception], message: str
+def test_an_error_is_passed_on_in_words_and_with_a_traceback_where_it_is_not_our_own(
+    error: Exception | None, kind: type[Exception], message: str
 ) -> None:
-    with closing(start(partial(fail, error))) as others, pytest.raises(kind) as caught:
-        others.answers()
-    assert str(caught.value) == message
+    passed = learners.failure_of("learner 1 of 2", error, "Traceback\nmy.Error: of mine\n")
+    assert type(passed) is kind
+    assert str(passed) == message
 
 
-@pytest.mark.usefixtures("stubs")
 def test_a_full_disk_of_a_learner_is_told_as_one_of_the_first() -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "blocks_1.jsonl")
-    with closing(start(partial(fail, error))) as others, pytest.raises(OSError, match="No space left") as caught:
-        others.answers()
-    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "blocks_1.jsonl")
+    passed = learners.failure_of("learner 1 of 2", error, "")
+    assert isinstance(passed, OSError)
+    assert (passed.errno, passed.filename) == (errno.ENOSPC, "blocks_1.jsonl")
 
 
-@pytest.mark.usefixtures("stubs")
+def learn_alone(modules: Sequence[str] = (), address: str | None = None) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        learners.learn(Job(cloudpickle.dumps(fail), 2, "nowhere", modules, torch.get_num_threads()), 1, theirs, address)
+
+
+def fail(group: Any) -> None:
+    pytest.fail("it was made")
+
+
 def test_a_module_that_the_machine_of_a_learner_lacks_is_named() -> None:
-    with pytest.raises(LearnerFailed, match=r"^learner 1 of 2: .* cannot import 'a_game_of_my_own': install [^\n]*$"):
-        start(partial(fail, RuntimeError("it was made")), modules=["a_game_of_my_own"])
+    with pytest.raises(LearnerFailed, match=r"^.* cannot import 'a_game_of_my_own': install [^\n]*$"):
+        learn_alone(modules=["a_game_of_my_own"])
 
 
-@pytest.mark.usefixtures("stubs")
 def test_an_address_that_no_interface_has_is_refused_before_the_first_learner_waits() -> None:
-    with pytest.raises(LearnerFailed, match=r"^learner 1 of 2: learners cannot meet at 203\.0\.113\.7: no network"):
-        start(partial(fail, RuntimeError("they wait for it")), "203.0.113.7")
+    with pytest.raises(LearnerFailed, match=r"^learners cannot meet at 203\.0\.113\.7: no network"):
+        learn_alone(address="203.0.113.7")
 
 
 def test_learners_that_do_not_meet_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(*arguments: Any, **named: Any) -> None:
         raise dist.DistStoreError("Timed out after 601 seconds waiting for clients. 1/2 clients joined.\nframe #0")
 
-    monkeypatch.setattr(dist, "init_process_group", late)
+    monkeypatch.setattr(dist, "TCPStore", late)
     with pytest.raises(LearnerFailed) as caught:
         Group(0, 2, "tcp://127.0.0.1:1", "127.0.0.1")
     assert str(caught.value).startswith("learner 0 of 2 has not met the others at tcp://127.0.0.1:1 (Timed out after")
@@ -130,7 +94,7 @@ def test_learners_without_room_for_threads_name_the_limit(monkeypatch: pytest.Mo
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError(os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(learners.dist, "init_process_group", refuse)
+    monkeypatch.setattr(learners.dist, "FileStore", refuse)
     with pytest.raises(LearnerFailed, match=r"Resource temporarily unavailable\): raise the limit .*`ulimit -u`"):
         Group(1, 2, "/nowhere/store")
 
@@ -151,14 +115,14 @@ class Stops:
 def stopped(others: OtherLearners) -> str:
     remedy = "the same command goes on from the newest checkpoint"
     why = r"has been stopped \(SIGSTOP\) for 1 s and was ended, and the others cannot go on without it"
-    return rf"^learner 1 of 2 \({others._others[0].place}\) {why}: {remedy}$"
+    return rf"^learner 1 of 2 \({others.places[0]}\) {why}: {remedy}$"
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait shortly."""
     monkeypatch.setattr(pulse, "STOPPED_FOR", 1.0)
-    monkeypatch.setattr(learners, "_LOOK", 0.1)
+    monkeypatch.setattr(waits, "LOOK", 0.1)
 
 
 @pytest.mark.timeout(120)
@@ -220,7 +184,7 @@ def test_a_learner_that_ends_on_its_way_to_the_others_is_not_waited_for() -> Non
 def test_a_long_wait_for_a_learner_is_told_with_the_way_to_end_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(learners, "_LOOK", 0.1)
+    monkeypatch.setattr(waits, "LOOK", 0.1)
     monkeypatch.setattr(learners, "_LONG", 0.5)
     with closing(OtherLearners(Slow, 2)) as others:
         for what in ("meet", "wait"):
@@ -232,9 +196,23 @@ def test_a_long_wait_for_a_learner_is_told_with_the_way_to_end_it(
             others.answers()
             (told,) = [record.getMessage() for record in caplog.records if "has waited" in record.getMessage()]
             assert told == (
-                f"learner 0 of 2 has waited 0.5 s for learner 1 ({others._others[0].place}): if that does not come, "
+                f"learner 0 of 2 has waited 0.5 s for learner 1 ({others.places[0]}): if that does not come, "
                 "`kill -9` of its process ends the run, and the same command goes on from the newest checkpoint"
             )
+
+
+@pytest.mark.timeout(120)
+def test_what_a_learner_raises_in_an_update_is_raised_by_the_first_that_waits_for_it() -> None:
+    with closing(OtherLearners(Slow, 2)) as others:
+        others.tell("refuse")
+        assert others.group is not None
+        with (
+            pytest.raises(LearnerFailed, match=r"^learner 1 of 2 raised KeyError: 'rom'\n\nTraceback"),
+            others.watched(),
+        ):
+            others.group.sum(0.0)
+        with pytest.raises(RuntimeError, match="of gloo"), others.watched():
+            raise RuntimeError("of gloo, but not of an update")
 
 
 class Slow(Stops):
@@ -246,3 +224,6 @@ class Slow(Stops):
 
     def wait(self) -> None:
         time.sleep(2)
+
+    def refuse(self) -> None:
+        raise KeyError("rom")

@@ -203,7 +203,7 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
         stopped.run_experiment()
     assert "learner 1 of 2 (process " in str(caught.value) and "was ended by SIGKILL" in str(caught.value)
     assert "goes on from the newest checkpoint" in str(caught.value) and "\n" not in str(caught.value)
-    assert killed == ["learner 1"] and not learners_that_live()
+    assert killed == ["learner 1 of 2"] and not learners_that_live()
 
     with pytest.raises(DifferentExperiment, match="learners: 2 there, None here"):
         make(tmp_path / "parts", learners=1).resume()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -21,7 +22,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.fleet import pulse, waits
+from async_wrappers.fleet import pulse, starting, waits
 from async_wrappers.fleet.supervised import RunFailed
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
@@ -115,6 +116,43 @@ def test_a_process_that_dies_between_episodes_is_replaced_and_nothing_is_lost() 
     envs.close()
 
 
+@pytest.mark.filterwarnings("ignore:process 0 of ProcessEnvs")
+def test_where_no_process_can_take_the_place_of_one_that_died_a_sentence_names_the_limit_and_all_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_room() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    envs = ProcessEnvs(SeededEnv, 2, processes=2)
+    envs.begin([5, 6])
+    shown, left = envs.recv(), envs.pids
+    os.kill(left[0], signal.SIGKILL)
+    envs.send(shown.env_ids, np.ones(2, int))
+    monkeypatch.setattr(starting, "assure_room", no_room)
+    sentence = r"^process 0 of ProcessEnvs cannot start \(Too many open files\): raise the limit of open files"
+    with pytest.raises(RunFailed, match=sentence):
+        envs.recv()
+    envs.close()
+    assert not any(map(psutil.pid_exists, left))
+
+
+@pytest.mark.filterwarnings("ignore:process 1 of ProcessEnvs")
+def test_a_process_that_is_found_dead_when_statistics_are_asked_for_is_replaced_and_its_episodes_are_cut() -> None:
+    with closing(ProcessEnvs(SeededEnv, 2, processes=2)) as envs:
+        envs.begin([5, 6])
+        step(envs, [1, 1])
+        shown = envs.recv()
+        os.kill(envs.pids[1], signal.SIGKILL)
+        assert envs.statistics() == [{}, {}]
+        envs.send(shown.env_ids, np.ones(2, int))
+        after = envs.recv()
+        assert after.truncated.tolist() == [False, True]
+        np.testing.assert_array_equal(after.final[1], shown.observation[1])
+        assert (envs.restarts, envs.lost_episodes) == (1, 1)
+        envs.begin([5, 6])
+        assert not step(envs, [1, 1]).truncated.any()
+
+
 def test_after_an_interrupted_wait_all_begins_anew() -> None:
     envs = ProcessEnvs(lambda: Acts(lambda: time.sleep(2)), 2, processes=1)
     envs.begin([5, 6])
@@ -205,6 +243,16 @@ def test_infos_of_ends_travel_without_what_cannot() -> None:
     envs.close()
 
 
+def test_infos_that_come_while_the_fleet_is_looked_after_are_kept() -> None:
+    with closing(ProcessEnvs(lambda: Acts(crash, info="kept"), 1, processes=1)) as envs:
+        envs.begin([0])
+        step(envs, [0])
+        (process,) = envs._processes._all
+        assert process.member.child.pipe.poll(60)
+        envs._processes._look_after(process)
+        assert envs.recv().info[0]["more"] == "kept"
+
+
 def test_an_observation_of_another_shape_than_its_spaces_is_refused() -> None:
     class Flat(gym.ObservationWrapper[Any, Any, Any]):
         def observation(self, observation: Any) -> Any:
@@ -251,7 +299,7 @@ def test_processes_end_with_a_parent_that_is_killed() -> None:
     script = (
         "import time\nfrom async_wrappers.batched.processes import ProcessEnvs\nfrom tests.worlds.seeded_env import *\n"
         "if __name__ == '__main__':\n    envs = ProcessEnvs(SeededEnv, 2, processes=2)\n"
-        "    print(*[p.child.process.pid for p in envs._processes._all], flush=True)\n    time.sleep(600)\n"
+        "    print(*envs.pids, flush=True)\n    time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

@@ -236,3 +236,15 @@ def test_kills_come_before_starts_and_a_member_that_has_left_gets_no_order() -> 
     fleet.ails("b", "is stopped")
     fleet.leave("b")
     assert [order.member for order in fleet.orders(0)] == ["c", "a"]
+
+
+def test_orders_that_are_not_asked_for_are_still_to_come_unless_their_member_is_asked_to_end() -> None:
+    fleet = Fleet()
+    for name in "abc":
+        fleet.join(name, (0,))
+        fleet.started(name)
+        fleet.ended(name, 0)
+    assert fleet.next_order(0) == Order(What.START, "a")
+    fleet.asked("b", 10)
+    assert fleet.next_time() == 0
+    assert [fleet.next_order(0), fleet.next_order(0)] == [Order(What.START, "c"), None]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.fleet.process_fleet import Role
-from tests.contracts.fleet_contract import FleetContract
+from tests.contracts.fleet_contract import SeenFleetContract
 from tests.worlds.fleet_member import run_member
 
 ROOT = Path(__file__).parents[3]
 
 
-class TestForked(FleetContract):
+class TestForked(SeenFleetContract):
     def role(self, at_once: str, **more: Any) -> Role:
         return Role("member {}", True, run_member, lambda each: (each.number, each.incarnation, at_once), **more)
 

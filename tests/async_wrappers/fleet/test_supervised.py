@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import pickle
@@ -19,6 +20,7 @@ import pytest
 from async_wrappers.fleet import child, supervised
 from async_wrappers.fleet.starting import Children, unpickled
 from async_wrappers.fleet.supervised import Child, RunFailed, enough_descriptors, raised_in
+from tests.worlds.fleet_member import run_member
 
 
 def start(target: Any, *arguments: Any) -> Child:
@@ -155,3 +157,17 @@ def test_a_child_without_room_for_a_thread_reports_it(monkeypatch: pytest.Monkey
             pytest.fail("it goes on")
         what, pickled, text = ours.recv()
     assert what == "failed" and str(unpickled(pickled)) == "can't start new thread" and "Traceback" in text
+
+
+def test_all_descriptors_are_released_also_of_one_whose_place_another_one_has_taken() -> None:
+    def open_ones() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    children = Children("The test")
+    children.start("member 0", run_member, (0, 0, ""), shares_torch=True)
+    before = open_ones() - 3  # of a child: its pipe, its sentinel and its descriptor
+    for _ in range(2):
+        children.start("member 0", run_member, (0, 0, ""), shares_torch=True)
+    children.close()
+    assert open_ones() <= before

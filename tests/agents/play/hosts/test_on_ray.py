@@ -135,12 +135,12 @@ class TestSeveralLearners:
         stopped = make(tmp_path / "parts", "vtrace", *self.BINDINGS, *self.ON_RAY)
         train_once, phases = stopped.play.train, []
 
-        def kill_in_the_second_iteration(length: object, carried: object) -> object:
+        def kill_in_the_second_iteration(length: object) -> object:
             phases.append(length)
             if len(phases) == 2:
-                (learner,) = stopped.play.others.running._others
-                os.kill(int(learner.place.split()[1]), signal.SIGKILL)
-            return train_once(length, carried)
+                (place,) = stopped.play.others.running.places
+                os.kill(int(place.split()[1]), signal.SIGKILL)
+            return train_once(length)
 
         stopped.play.train = kill_in_the_second_iteration
         with pytest.raises(
@@ -169,7 +169,7 @@ def test_another_actor_takes_the_place_of_one_that_was_killed() -> None:
         engine.start(host, 0, nothing_played(plan))
         engine.submit(host)
     collected(engine, 2)
-    pid = ray.get(engine._actors[0].made.process_id.remote())
+    pid = ray.get(engine._actors[0].process_id.remote())
     os.kill(pid, signal.SIGKILL)
     engine.submit(0)
     (lost,) = collected(engine, 1)
@@ -207,7 +207,7 @@ def test_a_host_that_only_steps_is_replaced_and_its_episodes_are_cut(free: bool)
 
     with closing(HostedEnvs(make_engine, partial(LocalEnvs, SeededEnv), 4, 2, free=free)) as envs:
         envs.begin([1, 2, 3, 4])
-        pid = ray.get(engines[0]._actors[1].made.process_id.remote())
+        pid = ray.get(engines[0]._actors[1].process_id.remote())
         truncated: set[int] = set()
         for call in range(20_000):
             shown = envs.recv()
@@ -265,9 +265,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> on_ray.RayHosts:
     """An engine whose Ray has not answered for host 0 yet, and has one CPU left."""
     engine = object.__new__(on_ray.RayHosts)
     engine._wants, engine._has_begun, engine._lost = {"CPU": 2.0, "GPU": 0.0}, False, []
-    actor = on_ray._Actor(0, 0, SimpleNamespace())
-    engine._actors, engine._pending = {0: actor}, {"versions": actor, "play": actor}
-    monkeypatch.setattr(ray, "kill", lambda made, no_restart: None)
+    host = on_ray._Host(0, 0)
+    engine._hosts, engine._pending = {0: host}, {"versions": host, "play": host}
+    engine._actors = on_ray.Actors(SimpleNamespace, num_cpus=2)
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 1.0})
     return engine
 
@@ -285,7 +285,7 @@ def test_a_host_for_which_there_is_no_room_any_more_is_lost_for_that_reason(
 ) -> None:
     answer: Any = on_ray.NodeVersions("node", on_ray.versions())
     monkeypatch.setattr(ray, "get", lambda reference: answer)
-    engine._got("versions of another one", on_ray._Actor(1, 0, SimpleNamespace()))
+    engine._got("versions of another one", on_ray._Host(1, 0))
     engine.kill(0, "is late")
     assert engine.collect(0) == [Lost(0, 0, NO_ROOM)]
 
@@ -305,5 +305,5 @@ def test_what_ends_a_program_is_a_loss_in_its_words(
             raise ray.exceptions.RayTaskError("play", "traceback", error) from None
 
     monkeypatch.setattr(ray, "get", of_task)
-    assert engine._got("play", engine._actors[0]) == [Lost(0, 0, f"raised {ends!r}")]
+    assert engine._got("play", engine._hosts[0]) == [Lost(0, 0, f"raised {ends!r}")]
     assert not engine._pending

@@ -12,7 +12,6 @@ actor takes its place, on any node that has room.
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,17 +23,18 @@ import cloudpickle
 
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.fleet import Fleet, What
+from async_wrappers.fleet.ray_fleet import Actors, ending
 from async_wrappers.fleet.supervised import RunFailed
+from async_wrappers.live.cluster.ray_worker import Job, RayWorker, missing_module, versions
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
-from async_wrappers.live.ray.ray_worker import Job, RayWorker, missing_module, versions
 from async_wrappers.live.remote.remote_transport import Reasons
 from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
-from async_wrappers.ray_cluster import Exits, connect_to_ray, disconnect_from_ray, in_short, room
+from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray, room
 
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _COURIER = 2.0  # seconds that the courier has to end
@@ -102,7 +102,6 @@ class _Courier:
 
     def __init__(self, workers: Place, job: bytes, board: WeightsBoard | None, news: queue.SimpleQueue[_News]) -> None:
         self._workers, self._board, self._news = workers, board, news
-        self._actors: dict[int, Any] = {}
         self._weights: tuple[int, int, Any] = (0, 0, None)  # version, updates and reference of the newest ones put
         self._given: dict[int, tuple[int, int]] = {}  # by worker: version and updates of those that it has
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
@@ -112,10 +111,10 @@ class _Courier:
         import ray
 
         self._ray = ray
-        needs = {"num_cpus": workers.num_cpus, "num_gpus": workers.num_gpus, "resources": workers.resources}
-        # Ray restarts nothing: one rule here replaces actors that died, hang, raise, or whose node is gone.
-        self._make = ray.remote(RayWorker).options(**needs, max_restarts=0, max_task_retries=0)
-        self._job, self._versions = ray.put(job), versions()
+        self._actors = Actors(
+            RayWorker, num_cpus=workers.num_cpus, num_gpus=workers.num_gpus, resources=workers.resources
+        )
+        self._job, self._versions = self._ray.put(job), versions()
         self._thread.start()
 
     def order(self, order: _Order) -> None:
@@ -131,24 +130,18 @@ class _Courier:
         ending.join(_ENDING)
 
     def _end(self) -> None:
-        for actor in self._actors.values():
-            with suppress(Exception):
-                self._ray.kill(actor)
+        self._actors.close()
         disconnect_from_ray()
 
     def why(self, error: BaseException) -> tuple[str, BaseException | None]:
         """Return the end of a sentence about a worker, and the exception of its policy, if it was that."""
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            cause = getattr(error, "cause", None) or error
-            if isinstance(cause, Exits):
-                return str(cause), None
-            return f"raised {type(cause).__name__}: {cause}", cause
-        if found := re.search(r"No module named '([^']+)'", str(error)):
-            return missing_module(found[1]), None
+        why, cause, has_died, lacks = ending(error)
+        if lacks:
+            return missing_module(lacks), None
         if isinstance(error, self._ray.exceptions.RuntimeEnvSetupError):
             *_, last = str(error).strip().splitlines() or [""]
             return f"cannot have its runtime_env: {last.strip()}", None
-        return f"was lost: {in_short(error)}", None
+        return f"was lost: {why}" if has_died else why, cause
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
@@ -161,11 +154,8 @@ class _Courier:
         """Let the policy be made, in a new actor or anew."""
         worker = order.worker
         self._given.pop(worker, None)
-        if not order.anew:
-            if (old := self._actors.pop(worker, None)) is not None:
-                self._ray.kill(old)
-            self._actors[worker] = self._make.remote()
-        begun = self._actors[worker].begin.remote(worker, self._versions, self._job)
+        actor = self._actors[worker] if order.anew else self._actors.make(worker)
+        begun = actor.begin.remote(worker, self._versions, self._job)
         begun.future().add_done_callback(lambda done: self._news.put(_News(order, time.monotonic_ns(), done)))
 
     def _send(self, order: _Order) -> None:
@@ -315,7 +305,8 @@ class RayTransport:
         Raises:
             RunFailed: A worker has died again and again.
         """
-        for what, number, why in self._rule.orders(now):
+        while (order := self._rule.next_order(now)) is not None:
+            what, number, why = order
             assert isinstance(number, int)
             if what == What.KILL:
                 self._lose(self._workers[number], why)

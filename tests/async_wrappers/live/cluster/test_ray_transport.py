@@ -17,13 +17,13 @@ from async_wrappers import AsyncRunner, RayWorkers
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.live import RunFailed
+from async_wrappers.live.cluster import ray_transport
+from async_wrappers.live.cluster.ray_transport import RayTransport
+from async_wrappers.live.cluster.ray_worker import Job, RayWorker, versions
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.live.ray import ray_transport
-from async_wrappers.live.ray.ray_transport import RayTransport
-from async_wrappers.live.ray.ray_worker import Job, RayWorker, versions
 from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger

@@ -16,7 +16,7 @@ from async_wrappers.ray_cluster import joined
 from async_wrappers.settings import Settings, documented, setting
 
 if TYPE_CHECKING:
-    from async_wrappers.live.ray.ray_transport import RayTransport
+    from async_wrappers.live.cluster.ray_transport import RayTransport
 
 
 def _address(name: str, value: Any) -> str:
@@ -97,7 +97,7 @@ class RayWorkers(_Arguments):
 
     def transport(self, end: LoopEnd) -> RayTransport:
         """Connect to the cluster, and start the workers; see `Elsewhere`."""
-        from async_wrappers.live.ray.ray_transport import RayTransport
+        from async_wrappers.live.cluster.ray_transport import RayTransport
 
         assert end.policy is not None
         with end.policy.content() as content:
