@@ -36,7 +36,6 @@ from async_wrappers.agents.losses.loss import (
     Batch,
     Learning,
     Loss,
-    Monitor,
     Networks,
     Passes,
     batch_tensors,
@@ -44,6 +43,7 @@ from async_wrappers.agents.losses.loss import (
     mean_loss,
     sum_of_losses,
 )
+from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.prefetch import SampledBatch, Source, Store
 from async_wrappers.agents.replay.segments import check_saved
@@ -120,7 +120,7 @@ class Learner:
         tensors: Callable[[Mapping[str, Any]], Batch] | None = None,
         actions: Actions | None = None,
         seed: int = 0,
-        monitors: Sequence[Monitor] = (),
+        monitors: Sequence[SupportMonitor] = (),
         passes: Passes | None = None,
     ) -> None:
         self.settings = settings or Learning()
