@@ -45,7 +45,9 @@ from async_wrappers.agents.losses.loss import (
 )
 from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.replay.prefetch import SampledBatch, Source, Store
+from async_wrappers.agents.replay.mixture import Mixture
+from async_wrappers.agents.replay.prefetch import SampledBatch, Source
+from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import check_saved
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute
@@ -112,7 +114,7 @@ class Learner:
         self,
         network: nn.Module,
         loss: Loss,
-        replay: Store,
+        replay: Replay | Mixture,
         settings: Learning | None = None,
         *,
         kind: str = "Learner",

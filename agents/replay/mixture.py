@@ -15,7 +15,7 @@ each source.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.elite import EliteReplay, NetworkEncoder
 from async_wrappers.agents.replay.log import Saved, blank_columns, row_bytes
 from async_wrappers.agents.replay.memory import check_memory
 from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.replay_settings import TOLERANCE, WHEN_FULL, checked_sources
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
+from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
 
 # How many unrolls can wait
@@ -215,7 +215,7 @@ class UnrollQueue(Saved):
         return sum(array.nbytes for array in self._columns.values())
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Store unrolls, or drop those that do not fit; see `UnrollSource.put`.
+        """Store unrolls, or drop those that do not fit; see `UnrollReplay.put`.
 
         Raises:
             RuntimeError: The queue is full without an update, although acting should wait for the learner.
@@ -334,6 +334,9 @@ class UnrollQueue(Saved):
         return self._tail, self._head
 
 
+UnrollSource = UnrollReplay | UnrollQueue | Prefetch
+SourceFactory = Callable[[SourceSpec], UnrollSource]
+
 SOURCES: Mapping[str, SourceFactory] = {"queue": UnrollQueue, "standard": StandardReplay, "elite": EliteReplay}
 
 
@@ -434,7 +437,7 @@ class Mixture(Saved):
         gamma: float = 0.99,
         discount_by: Literal["decision", "frame"] = "decision",
         seed: int = 0,
-        encoder: Encoder | None = None,
+        encoder: NetworkEncoder | None = None,
         updates: int | None = None,
         prefetch: bool = False,
         chunk: int | None = None,
