@@ -12,7 +12,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, Teaching
+from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching
 from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
@@ -68,7 +68,7 @@ AGENTS: Mapping[str, type[Spec]] = {
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 
 
-def taught_if_student(run: Run) -> Teaching:
+def taught_if_student(run: Run) -> NoTeaching | Reincarnation:
     """Make the part of a student's teacher, with what gin binds; none for other agents."""
     spec = getattr(run.play.agent, "spec", None)
     return Reincarnation(RunnerWithTeacher(), run) if isinstance(spec, Student) else NoTeaching(run)
@@ -89,7 +89,7 @@ class Schedule:
 
     play: Callable[..., Play] = Turns
     of_play: tuple[type, ...] = ()
-    teaching: Callable[..., Teaching] = NoTeaching
+    teaching: Callable[..., NoTeaching | Reincarnation] = NoTeaching
     of_teaching: tuple[type, ...] = ()
     evaluates: bool = True
     others: tuple[type, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 import gymnasium as gym
@@ -286,24 +286,3 @@ class Agent(Protocol):
 
     def overlap_learning(self) -> None:
         """Compute updates in parallel with the environment from now on; results still depend on the seed alone."""
-
-
-@runtime_checkable
-class Demonstrable(Protocol):
-    """An agent that also learns from another player's transitions."""
-
-    spec: Any
-
-    @property
-    def transitions(self) -> int:
-        """How many transitions can be drawn."""
-
-    @property
-    def batch_size(self) -> int:
-        """Transitions of an update."""
-
-    def demonstrate(self, transition: Mapping[str, Any]) -> None:
-        """Store another player's transition."""
-
-    def pretrain(self) -> Mapping[str, Any]:
-        """Do one update, whether or not there is enough history to begin with in training."""

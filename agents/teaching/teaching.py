@@ -94,7 +94,7 @@ class RunnerWithTeacher:
 
 
 class Reincarnation:
-    """A teacher's part in an experiment; see `async_wrappers.agents.experiment.experiment.Teaching`.
+    """A teacher's part in an experiment; `async_wrappers.agents.experiment.experiment.NoTeaching` has the same methods.
 
     Args:
         settings: The teacher's, and of the student's iterations.
