@@ -80,7 +80,7 @@ from async_wrappers.gymnasium_api import begun
 from async_wrappers.live.inference.transport import Transport
 from async_wrappers.live.loop.clocks import Clock, RealClock
 from async_wrappers.live.loop.release import Release, refuse_to_hold
-from async_wrappers.live.loop.safety import deadman_of, guard_of
+from async_wrappers.live.loop.safety import Guard, deadman_of, guard_of
 from async_wrappers.live.loop.workers import Action, Features, Inference, Refusal
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
@@ -89,7 +89,7 @@ from async_wrappers.live.recording.frame_rows import NoRecorder, Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
-from async_wrappers.live.world.machine import Machine, as_environment, halves_of
+from async_wrappers.live.world.machine import Halves, Machine, as_environment, halves_of
 from async_wrappers.observations import observation_check
 from async_wrappers.wrapper_statistics import frozen, statistics_of
 from async_wrappers.wrappers.chunk import Chunks, Landed
@@ -218,7 +218,7 @@ class EnvironmentLoop:
         if journal is not None:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-        self._halves = halves_of(env)
+        self._halves: Halves | Guard = halves_of(env)
         self._guard = guard_of(config, env, self._halves, warns, lambda: self.clock.begin_send())
         self._deadman = deadman_of(config, now, warns)
         self._limiters = limiters_of(env)
