@@ -75,7 +75,7 @@ def taught_if_student(run: Run) -> NoTeaching | Reincarnation:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class WayOfPlaying:
     """The parts of an experiment, with the records of their settings, which gin binds.
 
     Attributes:
@@ -96,7 +96,7 @@ class Schedule:
 
     @property
     def records(self) -> tuple[type, ...]:
-        """All records that gin binds for this schedule."""
+        """All records that gin binds for this way."""
         return (*self.others, *self.of_teaching, *self.of_play, Runner)
 
     def experiment(self, base_dir: str | Path) -> Experiment:
@@ -108,13 +108,14 @@ class Schedule:
         return Experiment(base_dir, Runner(), play, teaching, self.evaluates)
 
 
-SCHEDULES: Mapping[str, Schedule] = {
-    "continuous_train_and_eval": Schedule(),
-    "continuous_train": Schedule(evaluates=False, others=(TrainRunner,)),
-    "realtime": Schedule(Live, (LiveRunner,), taught_if_student),
-    "vector": Schedule(Many, (VectorRunner,), taught_if_student),
-    "hosts": Schedule(on_hosts, (Hosts, VectorRunner), taught_if_student),
-    "reincarnation": Schedule(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),
+# By the words of `create_runner.schedule`.
+SCHEDULES: Mapping[str, WayOfPlaying] = {
+    "continuous_train_and_eval": WayOfPlaying(),
+    "continuous_train": WayOfPlaying(evaluates=False, others=(TrainRunner,)),
+    "realtime": WayOfPlaying(Live, (LiveRunner,), taught_if_student),
+    "vector": WayOfPlaying(Many, (VectorRunner,), taught_if_student),
+    "hosts": WayOfPlaying(on_hosts, (Hosts, VectorRunner), taught_if_student),
+    "reincarnation": WayOfPlaying(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),
 }
 
 

@@ -63,6 +63,7 @@ from async_wrappers.agents.play.play import (
 from async_wrappers.agents.play.run import Play, Run
 from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.play.turns.turns import Turns
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 from async_wrappers.own_code import kept_over_episodes
 from async_wrappers.own_returns import reward_changers
@@ -88,8 +89,8 @@ class NoTeaching:
 
     def prepare(self) -> None:
         """Refuse a student of a teacher, as there is none."""
-        spec: Any = getattr(self._run.play.agent, "spec", None)
-        if hasattr(spec, "check_alone"):
+        spec = getattr(self._run.play.agent, "spec", None)
+        if isinstance(spec, Spec):
             spec.check_alone()
 
     def begin_run(self) -> None:

@@ -182,7 +182,7 @@ class UnrollQueue(Saved):
         So as many rounds are looked at as all passes have updates: after them rounds and passes meet as they do now.
         """
         all_passes = self._replay_coefficient * self._batches  # updates
-        turns = [self._due(self._place + later)[1] for later in range(self._batches)]
+        turns = [self._next_of(self._place + later)[1] for later in range(self._batches)]
 
         def room_made(updates: int) -> int:
             draws = (drawn - (later - updates) // self._batches for later, drawn in enumerate(turns))
@@ -268,14 +268,14 @@ class UnrollQueue(Saved):
         """The first unroll that no place has."""
         return max(self._tail, max(self._places)[0])
 
-    def _due(self, place: int) -> tuple[int, int]:
+    def _next_of(self, place: int) -> tuple[int, int]:
         """Return the first unroll of a place, or of the batch that it takes when it is next, and the draws so far."""
         stop, drawn = self._places[place % self._batches]
         return (stop - self._rows, drawn) if stop > self._tail else (self._unplaced, 0)
 
     def ready(self, rows: int) -> bool:
         """Return whether this number of unrolls wait, or the next place has a batch."""
-        return self._head - self._due(self._place)[0] >= rows
+        return self._head - self._next_of(self._place)[0] >= rows
 
     def draw(self, rows: int) -> dict[str, Any]:
         """Take the oldest unrolls away, and return them in arrays of their own.
@@ -287,7 +287,7 @@ class UnrollQueue(Saved):
         """
         if not self.ready(rows):
             raise ValueError(f"a batch takes {rows} unrolls of the queue, and {len(self)} wait: observe more first")
-        first, drawn = self._due(self._place)
+        first, drawn = self._next_of(self._place)
         index = np.arange(first, first + rows)
         self._places[self._place] = first + rows, drawn + 1
         self._place = (self._place + 1) % self._batches
