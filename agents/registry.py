@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gin
 import gymnasium as gym
@@ -26,9 +26,9 @@ from async_wrappers.agents.play.hosts.hosts import Hosts, on_hosts
 from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
-from async_wrappers.agents.play.play import Agent
-from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.run_settings import Runner, TrainRunner
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.play.turns.turns import Turns
@@ -42,6 +42,9 @@ from async_wrappers.agents.teaching.methods.sequence_students import Kickstartin
 from async_wrappers.agents.teaching.student import Student
 from async_wrappers.agents.teaching.student_progress import without_teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.run import Play
 
 AGENTS: Mapping[str, type[Spec]] = {
     "dqn": DQN,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.play.play import Agent, Episode, Phase, environment_seed, go_to_encounter
+from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
 from async_wrappers.agents.play.turns.episode import Watched, play_episode
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.turns.agents import Agent
 
 _RESAMPLES = 10_000
 

@@ -1,7 +1,7 @@
 """An experiment: iterations of a training and an evaluation phase, with checkpoints, metrics and progress.
 
-It owns what steps the environments (`async_wrappers.agents.play.run.Play`) and what a teacher adds to it: nothing
-(`NoTeaching`), or `async_wrappers.agents.teaching.teaching.Reincarnation`::
+It owns a way of playing, which steps the environments (such as `async_wrappers.agents.play.turns.turns.Turns`), and
+what a teacher adds to it: nothing (`NoTeaching`), or `async_wrappers.agents.teaching.teaching.Reincarnation`::
 
     Experiment    resume, iterations, phases, checkpoints, metrics, progress, closing
       teaching    how many iterations there are, how long their phases are, what a training phase is
@@ -50,7 +50,6 @@ from async_wrappers.agents.experiment.video import check_recordable, filmed, rec
 from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
-    Agent,
     CheckpointRefused,
     DifferentExperiment,
     Episode,
@@ -60,8 +59,9 @@ from async_wrappers.agents.play.play import (
     Played,
     frames_of,
 )
-from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.run_settings import Runner
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turns import Turns
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
@@ -71,6 +71,7 @@ from async_wrappers.wrapper_statistics import frozen, has_statistics, layers_of,
 from async_wrappers.wrapper_statistics import statistics_of as statistics_of_wrappers
 
 if TYPE_CHECKING:
+    from async_wrappers.agents.play.run import Play
     from async_wrappers.agents.teaching.teaching import Reincarnation
 
 
@@ -101,7 +102,7 @@ class NoTeaching:
         return self._run.lengths
 
     def train(self, length: Length) -> Played:
-        """Run the iteration's training phase; see `async_wrappers.agents.play.run.Play.train`."""
+        """Run the iteration's training phase; see `async_wrappers.agents.play.turns.turns.Turns.train`."""
         return self._run.play.train(length)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:

@@ -26,7 +26,8 @@ from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter,
 from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.metrics import EventWriter
-from async_wrappers.agents.play.play import Agent, environment_seed
+from async_wrappers.agents.play.play import environment_seed
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.files import write_text_atomically

@@ -30,7 +30,6 @@ from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share,
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
-    Agent,
     CheckpointRefused,
     DifferentExperiment,
     Episode,
@@ -42,6 +41,7 @@ from async_wrappers.agents.play.play import (
     environment_in_words,
 )
 from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
@@ -195,7 +195,7 @@ class Others:
 
 
 class Many:
-    """Plays many environments at once with one agent; see `async_wrappers.agents.play.run.Play`.
+    """Plays many environments at once with one agent; its methods are those of `Turns`.
 
     Args:
         settings: Of the environments and learners.

@@ -39,6 +39,9 @@ class TurnBasedAgent(LearningAgent):
     The agent learns from a transition only when the decision being made starts at or after the frame on which the
     transition was complete. So under delay it uses only what is known when inference begins.
 
+    ``realtime`` is the environment's ``info["realtime"]`` of the reset or step that returned the observation, or None
+    from an environment that waits for the agent.
+
     Args:
         spec: Makes the policy and the learner.
 
@@ -90,7 +93,7 @@ class TurnBasedAgent(LearningAgent):
         return int(self._evaluation.episode[0]) + 1
 
     def go_on_from(self, episode: int) -> None:
-        """Let the next evaluation episode be that of a number; see `Agent`."""
+        """Let the next evaluation episode be that of a number, on which its draws depend."""
         self._evaluation.episode[0] = episode - 1
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
@@ -116,7 +119,17 @@ class TurnBasedAgent(LearningAgent):
         observation: Any = None,
         realtime: Mapping[str, Any] | None = None,
     ) -> None:
-        """End the episode; one that was cut (`terminal` False) needs its last observation to bootstrap on."""
+        """End the episode.
+
+        Args:
+            reward: The last decision's.
+            terminal: True if the environment ended; False if the episode was cut, and may be bootstrapped.
+            observation: What the environment returned last; needed where `terminal` is False.
+            realtime: See the class.
+
+        Raises:
+            ValueError: The episode was cut, and its last observation is missing.
+        """
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         last = self.spec.blank() if observation is None else observation
