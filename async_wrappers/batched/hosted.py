@@ -22,7 +22,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,25 +115,6 @@ class EnvsHost:
         self._envs.close()
 
 
-class Engine(Protocol):
-    """What runs hosts; `agents.play.hosts.engine.HostEngine` says what its methods do."""
-
-    def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        """Start a host, or another incarnation of it."""
-
-    def submit(self, host: int, order: Any) -> None:
-        """Give a host an order."""
-
-    def collect(self, timeout: float) -> Sequence[Any]:
-        """Return what has come: answers (`Stepped`), and losses, which have `host`, `incarnation` and `why`."""
-
-    def kill(self, host: int, why: str) -> None:
-        """End a host, which is then lost."""
-
-    def close(self) -> None:
-        """End all."""
-
-
 class HostedEnvs:
     """N environments on hosts, as `BatchedEnvs`.
 
@@ -145,7 +126,8 @@ class HostedEnvs:
     five times without a step between is an error.
 
     Args:
-        make_engine: From an `EnvsPlan` to what runs the hosts; it is closed with this object.
+        make_engine: From an `EnvsPlan` to what runs the hosts (`agents.play.hosts.engine.HostEngine`); it is closed
+            with this object.
         make_envs: Makes a host's environments from ``num_envs=``; all hosts have equal shares.
         num_envs: N.
         num_hosts: H.
@@ -167,7 +149,7 @@ class HostedEnvs:
 
     def __init__(
         self,
-        make_engine: Callable[[EnvsPlan], Engine],
+        make_engine: Callable[[EnvsPlan], Any],
         make_envs: Callable[..., BatchedEnvs],
         num_envs: int,
         num_hosts: int,
