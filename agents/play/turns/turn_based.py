@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,7 @@ from async_wrappers.agents.acting.effect import LANDED, fresh_observation, repor
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.play.lessons import TEACHER
-from async_wrappers.agents.play.many.actor import Actor, Rows
+from async_wrappers.agents.play.many.actor import Actor, Rows, ShownRows
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, copied, each_array
 from async_wrappers.agents.spec import Spec
@@ -145,7 +145,7 @@ class TurnBasedAgent(LearningAgent):
         first: bool = False,
         ends: bool = False,
         terminal: bool = False,
-    ) -> _Row:
+    ) -> ShownRows:
         """Return what the environment shows as the row of the only one of many."""
         following = copied(self.spec.without_tuples(observation))
         self._realtime, shown = realtime, following
@@ -172,7 +172,7 @@ class TurnBasedAgent(LearningAgent):
             times["executed"] = np.asarray(realtime["executed"])[None]
         if realtime is not None and "sent" in realtime:
             times |= {"sent": np.asarray(realtime["sent"])[None], "_sent": _YES}
-        return _Row(
+        return ShownRows(
             env_ids=_NONE,
             observation=batch_of_one(shown),
             reward=np.array([reward]),
@@ -192,7 +192,7 @@ class TurnBasedAgent(LearningAgent):
         assert self.lessons is not None
         return self.lessons.guide.view_in(self._realtime, _VIEWS[name])
 
-    def _observe(self, shown: _Row) -> None:
+    def _observe(self, shown: ShownRows) -> None:
         """Close the last decision; in training, pass on the transitions that are known."""
         if self.eval_mode:
             self._evaluation.note(shown)
@@ -201,7 +201,7 @@ class TurnBasedAgent(LearningAgent):
         self._actor.observe(shown)
         self.times.add("Store", begin)
 
-    def _decide(self, shown: _Row) -> Any:
+    def _decide(self, shown: ShownRows) -> Any:
         self._observe(shown)
         if not self.eval_mode:
             self._train_step()
@@ -340,20 +340,6 @@ class TurnBasedAgent(LearningAgent):
     def batch_size(self) -> int:
         """Transitions of an update."""
         return self.spec.transitions_per_update
-
-
-class _Row(NamedTuple):
-    """The row of the only environment; see `actor.ShownRows`."""
-
-    env_ids: npt.NDArray[np.int64]
-    observation: Any
-    reward: npt.NDArray[Any]
-    first: npt.NDArray[np.bool_]
-    terminal: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    final: Mapping[int, Any]
-    info: Mapping[int, Mapping[str, Any]]
-    realtime: Mapping[str, npt.NDArray[Any]]
 
 
 _NONE, _NO, _YES = np.zeros(1, np.int64), np.zeros(1, bool), np.ones(1, bool)
