@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -103,7 +103,8 @@ class _KeptEpisodes:
                     self.seconds = kept["seconds"]
                     self._episodes = {name: [Episode(*each) for each in rows] for name, rows in kept["rows"].items()}
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._write()
