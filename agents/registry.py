@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gin
 import gymnasium as gym
 
-from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, Teaching
+from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching
 from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
@@ -26,9 +26,9 @@ from async_wrappers.agents.play.hosts.hosts import Hosts, on_hosts
 from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
-from async_wrappers.agents.play.play import Agent
-from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.run_settings import Runner, TrainRunner
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.play.turns.turns import Turns
@@ -42,6 +42,9 @@ from async_wrappers.agents.teaching.methods.sequence_students import Kickstartin
 from async_wrappers.agents.teaching.student import Student
 from async_wrappers.agents.teaching.student_progress import without_teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.run import Play
 
 AGENTS: Mapping[str, type[Spec]] = {
     "dqn": DQN,
@@ -68,14 +71,14 @@ AGENTS: Mapping[str, type[Spec]] = {
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 
 
-def taught_if_student(run: Run) -> Teaching:
+def taught_if_student(run: Run) -> NoTeaching | Reincarnation:
     """Make the part of a student's teacher, with what gin binds; none for other agents."""
     spec = getattr(run.play.agent, "spec", None)
     return Reincarnation(RunnerWithTeacher(), run) if isinstance(spec, Student) else NoTeaching(run)
 
 
 @dataclass(frozen=True)
-class Schedule:
+class WayOfPlaying:
     """The parts of an experiment, with the records of their settings, which gin binds.
 
     Attributes:
@@ -89,14 +92,14 @@ class Schedule:
 
     play: Callable[..., Play] = Turns
     of_play: tuple[type, ...] = ()
-    teaching: Callable[..., Teaching] = NoTeaching
+    teaching: Callable[..., NoTeaching | Reincarnation] = NoTeaching
     of_teaching: tuple[type, ...] = ()
     evaluates: bool = True
     others: tuple[type, ...] = ()
 
     @property
     def records(self) -> tuple[type, ...]:
-        """All records that gin binds for this schedule."""
+        """All records that gin binds for this way."""
         return (*self.others, *self.of_teaching, *self.of_play, Runner)
 
     def experiment(self, base_dir: str | Path) -> Experiment:
@@ -108,13 +111,14 @@ class Schedule:
         return Experiment(base_dir, Runner(), play, teaching, self.evaluates)
 
 
-SCHEDULES: Mapping[str, Schedule] = {
-    "continuous_train_and_eval": Schedule(),
-    "continuous_train": Schedule(evaluates=False, others=(TrainRunner,)),
-    "realtime": Schedule(Live, (LiveRunner,), taught_if_student),
-    "vector": Schedule(Many, (VectorRunner,), taught_if_student),
-    "hosts": Schedule(on_hosts, (Hosts, VectorRunner), taught_if_student),
-    "reincarnation": Schedule(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),
+# By the words of `create_runner.schedule`.
+SCHEDULES: Mapping[str, WayOfPlaying] = {
+    "continuous_train_and_eval": WayOfPlaying(),
+    "continuous_train": WayOfPlaying(evaluates=False, others=(TrainRunner,)),
+    "realtime": WayOfPlaying(Live, (LiveRunner,), taught_if_student),
+    "vector": WayOfPlaying(Many, (VectorRunner,), taught_if_student),
+    "hosts": WayOfPlaying(on_hosts, (Hosts, VectorRunner), taught_if_student),
+    "reincarnation": WayOfPlaying(teaching=Reincarnation, of_teaching=(RunnerWithTeacher,)),
 }
 
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gin
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
 from async_wrappers.agents.hyperparameters import SHARE, factory, number, settings, whole
 from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
+from async_wrappers.agents.networks.noisy import NoisyLinear
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import MAX_VALUE, VALUE, each_array
 from async_wrappers.policy import Decision
@@ -260,20 +261,12 @@ class EpsilonSettings:
 # Noise on the weights.
 
 
-@runtime_checkable
-class NoisyLayer(Protocol):
-    """A layer of a network that explores by noise, as `networks.noisy.NoisyLinear` does."""
-
-    def resample(self, rng: np.random.Generator | None) -> None:
-        """Draw new noise, or with None have none."""
-
-
-def noisy_layers(network: nn.Module) -> list[NoisyLayer]:
+def noisy_layers(network: nn.Module) -> list[NoisyLinear]:
     """Return the noisy layers of `network`, none where it has none."""
-    return [module for module in network.modules() if isinstance(module, NoisyLayer)]
+    return [module for module in network.modules() if isinstance(module, NoisyLinear)]
 
 
-def resample_noise(layers: Sequence[NoisyLayer], rng: np.random.Generator | None) -> None:
+def resample_noise(layers: Sequence[NoisyLinear], rng: np.random.Generator | None) -> None:
     """Draw new noise for every layer, each its own, or with None have none.
 
     What `rng` gives depends on the layers alone, so that a generator at the same place gives the same noise.

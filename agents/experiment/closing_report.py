@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,8 @@ from async_wrappers.agents.experiment.evaluate import (
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import name_in, read_facts, read_iterations
 from async_wrappers.agents.experiment.progress import closing_table, different_episodes
-from async_wrappers.agents.play.play import Agent, Episode, encounter_of
+from async_wrappers.agents.play.play import Episode, encounter_of
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.timing import duration
 from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
@@ -102,7 +103,8 @@ class _KeptEpisodes:
                     self.seconds = kept["seconds"]
                     self._episodes = {name: [Episode(*each) for each in rows] for name, rows in kept["rows"].items()}
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._write()

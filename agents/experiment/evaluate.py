@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.play.play import Agent, Episode, Phase, environment_seed, go_to_encounter
+from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
 from async_wrappers.agents.play.turns.episode import Watched, play_episode
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.turns.agents import Agent
 
 _RESAMPLES = 10_000
 
@@ -58,11 +61,8 @@ def words_of_equal_episodes(episodes: int, different: int | None, agent: str = "
     )
 
 
-class Statistic(Protocol):
-    """A number that sums up scores along an axis."""
-
-    def __call__(self, scores: npt.ArrayLike, axis: int = -1) -> Any:
-        """Return the number, or an array of them, one for each other index."""
+Statistic = Callable[..., Any]
+"""From ``(scores, axis=-1)`` to the number that sums up scores along an axis, or an array of them."""
 
 
 def interquartile_mean(scores: npt.ArrayLike, axis: int = -1) -> Any:

@@ -1,11 +1,11 @@
 """An experiment: iterations of a training and an evaluation phase, with checkpoints, metrics and progress.
 
-It owns what steps the environments (`async_wrappers.agents.play.run.Play`) and what a teacher adds to it
-(`async_wrappers.agents.experiment.experiment.Teaching`)::
+It owns a way of playing, which steps the environments (such as `async_wrappers.agents.play.turns.turns.Turns`), and
+what a teacher adds to it: nothing (`NoTeaching`), or `async_wrappers.agents.teaching.teaching.Reincarnation`::
 
     Experiment    resume, iterations, phases, checkpoints, metrics, progress, closing
-      Teaching    how many iterations there are, how long their phases are, what a training phase is
-      Play        a phase: episodes, transitions, updates; state, facts and statistics of its own
+      teaching    how many iterations there are, how long their phases are, what a training phase is
+      play        a phase: episodes, transitions, updates; state, facts and statistics of its own
 
 Castro et al., "Dopamine: a research framework for deep reinforcement learning", 2018; the phases follow Machado et al.,
 "Revisiting the Arcade Learning Environment", 2018, section 4.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -50,7 +50,6 @@ from async_wrappers.agents.experiment.video import check_recordable, filmed, rec
 from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
-    Agent,
     CheckpointRefused,
     DifferentExperiment,
     Episode,
@@ -60,65 +59,29 @@ from async_wrappers.agents.play.play import (
     Played,
     frames_of,
 )
-from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.run_settings import Runner
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turns import Turns
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent
 from async_wrappers.own_code import kept_over_episodes
 from async_wrappers.own_returns import reward_changers
 from async_wrappers.wrapper_statistics import frozen, has_statistics, layers_of, load_statistics
 from async_wrappers.wrapper_statistics import statistics_of as statistics_of_wrappers
 
-# What a teacher may add to an experiment, and an experiment without one.
-
-
-class Teaching(Protocol):
-    """A teacher's part in an experiment, whatever plays.
-
-    It is made from a `Run`, when that can play, and refuses what cannot be taught with a ValueError.
-
-    Attributes:
-        iterations: Of the run, those of the teacher's included.
-        one_more: The binding that continues a finished run for one iteration.
-    """
-
-    iterations: int
-    one_more: str
-
-    def prepare(self) -> None:
-        """Load the teacher, before a checkpoint is looked for.
-
-        Raises:
-            ValueError: It cannot be loaded, or the agent learns from none.
-        """
-
-    def begin_run(self) -> None:
-        """Give the agent what it begins with, where there is no checkpoint."""
-
-    def begin(self, iteration: int) -> Mapping[Phase, Length]:
-        """Begin an iteration, and return the lengths of its phases."""
-
-    def train(self, length: Length) -> Played:
-        """Run the iteration's training phase; see `async_wrappers.agents.play.run.Play.train`."""
-
-    def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-        """Return what a phase adds to the iteration's line, which is `line` so far, and to its scalars."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the entries of a checkpoint."""
-
-    def load_state(self, bundle: Mapping[str, Any]) -> None:
-        """Restore them from a checkpoint's content."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return plain facts that two runs must share to continue one another."""
-
-    def facts(self) -> dict[str, str]:
-        """Return facts of the run in words, which replace or complete those of all runs."""
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.run import Play
+    from async_wrappers.agents.teaching.teaching import Reincarnation
 
 
 class NoTeaching:
-    """One online iteration after the other; see `Teaching`."""
+    """One online iteration after the other, without a teacher.
+
+    Attributes:
+        iterations: Of the run.
+        one_more: The binding that continues a finished run for one iteration.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -127,30 +90,38 @@ class NoTeaching:
 
     def prepare(self) -> None:
         """Refuse a student of a teacher, as there is none."""
-        spec: Any = getattr(self._run.play.agent, "spec", None)
-        if hasattr(spec, "check_alone"):
+        spec = getattr(self._run.play.agent, "spec", None)
+        if isinstance(spec, Spec):
             spec.check_alone()
 
-    def begin_run(self) -> None: ...
+    def begin_run(self) -> None:
+        """Give the agent what it begins with, where there is no checkpoint: nothing."""
 
     def begin(self, iteration: int) -> Mapping[Phase, Length]:
+        """Begin an iteration, and return the lengths of its phases."""
         return self._run.lengths
 
     def train(self, length: Length) -> Played:
+        """Run the iteration's training phase; see `async_wrappers.agents.play.turns.turns.Turns.train`."""
         return self._run.play.train(length)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return what a phase adds to the iteration's line, which is `line` so far, and to its scalars."""
         return {}, {}
 
     def state(self) -> dict[str, Any]:
+        """Return the entries of a checkpoint."""
         return {}
 
-    def load_state(self, bundle: Mapping[str, Any]) -> None: ...
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """Restore them from a checkpoint's content: there are none."""
 
     def identity(self) -> dict[str, Any]:
+        """Return plain facts that two runs must share to continue one another."""
         return {}
 
     def facts(self) -> dict[str, str]:
+        """Return facts of the run in words, which replace or complete those of all runs."""
         return {}
 
 
@@ -200,7 +171,7 @@ class Experiment(Run):
         base_dir: str | Path,
         settings: Runner,
         play: Callable[[Run], Play] = Turns,
-        teaching: Callable[[Run], Teaching] = NoTeaching,
+        teaching: Callable[[Run], NoTeaching | Reincarnation] = NoTeaching,
         evaluates: bool = True,
     ) -> None:
         super().__init__(base_dir, settings, evaluates)
@@ -209,7 +180,7 @@ class Experiment(Run):
         self.play = play(self)
         dataset = settings.pretrain_dataset
         self._pretraining = None if dataset is None else Pretraining(dataset, settings.pretrain_updates)
-        self.teaching: Teaching = teaching(self)
+        self.teaching = teaching(self)
         self.num_iterations = self.teaching.iterations
         self._begun: Progressed | None = None  # the iteration of which a part was played
         self._loading: Iterator[int] | None = None  # earlier checkpoints that are left, once the run was resumed

@@ -23,7 +23,7 @@ from async_wrappers.agents.config.config import (
 )
 from async_wrappers.agents.config.gin_text import PACKAGE, add_places
 from async_wrappers.agents.config.unread import ByName
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.trained.agent_file import agent_path, is_agent_file, no_such_agent
 from async_wrappers.wrapper_statistics import freeze
 

@@ -26,8 +26,10 @@ from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter,
 from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.metrics import EventWriter
-from async_wrappers.agents.play.play import Agent, Demonstrable, environment_seed
+from async_wrappers.agents.play.play import environment_seed
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.episode import play_episode
+from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.files import write_text_atomically
 
 _FILE = Path("metrics") / "pretraining.jsonl"
@@ -65,7 +67,7 @@ class Pretraining:
                 learn.
             gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
         """
-        if not isinstance(agent, Demonstrable):
+        if not isinstance(agent, TurnBasedAgent):
             raise ValueError(f"{self._named} is for an agent that learns, got {type(agent).__name__}: bind None")
         if agent.spec.extras is not None:
             raise ValueError(
@@ -135,7 +137,7 @@ class Pretraining:
 
     def run(self, agent: Agent, base_dir: Path) -> None:
         """Make the updates, and write their scalars to ``metrics/pretraining.jsonl`` and to TensorBoard."""
-        assert isinstance(agent, Demonstrable)
+        assert isinstance(agent, TurnBasedAgent)
         path = base_dir / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         lines: list[dict[str, float]] = [dict(self.facts)]

@@ -16,7 +16,7 @@ from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evalua
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.experiment.other_run import trained_agent
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.trained.agent_file import SUFFIX, write_agent
 from async_wrappers.agents.trained.export import ActsDifferently
@@ -67,7 +67,7 @@ def ship(
         draft = Path(folder) / f"agent{SUFFIX}"
         _write(draft, content, about)
         loaded, _ = trained_agent(draft)
-    both = _Both(agent, loaded, output)
+    both: Any = _Both(agent, loaded, output)
     scores = [episode.score for episode in runner.evaluation(both, episodes)]
     at_random = RandomAgent(runner.environment, runner.settings.seed)
     played = evaluate(

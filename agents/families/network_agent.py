@@ -23,7 +23,8 @@ from async_wrappers.agents.hyperparameters import (
     shared,
     whole,
 )
-from async_wrappers.agents.losses.loss import Batch, Discounting, Learning, LossOutput, Monitor, Networks, batch_tensors
+from async_wrappers.agents.losses.loss import Batch, Discounting, Learning, LossOutput, Networks, batch_tensors
+from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute, Reader
@@ -135,13 +136,13 @@ class NetworkAgent(Spec):
     @property
     def num_actions(self) -> int:
         """How many Discrete actions there are, A."""
-        number: int = self.actions.number  # type: ignore[attr-defined]
+        number: int = self.actions.number  # type: ignore[union-attr]
         return number
 
     @property
     def first_action(self) -> int:
         """The number of the first Discrete action."""
-        first: int = self.actions.first  # type: ignore[attr-defined]
+        first: int = self.actions.first  # type: ignore[union-attr]
         return first
 
     # The network.
@@ -236,7 +237,7 @@ class NetworkAgent(Spec):
         """Return the settings of one of several learners, each with a part of a batch and of the replay."""
         raise NotImplementedError
 
-    def make_monitor(self) -> Monitor | None:
+    def make_monitor(self) -> SupportMonitor | None:
         """Make the monitor of one environment's transitions; None for no monitor."""
         return None
 

@@ -36,7 +36,6 @@ from async_wrappers.agents.losses.loss import (
     Batch,
     Learning,
     Loss,
-    Monitor,
     Networks,
     Passes,
     batch_tensors,
@@ -44,8 +43,11 @@ from async_wrappers.agents.losses.loss import (
     mean_loss,
     sum_of_losses,
 )
+from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.needs_and_offers import refuse
-from async_wrappers.agents.replay.prefetch import SampledBatch, Source, Store
+from async_wrappers.agents.replay.mixture import Mixture
+from async_wrappers.agents.replay.prefetch import SampledBatch, Source
+from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import check_saved
 from async_wrappers.agents.spaces.actions import Actions
 from async_wrappers.agents.spaces.compute import Compute
@@ -112,7 +114,7 @@ class Learner:
         self,
         network: nn.Module,
         loss: Loss,
-        replay: Store,
+        replay: Replay | Mixture,
         settings: Learning | None = None,
         *,
         kind: str = "Learner",
@@ -120,7 +122,7 @@ class Learner:
         tensors: Callable[[Mapping[str, Any]], Batch] | None = None,
         actions: Actions | None = None,
         seed: int = 0,
-        monitors: Sequence[Monitor] = (),
+        monitors: Sequence[SupportMonitor] = (),
         passes: Passes | None = None,
     ) -> None:
         self.settings = settings or Learning()

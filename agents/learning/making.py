@@ -21,7 +21,7 @@ from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.elite import NetworkEncoder
 from async_wrappers.agents.replay.mixture import Mixture, UnrollQueue
 from async_wrappers.agents.replay.n_step import ActorPriorities
-from async_wrappers.agents.replay.prefetch import PrefetchedReplay, Store
+from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.replay_settings import ReplaySettings, SequenceSettings, UnrollSettings
 from async_wrappers.agents.replay.sequence_replay import create_sequence_replay
@@ -105,7 +105,7 @@ def _learner(spec: Any, number: int, num_envs: int, learners: int = 1) -> Learne
 # Replays, by an agent's settings.
 
 
-def _store(spec: Any, network: nn.Module, seed: int, num_envs: int, learners: int) -> Store:
+def _store(spec: Any, network: nn.Module, seed: int, num_envs: int, learners: int) -> Replay | Mixture:
     if isinstance(spec, UnrollSettings):
         return _sources(spec, network, seed, num_envs, learners)
     try:

@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import gin
 import numpy as np
@@ -281,19 +281,6 @@ Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 Passes = Callable[[Networks, Batch, np.random.Generator], Generator[Batch, None, Mapping[str, Tensor] | None]]
 """From the same to the minibatches of an update, whose loss each makes a gradient step, and further scalars to report.
 What it does after a minibatch sees the weights after that step. Several synchronous learners must give as many each."""
-
-
-class Monitor(Protocol):
-    """Watches the transitions that a learner observes of one environment.
-
-    With many environments a transition holds its reward, interval, terminal and truncated alone.
-    """
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Observe a transition; within an episode each follows the previous one."""
-
-    def cut(self) -> None:
-        """Forget the running episode, the rest of which is missing."""
 
 
 def _check_path(name: str, value: Any) -> None:

@@ -1,6 +1,7 @@
 """Cores: what a network over sequences remembers, carried from row to row.
 
-A core maps features [T, B, F] and a state [B, S] to outputs [T, B, output_size] and the next state.
+A core is an ``nn.Module``, made from F, that maps features [T, B, F] and a state [B, S] to outputs [T, B, output_size]
+and the next state. Its attributes `output_size` and `state_size` say what it gives, and what it remembers, S.
 
 The cell is called row by row. `nn.LSTM` on the pieces between two resets takes as long on a CPU, since with dozens of
 environments some episode begins on nearly every row; packed sequences take longer.
@@ -11,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Protocol
 
 import gin
 import torch
@@ -20,20 +20,6 @@ from torch import Tensor, nn
 from async_wrappers.agents.networks.torsos import (
     check_sizes,
 )
-
-
-class Core(Protocol):
-    """An ``nn.Module`` that is made from the number of its inputs.
-
-    Attributes:
-        output_size: Features that it gives.
-        state_size: Numbers that it remembers, S.
-    """
-
-    output_size: int
-    state_size: int
-
-    def __call__(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 @gin.configurable(module="agents")

@@ -34,7 +34,7 @@ class Lesson(NamedTuple):
     """What a student is taught by; it travels to other processes.
 
     Attributes:
-        teacher: Has values of what it reads (`async_wrappers.agents.teaching.student_progress.Teaches`).
+        teacher: Has values of what it reads (`async_wrappers.agents.teaching.teacher.FrozenTeacher`).
         view: Shows it that (`async_wrappers.agents.teaching.teacher_view.Viewpoint`).
         reads_alike: Whether it reads what the student reads, when a decision starts.
         keeps_replay: Whether its transitions are learnt from.

@@ -77,7 +77,7 @@ class LiveRunner:
 
 
 class Live:
-    """Plays live, in parallel; see `async_wrappers.agents.play.run.Play`.
+    """Plays live, in parallel; its methods are those of `Turns`, and `stop` and `restore`.
 
     Args:
         settings: Of live runs.
@@ -227,7 +227,7 @@ class Live:
                 raise ValueError(str(error)) from None
 
     def stop(self) -> None:
-        """End the running phase, whose newest episode is cut; see `Play`."""
+        """End the running phase, whose newest episode is cut; a signal calls it."""
         if hasattr(self.live, "stop"):  # a runner of the user's may have none
             with suppress(RuntimeError):  # nor may its backend: then the run waits for the phase
                 self.live.stop()

@@ -10,7 +10,8 @@ import gymnasium as gym
 
 from async_wrappers.agents.config.unread import ByName
 from async_wrappers.agents.hyperparameters import POSITIVE_FINITE, factory, flag, number, part, text, whole
-from async_wrappers.agents.play.play import Agent, Length, Phase
+from async_wrappers.agents.play.play import Length, Phase
+from async_wrappers.agents.play.turns.agents import Agent
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]

@@ -264,7 +264,11 @@ class NetworkEncoder:
         return int(self._features(self._reader(self._reader.blank_stacks())).shape[1])
 
     def refresh(self, newest: Callable[[], Any]) -> None:
-        """Nothing is done if features were never requested."""
+        """Copy the learner's present weights, and the environments' present states, if features were ever requested.
+
+        Args:
+            newest: Returns these states, as `Assembly.newest` does.
+        """
         if self._copy is not None:
             self._load()
             self._newest = newest()
@@ -278,6 +282,7 @@ class NetworkEncoder:
         self._expired = False
 
     def unrolls(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return the features `[B, T, F]` of a batch of unrolls (`sequences.py`), without row T."""
         unrolls, steps = batch["mask"].shape[1], len(batch["mask"])
         at_a_time = max(1, _STATES // steps)
         found = []
@@ -292,6 +297,7 @@ class NetworkEncoder:
         return np.concatenate(found)
 
     def present(self) -> npt.NDArray[np.float32]:
+        """Return the features `[N, F]` of the environments' states at the last `refresh`."""
         read = whole_stacks(self._reader) if self._stack_size is None else self._reader
         return self._features(read(self._newest))
 
@@ -426,7 +432,7 @@ class EliteReplay(UnrollReplay):
         return self.feature_out_layer_size
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Store unrolls, each in the place of the oldest one or of the farthest; see `UnrollSource.put`."""
+        """Store unrolls, each in the place of the oldest one or of the farthest; see `UnrollReplay.put`."""
         columns = dict(unrolls)
         if self._stored:
             time_first = {name: each if name == STATE else each.swapaxes(0, 1) for name, each in unrolls.items()}

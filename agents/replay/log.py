@@ -31,7 +31,7 @@ from async_wrappers.agents.replay.segments import (
     write_index,
     write_segment,
 )
-from async_wrappers.agents.replay.selectors import Drawable, Positions, Selector
+from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.spaces.schema import Arrays, Column, TransitionSchema
 from async_wrappers.extras import extra
 
@@ -160,7 +160,7 @@ class Saved:
                 )
 
 
-class Log(Drawable):
+class Log:
     """The storage of a `Replay`; to the files one log of entries, or several, as for a ring of several environments.
 
     By default it is one log, and entry g lies at position g mod capacity of the columns. Several logs have a part of
@@ -168,7 +168,7 @@ class Log(Drawable):
 
     Attributes:
         schema: The fields of a transition.
-        capacity: Entries that can be live.
+        capacity: Entries that can be live; positions are ``0 <= position < capacity``.
         num_envs: Logs.
         selector: Notified of every entry that becomes valid or invalid; `Replay` sets it.
         head: The number of the next entry.
@@ -176,6 +176,7 @@ class Log(Drawable):
     """
 
     schema: TransitionSchema
+    capacity: int
     num_envs: int = 1
     selector: Selector
     head: int = 0
@@ -189,8 +190,13 @@ class Log(Drawable):
         raise NotImplementedError
 
     @property
+    def count(self) -> int:
+        """Transitions that can be drawn."""
+        raise NotImplementedError
+
+    @property
     def written(self) -> int:
-        """Positions that have been written to."""
+        """Positions that have been written to; of one log, those from 0 on."""
         return min(self.head, self.capacity)
 
     @property
@@ -229,6 +235,10 @@ class Log(Drawable):
     def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
         """Return the positions that have been written to by their numbers `0 <= number < written`, `[B]`."""
         return numbers
+
+    def marks(self, positions: Positions) -> npt.NDArray[Any]:
+        """Return numbers `[B]`, not 0 where an entry that can be drawn lies at the position."""
+        raise NotImplementedError
 
     def live_positions(self) -> Positions:
         """Return the positions of the live entries, log by log, oldest entry first."""

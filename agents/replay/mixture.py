@@ -15,7 +15,7 @@ each source.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.elite import EliteReplay, NetworkEncoder
 from async_wrappers.agents.replay.log import Saved, blank_columns, row_bytes
 from async_wrappers.agents.replay.memory import check_memory
 from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.replay_settings import TOLERANCE, WHEN_FULL, checked_sources
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
+from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
 
 # How many unrolls can wait
@@ -182,7 +182,7 @@ class UnrollQueue(Saved):
         So as many rounds are looked at as all passes have updates: after them rounds and passes meet as they do now.
         """
         all_passes = self._replay_coefficient * self._batches  # updates
-        turns = [self._due(self._place + later)[1] for later in range(self._batches)]
+        turns = [self._next_of(self._place + later)[1] for later in range(self._batches)]
 
         def room_made(updates: int) -> int:
             draws = (drawn - (later - updates) // self._batches for later, drawn in enumerate(turns))
@@ -215,7 +215,7 @@ class UnrollQueue(Saved):
         return sum(array.nbytes for array in self._columns.values())
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Store unrolls, or drop those that do not fit; see `UnrollSource.put`.
+        """Store unrolls, or drop those that do not fit; see `UnrollReplay.put`.
 
         Raises:
             RuntimeError: The queue is full without an update, although acting should wait for the learner.
@@ -268,14 +268,14 @@ class UnrollQueue(Saved):
         """The first unroll that no place has."""
         return max(self._tail, max(self._places)[0])
 
-    def _due(self, place: int) -> tuple[int, int]:
+    def _next_of(self, place: int) -> tuple[int, int]:
         """Return the first unroll of a place, or of the batch that it takes when it is next, and the draws so far."""
         stop, drawn = self._places[place % self._batches]
         return (stop - self._rows, drawn) if stop > self._tail else (self._unplaced, 0)
 
     def ready(self, rows: int) -> bool:
         """Return whether this number of unrolls wait, or the next place has a batch."""
-        return self._head - self._due(self._place)[0] >= rows
+        return self._head - self._next_of(self._place)[0] >= rows
 
     def draw(self, rows: int) -> dict[str, Any]:
         """Take the oldest unrolls away, and return them in arrays of their own.
@@ -287,7 +287,7 @@ class UnrollQueue(Saved):
         """
         if not self.ready(rows):
             raise ValueError(f"a batch takes {rows} unrolls of the queue, and {len(self)} wait: observe more first")
-        first, drawn = self._due(self._place)
+        first, drawn = self._next_of(self._place)
         index = np.arange(first, first + rows)
         self._places[self._place] = first + rows, drawn + 1
         self._place = (self._place + 1) % self._batches
@@ -333,6 +333,9 @@ class UnrollQueue(Saved):
     def _range(self, number: int) -> tuple[int, int]:
         return self._tail, self._head
 
+
+UnrollSource = UnrollReplay | UnrollQueue | Prefetch
+SourceFactory = Callable[[SourceSpec], UnrollSource]
 
 SOURCES: Mapping[str, SourceFactory] = {"queue": UnrollQueue, "standard": StandardReplay, "elite": EliteReplay}
 
@@ -434,7 +437,7 @@ class Mixture(Saved):
         gamma: float = 0.99,
         discount_by: Literal["decision", "frame"] = "decision",
         seed: int = 0,
-        encoder: Encoder | None = None,
+        encoder: NetworkEncoder | None = None,
         updates: int | None = None,
         prefetch: bool = False,
         chunk: int | None = None,

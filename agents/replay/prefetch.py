@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,12 @@ import numpy.typing as npt
 from async_wrappers.agents.replay.log import Saved
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.segments import Segment
-from async_wrappers.agents.replay.unrolls import UnrollSource
 from async_wrappers.agents.spaces.schema import Arrays, leaves, nest
 
 Rows = npt.NDArray[Any]
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.replay.mixture import UnrollSource
 
 _DRAWN = "drawn/"  # prefix of the names of a batch drawn ahead, in snapshots
 _ORDER = re.compile(r":(\d+(?:,\d+)+)$")  # suffix of a name: which axes lie farthest apart in memory, in this order
@@ -89,7 +91,8 @@ class Prefetch(Saved):
     """
 
     def __init__(self, source: UnrollSource) -> None:
-        self.source, self.replayed = source, source.replayed
+        self.source = source
+        self.replayed: bool = source.replayed
         self.ahead = _Ahead()
 
     def __len__(self) -> int:
@@ -235,11 +238,11 @@ class PrefetchedReplay(Replay):
         self.ahead.restore(drawn)
 
 
-# The interface of a learner's store, and of the source of its batches.
+# The source of a learner's batches.
 
 
 class Source(Protocol):
-    """The source of a learner's batches: a `Replay`, or a mixture of several."""
+    """The source of a learner's batches: a `Replay`, a mixture of several, or a student's rehearsal."""
 
     def sample(self) -> Mapping[str, Any]:
         """Return a batch; see `Replay.sample`."""
@@ -249,41 +252,6 @@ class Source(Protocol):
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
         """Set the priorities of a weighted batch's transitions; see `Replay.set_priorities`."""
-
-
-class Store(Source, Protocol):
-    """The store of a learner's transitions, and the source of its batches unless another one is given.
-
-    A `Replay`, or a queue (`UnrollQueue`), whose methods are those of `Replay` of the same names.
-    """
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-
-    @property
-    def drawable(self) -> bool:
-        """Whether a batch can be drawn."""
-
-    def __len__(self) -> int: ...
-
-    def observe(self, transition: Mapping[str, Any]) -> None: ...
-
-    def extend(self, block: Mapping[str, Any]) -> None: ...
-
-    def cut(self, observation: Any, env_id: int = 0) -> None: ...
-
-    def end_running(self, env_ids: npt.NDArray[np.int64] | None = None) -> None: ...
-
-    def facts(self) -> dict[str, Any]: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def save(self, directory: Path, number: int) -> list[str]: ...
-
-    def load(self, directory: Path, number: int) -> None: ...
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None: ...
 
 
 class SampledBatch(NamedTuple):

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.log import PlacedLog, blank_columns, row_bytes
-from async_wrappers.agents.replay.ring import Assembler, Ring
+from async_wrappers.agents.replay.n_step import NStep
+from async_wrappers.agents.replay.ring import Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.spaces.schema import Arrays, Column, TransitionSchema
@@ -59,7 +60,7 @@ class Reservoir(PlacedLog):
     def __init__(
         self,
         schema: TransitionSchema,
-        assembler: Assembler,
+        assembler: NStep,
         capacity: int = 1_000_000,
         *,
         batch_size: int = 32,

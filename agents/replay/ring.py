@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from async_wrappers.agents.replay.log import Log, action_of, blank_columns, numb
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.spaces.schema import Arrays, TransitionSchema
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.replay.n_step import NStep
 
 # == What is stored ==
 # An agent that reads stacks of k observations and learns from n-step returns needs, of the transition at decision t,
@@ -98,28 +101,6 @@ STEP, TERMINAL, FINAL = 0, 1, 2
 _AGE, _STEPS = np.dtype(np.int64), np.dtype(np.int32)
 
 
-class Assembler(Protocol):
-    """Puts a batch together from a ring's columns.
-
-    Attributes:
-        stack_size: observations in a stack.
-        update_horizon: decisions in a return, n: how far it reaches ahead.
-    """
-
-    stack_size: int
-    update_horizon: int
-
-    @property
-    def reach(self) -> int:
-        """Slots up to its own that a transition is read from, k: how far it reaches back."""
-
-    def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """Return the transitions at positions `[B]`, all of them valid, for returns of a lesser n if one is given."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data."""
-
-
 class Ring(Log):
     """Columns of the newest `capacity` slots, a lane for each environment; the comment above explains it.
 
@@ -156,7 +137,7 @@ class Ring(Log):
     def __init__(
         self,
         schema: TransitionSchema,
-        assembler: Assembler,
+        assembler: NStep,
         capacity: int = 1_000_000,
         *,
         num_envs: int = 1,

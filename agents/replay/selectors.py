@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,48 +18,26 @@ import numpy.typing as npt
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.spaces.schema import Arrays
 
+if TYPE_CHECKING:
+    from async_wrappers.agents.replay.log import Log
+
 Positions = npt.NDArray[np.int64]
 
 _LARGEST = 1e290  # a priority: the sum of as many as fit into memory is finite
 _NO_PRIORITIES = "priorities are for a prioritised replay, and this one draws uniformly"
 
 
-class Drawable(Protocol):
-    """The part of a storage that a selector reads.
-
-    Attributes:
-        capacity: positions are `0 <= position < capacity`.
-        written: how many positions have been written to; with one environment, those `0 <= position < written`.
-        count: how many transitions are valid.
-    """
-
-    capacity: int
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def written(self) -> int: ...
-
-    def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return positions that have been written to by their numbers, `0 <= number < written`, `[B]`."""
-
-    def marks(self, positions: Positions) -> npt.NDArray[Any]:
-        """Return numbers `[B]`, not 0 where a valid transition lies at the position."""
-
-    def live_positions(self) -> Positions:
-        """Return the positions of all entries that are still there, oldest first, of one environment after another."""
-
-
 class Selector:
     """Chooses positions of a storage, and keeps the state that it needs for that: none, unless a subclass has some.
+
+    It reads the storage's `capacity`, `written`, `count`, `written_positions`, `marks` and `live_positions`.
 
     The generator is the replay's, and no part of a selector's state.
     """
 
-    _storage: Drawable
+    _storage: Log
 
-    def attach(self, storage: Drawable) -> None:
+    def attach(self, storage: Log) -> None:
         """Take a storage to choose from, in which nothing is valid yet."""
         self._storage = storage
 
@@ -237,7 +215,7 @@ class Prioritized(Selector):
         self._sampling = sampling
         self._largest_priority = 1.0
 
-    def attach(self, storage: Drawable) -> None:
+    def attach(self, storage: Log) -> None:
         super().attach(storage)
         self._tree = SumTree(storage.capacity)
 

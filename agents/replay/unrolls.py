@@ -16,10 +16,9 @@ source of a user's own is one too, with a selector of its own, and gin names it:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,29 +33,8 @@ from async_wrappers.agents.spaces.schema import Arrays, Column
 
 Rows = npt.NDArray[Any]
 
-
-class Encoder(Protocol):
-    """Computes the features of observations, with a copy of the learner's network for its sole use."""
-
-    @property
-    def size(self) -> int:
-        """Features of an observation, F."""
-
-    def refresh(self, newest: Callable[[], Any]) -> None:
-        """Copy the learner's present weights, and the environments' present states.
-
-        Args:
-            newest: Returns these states, as `Assembly.newest` does.
-        """
-
-    def expire(self) -> None:
-        """Copy the learner's weights when features are next requested."""
-
-    def unrolls(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-        """Return the features `[B, T, F]` of a batch of unrolls (`sequences.py`), without row T."""
-
-    def present(self) -> npt.NDArray[np.float32]:
-        """Return the features `[N, F]` of the environments' states at the last `refresh`."""
+if TYPE_CHECKING:
+    from async_wrappers.agents.replay.elite import NetworkEncoder
 
 
 @dataclass(frozen=True)
@@ -79,67 +57,11 @@ class SourceSpec:
     num_envs: int
     rows: int
     seed: int = 0
-    encoder: Encoder | None = None
+    encoder: NetworkEncoder | None = None
     updates: int | None = None
     in_flight: int | None = 0
     behind: int = 0
     learners: int = 1
-
-
-class UnrollSource(Protocol):
-    """The interface of a source for `Mixture`.
-
-    Attributes:
-        replayed: Whether it may give an unroll more than once.
-    """
-
-    replayed: bool
-
-    def __len__(self) -> int:
-        """Return how many unrolls can be drawn."""
-
-    @property
-    def filled(self) -> bool:
-        """Whether it holds enough for learning to begin."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all arrays take once the source is full."""
-
-    def put(self, unrolls: Mapping[str, Rows], begun: bool) -> None:
-        """Store copies of completed unrolls.
-
-        Args:
-            unrolls: Columns `[M, ...]` by name, as `Assembly.columns` says.
-            begun: Whether learning has begun; until all sources are filled it has not.
-        """
-
-    def ready(self, rows: int) -> bool:
-        """Return whether this number of unrolls can be drawn."""
-
-    def draw(self, rows: int) -> dict[str, Any]:
-        """Return a batch of this number of unrolls, see `sequences.py`; mixtures leave out its further columns."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data; the "capacity", in unrolls, is one of them."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that `load_state_dict` needs to continue bit for bit, in copies."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from where `state_dict` was called; the facts are known to agree."""
-
-    def save(self, directory: Path, number: int) -> list[str]:
-        """Write what `load` needs into a directory of its own; see `Replay.save`."""
-
-    def load(self, directory: Path, number: int) -> None:
-        """Continue as at `save`; see `Replay.load`."""
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """Delete the files that no save in `keep` needs; see `Replay.prune`."""
-
-
-SourceFactory = Callable[[SourceSpec], UnrollSource]
 
 
 class UnrollRing(PlacedLog):
@@ -265,6 +187,9 @@ class UnrollRing(PlacedLog):
 class UnrollReplay(Replay):
     """A replay as a source of a mixture: a ring of unrolls, and a selector. Subclass it for a source of your own.
 
+    A `Mixture` calls `put`, `ready`, `draw`, `filled`, `nbytes`, `replayed`, `len` and what saves: `facts`,
+    `state_dict`, `load_state_dict`, `save`, `load` and `prune`.
+
     Args:
         spec: The environments and the batch that it serves.
         selector: Chooses places of the ring; None for that of `settle`.
@@ -324,11 +249,16 @@ class UnrollReplay(Replay):
 
     @property
     def filled(self) -> bool:
-        """Whether learning can begin."""
+        """Whether it holds enough for learning to begin."""
         return len(self) >= self._least
 
     def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
-        """Store unrolls, each in the place of the oldest one; see `UnrollSource.put`."""
+        """Store copies of completed unrolls, each in the place of the oldest one.
+
+        Args:
+            unrolls: Columns `[M, ...]` by name, as `Assembly.columns` says.
+            begun: Whether learning has begun; until all sources are filled it has not.
+        """
         for row in range(len(unrolls["mask"])):
             self._storage.put_whole({name: column[row] for name, column in unrolls.items()})
 
@@ -337,11 +267,14 @@ class UnrollReplay(Replay):
         return len(self) >= max(rows, self._least)
 
     def draw(self, rows: int) -> dict[str, Any]:
-        """Return unrolls as the selector chooses them; see `Replay.sample`."""
+        """Return a batch of this number of unrolls as the selector chooses them (`sequences.py`).
+
+        A mixture leaves out its further columns.
+        """
         return self.sample(rows)
 
     def facts(self) -> dict[str, Any]:
-        """Return the constructors' arguments as plain data, without the seed."""
+        """Return the constructors' arguments as plain data, without the seed; "capacity" is in unrolls."""
         return {**super().facts(), "source": type(self).__name__, "least": self._least}
 
 

@@ -20,7 +20,7 @@ as it is. A stored number may lie outside, as a Gaussian's does: the environment
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -32,36 +32,6 @@ from torch import Tensor
 from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Column
 
 
-class Actions(Protocol):
-    """An action space, as an agent sees it.
-
-    Attributes:
-        column: Shape and dtype of a stored action.
-        inputs: Numbers that a network reads of one action.
-        chunk: Actions that a decision gives at once, H; None for one.
-        none: What stands in each place of a stored action where there was none before: networks read zeros of it.
-        facts: The space as plain data, for what two runs must share.
-    """
-
-    column: Column
-    inputs: int
-    chunk: int | None
-    none: int
-    facts: Any
-
-    def stored(self, action: Any) -> Any:
-        """Return environment's actions `[...]` as they are stored."""
-
-    def environment(self, stored: Any) -> Any:
-        """Return stored actions `[...]` as the environment takes them."""
-
-    def read(self, stored: Tensor) -> Tensor:
-        """Return what a network reads of R stored actions, `[R, inputs]`; zeros where there was none."""
-
-    def blank(self, rows: int) -> npt.NDArray[Any]:
-        """Return environment's actions `[rows, ...]` that stand where there was none before."""
-
-
 class DiscreteActions:
     """Discrete actions, or chunks of them.
 
@@ -69,6 +39,13 @@ class DiscreteActions:
         first: Number of the first action.
         number: Actions, A.
         chunk: Actions of a decision, H; None for one.
+
+    Attributes:
+        column: Shape and dtype of a stored action.
+        inputs: Numbers that a network reads of one action.
+        chunk: As given.
+        none: What stands in each place of a stored action where there was none before: networks read zeros of it.
+        facts: The space as plain data, for what two runs must share.
     """
 
     none = -1
@@ -80,16 +57,20 @@ class DiscreteActions:
         self.facts: Any = number if chunk is None else [number] * chunk
 
     def stored(self, action: Any) -> Any:
+        """Return environment's actions `[...]` as they are stored."""
         return action - self.first
 
     def environment(self, stored: Any) -> Any:
+        """Return stored actions `[...]` as the environment takes them."""
         return stored + self.first
 
     def read(self, stored: Tensor) -> Tensor:
+        """Return what a network reads of R stored actions, `[R, inputs]`; zeros where there was none."""
         numbers = torch.arange(self.number, device=stored.device)
         return (stored.reshape(len(stored), -1, 1) == numbers).flatten(1)
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
+        """Return environment's actions `[rows, ...]` that stand where there was none before."""
         return np.zeros((rows, *self.column.shape), np.int64)
 
 
@@ -157,7 +138,7 @@ class NotFinite(ValueError):
 
 
 class BoxActions:
-    """Real-valued actions, or chunks of them.
+    """Real-valued actions, or chunks of them; attributes and methods are those of `DiscreteActions`, and further ones.
 
     Args:
         space: Of the environment; one with two dimensions is a chunk of H actions.
@@ -245,6 +226,10 @@ class BoxActions:
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
         return np.zeros((rows, *self._space.shape), self._space.dtype)
+
+
+Actions = DiscreteActions | BoxActions
+"""An action space, as an agent sees it."""
 
 
 def _plain(bounds: npt.NDArray[Any]) -> float | list[float]:

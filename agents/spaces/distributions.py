@@ -8,7 +8,7 @@ have one more dimension before the last one, and `losses.actor_critic.over_execu
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,33 +19,12 @@ from torch.nn.functional import softplus
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
-class Distribution(Protocol):
-    """A kind of distribution.
+class Categorical:
+    """Discrete actions; the parameters are logits `[..., A]`.
 
     Attributes:
-        parameters: Numbers that a network gives for one action, P.
+        parameters: Numbers that a network gives for one action, P; here A.
     """
-
-    parameters: int
-
-    def sample(self, parameters: Tensor, noise: npt.NDArray[np.floating]) -> Tensor:
-        """Return stored actions, drawn by random numbers that are uniform, or standard normal for real actions."""
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        """Return the stored actions that are taken where none are drawn."""
-
-    def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
-        """Return the logarithm of the probability, or of the density, of stored actions."""
-
-    def entropy(self, parameters: Tensor) -> Tensor:
-        """Return the entropy, in nats."""
-
-    def kl(self, parameters: Tensor, other: Tensor) -> Tensor:
-        """Return KL(p || q), in nats, of the distributions p and q of parameters and of others."""
-
-
-class Categorical:
-    """Discrete actions; the parameters are logits `[..., A]`."""
 
     def __init__(self, actions: int) -> None:
         """Take the number of actions, A."""
@@ -58,16 +37,20 @@ class Categorical:
         return (likelihood <= drawn).sum(dim=-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
+        """Return the actions that are taken where none are drawn."""
         return parameters.argmax(dim=-1)
 
     def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
+        """Return the logarithm of the probability of stored actions."""
         return parameters.log_softmax(dim=-1).gather(-1, stored.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
+        """Return the entropy, in nats."""
         log_probs = parameters.log_softmax(dim=-1)
         return -(log_probs.exp() * log_probs).sum(dim=-1)
 
     def kl(self, parameters: Tensor, other: Tensor) -> Tensor:
+        """Return KL(p || q), in nats, of the distributions p and q of parameters and of others."""
         log_p, log_q = parameters.log_softmax(dim=-1), other.log_softmax(dim=-1)
         return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -203,3 +186,7 @@ def _of_noise(noise: Tensor, log_std: Tensor) -> Tensor:
 def _log_slope(before: Tensor) -> Tensor:
     """Return log(1 - tanh(u)^2)."""
     return 2 * (math.log(2) - before - softplus(-2 * before))
+
+
+Distribution = Categorical | Gaussian | SquashedGaussian
+"""The kinds have the same methods; those of `Categorical` say what they do."""

@@ -30,7 +30,8 @@ from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spec import Spec, own_seed
 from async_wrappers.agents.teaching.student_lessons import StudentsLessons
-from async_wrappers.agents.teaching.student_progress import LABEL, Teaches, Teaching, without_teacher
+from async_wrappers.agents.teaching.student_progress import LABEL, Teaching, without_teacher
+from async_wrappers.agents.teaching.teacher import Teacher
 from async_wrappers.policy import Decision
 
 OF_LAMBDA = "bind create_linear_schedule.initial_lr and final_lr"  # where the learning rate follows lambda
@@ -184,7 +185,7 @@ class Student(Spec):
         """Whether the teacher chooses the action of a decision of the online phase, number 0, 1 .. of its episode."""
         return False
 
-    def reload(self, lessons: Any, teacher: Teaches) -> None:
+    def reload(self, lessons: Any, teacher: Teacher) -> None:
         """Load the teacher's state into a new student, by its lessons (`StudentsLessons`); here do nothing."""
 
     def learning_rate(self) -> float | None:

@@ -38,11 +38,11 @@ from async_wrappers.agents.teaching.student_progress import (
     LABEL,
     VIEW,
     Rehearsal,
-    Teaches,
     Teaching,
     TeachingPhase,
     without_teacher,
 )
+from async_wrappers.agents.teaching.teacher import FrozenTeacher
 from async_wrappers.policy import Decision
 
 _REPLAY = "teacher_replay"
@@ -65,7 +65,7 @@ class StudentsGuide:
 
     def __init__(self, student: Any, guides: bool) -> None:
         self.student, self.guides = student, guides
-        self.teacher: Teaches | None = None
+        self.teacher: FrozenTeacher | None = None
         self.shown, self._label_at = False, "start"
 
     def set_teacher(self, lesson: Lesson) -> None:
@@ -386,7 +386,9 @@ class StudentsLessons:
                 self._learner.forget_replays(place, keep)
 
 
-def _draws_labels(make_learner: Callable[..., Any], teacher: Teaches, student: Any, *which: Any, **named: Any) -> Any:
+def _draws_labels(
+    make_learner: Callable[..., Any], teacher: FrozenTeacher, student: Any, *which: Any, **named: Any
+) -> Any:
     """Make a learner of a student that labels the batches that it draws, and can be told of the student's progress."""
     learner = make_learner(*which, **named)
     learner.tensors = partial(with_labels, learner.tensors, teacher)
@@ -402,7 +404,7 @@ def _follow(learner: Any, student: Any, progress: Mapping[str, Any]) -> None:
         learner.set_learning_rate(rate)
 
 
-def with_labels(tensors: Callable[[Mapping[str, Any]], Any], teacher: Teaches, arrays: Mapping[str, Any]) -> Any:
+def with_labels(tensors: Callable[[Mapping[str, Any]], Any], teacher: FrozenTeacher, arrays: Mapping[str, Any]) -> Any:
     """Return a batch as tensors, with the teacher's values [..., A] of the observations from which decisions started.
 
     Those of sequences are of single observations, without the row after the last one.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +16,6 @@ from async_wrappers.agents.spaces.schema import each_array
 
 LABEL = "teacher_values"  # the extra that holds a transition's label
 VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
-
-
-class Teaches(Protocol):
-    """The members of a teacher that a student uses (`teacher.Teacher`)."""
-
-    source: str
-    """In messages, where the teacher comes from."""
-
-    def values(self, stacks: Any) -> npt.NDArray[np.float32]:
-        """Return the Q-values [R, A] of stacks of the teacher's observations [R, k, *shape]."""
-
-    @property
-    def optimizer_name(self) -> str:
-        """Name of its optimiser's class."""
-
-    def state(self) -> dict[str, Any]:
-        """Return its agent's checkpoint: weights, target, optimiser and counts."""
-
-    def demonstrations(self) -> Iterator[Any]:
-        """Yield the episodes of its replay, oldest first, as `teacher.TeachersDemonstration`."""
 
 
 class TeachingPhase(Enum):

@@ -245,6 +245,7 @@ class FrozenTeacher:
         self._policy, self._of_values, self.source = policy, of_values, source
 
     def values(self, stacks: Any) -> npt.NDArray[np.float32]:
+        """Return the values, or the logits, [R, A] of stacks of the teacher's observations [R, k, *shape]."""
         found = self._policy.q_values(stacks) if self._of_values else self._policy.first_outputs(stacks)[0]
         values: npt.NDArray[np.float32] = found.float().cpu().numpy()
         return values

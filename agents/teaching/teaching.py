@@ -94,7 +94,7 @@ class RunnerWithTeacher:
 
 
 class Reincarnation:
-    """A teacher's part in an experiment; see `async_wrappers.agents.experiment.experiment.Teaching`.
+    """A teacher's part in an experiment; `async_wrappers.agents.experiment.experiment.NoTeaching` has the same methods.
 
     Args:
         settings: The teacher's, and of the student's iterations.
@@ -155,7 +155,8 @@ class Reincarnation:
     @property
     def lessons(self) -> StudentsLessons:
         """Those of the agent, of several learners the first one's."""
-        lessons: StudentsLessons = self._run.play.agent.lessons
+        agent: Any = self._run.play.agent  # a student
+        lessons: StudentsLessons = agent.lessons
         return lessons
 
     @property
@@ -266,7 +267,8 @@ class Reincarnation:
         """Play a training phase, or make the updates of an offline one."""
         if self._kind is not TeachingPhase.OFFLINE:
             return self._run.play.train(length)
-        run, agent, steps = self._run, self._run.play.agent, self._settings.num_pretraining_steps
+        run, steps = self._run, self._settings.num_pretraining_steps
+        agent: Any = run.play.agent  # a student
         updates, first = agent.updates, self._offline
         for done in trange(first, steps, initial=first, total=steps, desc="offline", unit="update", disable=None):
             run.play.tell_lessons("learn_offline")

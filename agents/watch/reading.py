@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from async_wrappers.agents.watch.checked_values import Reader, clean
 
 T = TypeVar("T")
+G = TypeVar("G")
 _Stamp = tuple[int, int, int]  # inode, size, time of the last change
 
 _LARGEST = 1 << 25  # bytes of a file that is parsed as a whole
@@ -27,19 +28,6 @@ _MOST_NAMES = 10_000  # entries of a directory that are looked at
 _MOST_PROBLEMS = 20  # sentences on a directory
 _CHECKED = 64  # bytes before the new ones, which must be as they were
 _SAFELY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-
-
-class Growing(Protocol):
-    """What is kept of a file that is appended to."""
-
-    damage: str
-    """What is wrong with the file; empty if nothing is."""
-
-    def add(self, data: bytes) -> int:
-        """Add new bytes, and return how many of them were whole; the rest is read again."""
-
-
-G = TypeVar("G", bound=Growing)
 
 
 class Folder:
@@ -144,7 +132,8 @@ class Folder:
 
         Args:
             name: Of the file.
-            begin: Makes what is kept of a file.
+            begin: Makes what is kept of a file. Its method ``add(data)`` takes new bytes and returns how many of them
+                were whole; the rest is read again. Its attribute ``damage`` says what is wrong; empty if nothing is.
             remedy: What to do where the file is damaged.
         """
         path = self.path / name
@@ -154,10 +143,10 @@ class Folder:
                 return begin()
             if name not in self._grown or self._grown[name][0] != stamp:
                 self._grown[name] = self._longer(name, stamp, begin)
-            kept: G = self._grown[name][3]
+            kept = self._grown[name][3]
             if kept.damage:
                 self.note(f"{path} is damaged ({kept.damage}): {remedy}")
-            return kept
+            return kept  # type: ignore[no-any-return]
         return begin()
 
     def _longer(self, name: str, stamp: _Stamp, begin: Callable[[], Any]) -> tuple[_Stamp, int, bytes, Any]:

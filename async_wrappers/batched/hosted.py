@@ -22,7 +22,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, taken, together
 from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
 from async_wrappers.checks import whole
-from async_wrappers.fleet.engine_fleet import Engine, EngineFleet, Lost
+from async_wrappers.fleet.engine_fleet import EngineFleet, Lost
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
@@ -116,13 +116,6 @@ class EnvsHost:
         self._envs.close()
 
 
-class Closing(Engine, Protocol):
-    """What runs hosts."""
-
-    def close(self) -> None:
-        """End all."""
-
-
 class HostedEnvs:
     """N environments on hosts, as `BatchedEnvs`.
 
@@ -134,7 +127,8 @@ class HostedEnvs:
     five times without a step between is an error.
 
     Args:
-        make_engine: From an `EnvsPlan` to what runs the hosts; it is closed with this object.
+        make_engine: From an `EnvsPlan` to what runs the hosts (`agents.play.hosts.engine.HostEngine`); it is closed
+            with this object.
         make_envs: Makes a host's environments from ``num_envs=``; all hosts have equal shares.
         num_envs: N.
         num_hosts: H.
@@ -155,7 +149,7 @@ class HostedEnvs:
 
     def __init__(
         self,
-        make_engine: Callable[[EnvsPlan], Closing],
+        make_engine: Callable[[EnvsPlan], Any],
         make_envs: Callable[..., BatchedEnvs],
         num_envs: int,
         num_hosts: int,

@@ -59,14 +59,6 @@ class Latency(Protocol):
         ...
 
 
-class Quantiles(Latency, Protocol):
-    """A `Latency` whose distribution can be inverted."""
-
-    def quantile(self, u: ArrayLike) -> Any:
-        """Return the latencies in seconds that shares `u` of all inferences do not exceed."""
-        ...
-
-
 def nanoseconds(seconds: float) -> int:
     """Return whole nanoseconds, rounded down as in a stream: ``floor(10^9 seconds + 2e-5)``."""
     return math.floor(seconds * 1e9 + _FROM_BELOW)
@@ -176,12 +168,11 @@ def _drawn(stream: LatencyStream, count: int) -> Floats:
     return np.array([stream.draw() for _ in range(count)], np.float64) / 1e9
 
 
-def with_quantiles(name: str, latency: Any) -> Quantiles:
+def with_quantiles(name: str, latency: Any) -> Any:
     """Return `latency`, or raise a ValueError that names the argument if it has no `quantile`."""
     if not callable(getattr(latency, "quantile", None)):
         raise ValueError(f"{name} must have quantile(u), as the models of async_wrappers.latency, got {latency!r}")
-    with_quantiles: Quantiles = latency
-    return with_quantiles
+    return latency
 
 
 def child_seed(seed: np.random.SeedSequence, key: int) -> np.random.SeedSequence:
@@ -189,7 +180,7 @@ def child_seed(seed: np.random.SeedSequence, key: int) -> np.random.SeedSequence
     return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, key), pool_size=seed.pool_size)
 
 
-def latencies_of_normal(latency: Quantiles, x: Floats) -> Floats:
+def latencies_of_normal(latency: Any, x: Floats) -> Floats:
     """Return the latencies in seconds of normal variables `x` [N]: ``quantile(Phi(x))``."""
     if isinstance(latency, Model):
         return latency._of_normal(x)  # which may be quicker: a log-normal needs no quantile

@@ -24,8 +24,9 @@ from async_wrappers.wrappers.limits import Limits
 
 if TYPE_CHECKING:
     from async_wrappers.fleet.block import Block
-    from async_wrappers.live.inference.transport import DistantTransport
+    from async_wrappers.live.cluster.ray_workers import RayWorkers
     from async_wrappers.live.memory.weights import WeightsBoard
+    from async_wrappers.live.remote.remote_transport import RemotePolicy
 
 
 @dataclass(frozen=True)
@@ -146,21 +147,6 @@ class LoopEnd(NamedTuple):
     board: WeightsBoard | None = None
 
 
-class Elsewhere(Protocol):
-    """Where a run's workers are, if they are on other machines; picklable.
-
-    Attributes:
-        sends_policy: Whether the workers get `RunSpec.make_policy` from here.
-        patience: Seconds that they have to end.
-    """
-
-    sends_policy: bool
-    patience: float
-
-    def transport(self, end: LoopEnd) -> DistantTransport:
-        """Return the environment loop's end."""
-
-
 @dataclass(frozen=True)
 class RunSpec:
     """The parts of a run and the settings of its loop; see `AsyncRunner` for their meanings."""
@@ -177,8 +163,8 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
     report_effect: bool = False
-    remote: Elsewhere | None = None  # where the workers are, if not here; if they have a policy already, `make_policy`
-    # makes what releases, or is None
+    # Where the workers are, if not here; if they have a policy already, `make_policy` makes what releases, or is None.
+    remote: RemotePolicy | RayWorkers | None = None
     record: Path | None = None
 
     def recording(

@@ -73,7 +73,7 @@ owns no clock, never sleeps, and does no input or output. All times are whole na
 #
 #   _events     heap of (time, kind, worker, start, time of the start or the end): events whose time is known
 #   _idle       heap of (free since, worker): the worker that has waited longest starts first, so none starves
-#   _due        heap of (due frame, start, released, worker, ended): released actions that wait for their frame
+#   _released   heap of (due frame, start, released, worker, ended): released actions that wait for their frame
 #   _read       worker -> the frame that it read last. Without this rule a worker of latency 0 would infer the same
 #               frame again and again, and time would stand still
 #   _ownerless  (worker, start) of actions that are held back though their worker is gone (a process died): the
@@ -183,7 +183,7 @@ class Dispatcher:
         self._closed = False
         self._events: list[tuple[int, int, int, int, int]] = []
         self._idle: list[tuple[int, int]] = []
-        self._due: list[tuple[int, int, int, int, int]] = []
+        self._released: list[tuple[int, int, int, int, int]] = []
         self._ownerless: set[tuple[int, int]] = set()
         self._read: dict[int, int] = {}
         self._skips: list[tuple[int, int]] = []
@@ -196,7 +196,7 @@ class Dispatcher:
         twin = copy(self)
         twin._ends = ends
         twin._stagger = deepcopy(self._stagger)
-        twin._events, twin._idle, twin._due = self._events.copy(), self._idle.copy(), self._due.copy()
+        twin._events, twin._idle, twin._released = self._events.copy(), self._idle.copy(), self._released.copy()
         twin._ownerless, twin._read = self._ownerless.copy(), self._read.copy()
         return twin
 
@@ -309,8 +309,8 @@ class Dispatcher:
             held_up: Frames that have passed since the frame began, for the age of the action.
         """
         best: tuple[int, int, int, int] | None = None
-        while self._due and self._due[0][0] <= self._frame:
-            _, start, released, worker, ended = heappop(self._due)
+        while self._released and self._released[0][0] <= self._frame:
+            _, start, released, worker, ended = heappop(self._released)
             candidate = (-start, released, worker, ended)
             self.dropped += best is not None or start <= self._applied
             if start > self._applied and (best is None or candidate < best):
@@ -331,7 +331,7 @@ class Dispatcher:
         if any(kind == _FINISH and time <= now for time, kind, *_ in self._events):  # the next `starts` lets them end
             future = self.copy()
             future._advance(now)
-        waiting = [(due, start, worker) for due, start, _, worker, _ in future._due]
+        waiting = [(due, start, worker) for due, start, _, worker, _ in future._released]
         held = [
             (max(self._clock.frame_at(time), start + (self._stagger.playout or 0)), start, worker)
             for time, kind, worker, start, _ in future._events
@@ -358,7 +358,7 @@ class Dispatcher:
         def may_be_applied(start: int, frame: int = following) -> bool:
             return start > newest and not self._is_too_old(start, frame)
 
-        finished = [(due, start) for due, start, *_ in self._due if may_be_applied(start, max(due, following))]
+        finished = [(due, start) for due, start, *_ in self._released if may_be_applied(start, max(due, following))]
         held = [start for _, kind, _, start, _ in self._events if kind == _RELEASE and may_be_applied(start)]
         if finished:
             return min(finished)[1]
@@ -408,13 +408,13 @@ class Dispatcher:
     def pending(self) -> bool:
         """Return whether an action, of an inference that runs or has ended, can still be applied."""
         coming = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
-        return coming or any(start > self._applied for _, start, *_ in self._due)
+        return coming or any(start > self._applied for _, start, *_ in self._released)
 
     def next_eventful_frame(self, frame: int) -> int:
         """Return the first frame, `frame` or later, on which something may happen; `frame` if nothing ever will."""
         frames = [self._clock.frame_in(self._events[0][0])] if self._events else []
-        if self._due:
-            frames.append(self._due[0][0])
+        if self._released:
+            frames.append(self._released[0][0])
         opens = self._stagger.opens(frame) if self._idle and not self._closed else None
         return max(frame, min(frames if opens is None else [*frames, opens], default=frame))
 
@@ -452,4 +452,4 @@ class Dispatcher:
                 self.late += 1
             else:
                 due = start + playout
-        heappush(self._due, (due, start, now, worker, ended))
+        heappush(self._released, (due, start, now, worker, ended))

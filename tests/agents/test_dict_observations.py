@@ -20,7 +20,7 @@ from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import DictTorso, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import are_equal, copied, space_without_tuples, stacked
 from async_wrappers.policy import Decision

@@ -17,7 +17,7 @@ import torch
 
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.play import learning_agent
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import WORLDS, AgentContract, in_a_file, play
 from tests.worlds.agents import make_agent

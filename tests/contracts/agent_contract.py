@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.worlds.agents import ApartAgent
 from tests.worlds.drifting_env import DriftingEnv

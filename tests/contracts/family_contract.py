@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from tests.contracts.agent_contract import AgentContract
 from tests.worlds.agents import make_agent
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.teachers import TaughtEnv, make_student
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,11 +13,9 @@ from torch import Tensor
 from async_wrappers.agents.families.value_based.dqn import DQN, refuse_loss_type
 from async_wrappers.agents.hyperparameters import WIDEST, agent, must, number, whole
 from async_wrappers.agents.losses import values as losses
-from async_wrappers.agents.losses.loss import Batch, LossOutput, Monitor, Networks
-
-
-class SupportWarning(RuntimeWarning):
-    """Returns lie outside the support, and are clipped to its ends."""
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
+from async_wrappers.agents.losses.support import SupportMonitor
+from async_wrappers.agents.losses.support import SupportWarning as SupportWarning  # filters of warnings name it here
 
 
 def _refuse_loss_type(agent: str, given: Mapping[str, Any]) -> None:
@@ -78,42 +74,10 @@ class C51(DQN):
         with torch.inference_mode(False):  # acting asks first, and autograd cannot save a tensor of inference mode
             return torch.linspace(*self.range, *self.outputs, device=self.compute.torch_device)
 
-    def make_monitor(self) -> Monitor | None:
+    def make_monitor(self) -> SupportMonitor | None:
         """Make the monitor that warns of returns outside the support."""
-        return _SupportMonitor(*self.range, self.gamma, self.discount_by)
+        return SupportMonitor(*self.range, self.gamma, self.discount_by)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the support, which lies on this machine's device."""
         return {name: value for name, value in super().__getstate__().items() if name != "support"}
-
-
-class _SupportMonitor:
-    """Warns once if an episode's discounted return lies outside the support."""
-
-    def __init__(self, low: float, high: float, gamma: float, discount_by: str) -> None:
-        self._low, self._high = low, high
-        self._gamma, self._by_frame = gamma, discount_by == "frame"
-        self._sum, self._discount = 0.0, 1.0
-        self._warned = False
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Add a transition's reward; check the sum where the episode ends."""
-        self._sum += self._discount * float(transition["reward"])
-        self._discount *= self._gamma ** (transition["interval"] if self._by_frame else 1)
-        if not (transition["terminal"] or transition["truncated"]):
-            return
-        value, self._sum, self._discount = self._sum, 0.0, 1.0
-        # The sum is nan where transitions of the episode are missing.
-        if self._warned or math.isnan(value) or self._low <= value <= self._high:
-            return
-        self._warned = True
-        warnings.warn(
-            f"the discounted return of an episode is {value:.4g}, outside the support [{self._low:g}, "
-            f"{self._high:g}], whose end stands for all beyond it: set vmin and vmax so that returns fit",
-            SupportWarning,
-            stacklevel=2,
-        )
-
-    def cut(self) -> None:
-        """Discard the return of this episode, whose rest is missing."""
-        self._sum = math.nan

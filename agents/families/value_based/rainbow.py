@@ -18,7 +18,8 @@ from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon, 
 from async_wrappers.agents.families.value_based.c51 import C51
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, again, agent, factory, flag, number
-from async_wrappers.agents.losses.loss import Batch, LossOutput, Monitor, Networks
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
+from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.networks.noisy import make_noisy
 
 
@@ -71,7 +72,7 @@ class FullRainbow(Rainbow):
         """Return C51's loss, or DQN's."""
         return self._values_and_loss.loss(self, networks, batch, rng)
 
-    def make_monitor(self) -> Monitor | None:
+    def make_monitor(self) -> SupportMonitor | None:
         """Make the monitor that warns of returns outside the support, if there is one."""
         return self._values_and_loss.make_monitor(self)
 

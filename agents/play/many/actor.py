@@ -35,51 +35,33 @@ def _as_it_is(observation: Any) -> Any:
     return observation
 
 
-class ShownRows(Protocol):
-    """The rows of R of N environments, each of which needs a decision; see `async_wrappers.batched.Shown`."""
+class ShownRows(NamedTuple):
+    """The rows of R of N environments, each of which needs a decision; many give `async_wrappers.batched.Shown`.
 
-    @property
-    def env_ids(self) -> npt.NDArray[np.int64]:
-        """Each environment's number, ascending, [R]."""
+    Attributes:
+        env_ids: Each environment's number, ascending, [R].
+        observation: What the next decision reads, [R, *shape], or a dict or tuple of such arrays. In training an agent
+            that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`; in training a student
+            whose teacher reads something else, what `agents.teaching.teacher_view.ShowTeacher` shows.
+        reward: Of the last decision, [R].
+        first: Whether the observation begins an episode, [R].
+        terminal: Whether the last decision's episode has terminated, [R].
+        truncated: Whether it was truncated, or cut, [R].
+        final: The last observation of each episode that has ended, by environment.
+        info: The last info of each of these episodes, by environment.
+        realtime: Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are
+            played. Where other actions than the agent's were sent: sent [R, ...], and _sent, whose.
+    """
 
-    @property
-    def observation(self) -> Any:
-        """What the next decision reads, [R, *shape], or a dict or tuple of such arrays.
-
-        In training an agent that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`; in
-        training a student whose teacher reads something else, what `agents.teaching.teacher_view.ShowTeacher` shows.
-        """
-
-    @property
-    def reward(self) -> npt.NDArray[np.float32]:
-        """Of the last decision, [R]."""
-
-    @property
-    def first(self) -> npt.NDArray[np.bool_]:
-        """Whether the observation begins an episode, [R]."""
-
-    @property
-    def terminal(self) -> npt.NDArray[np.bool_]:
-        """Whether the last decision's episode has terminated, [R]."""
-
-    @property
-    def truncated(self) -> npt.NDArray[np.bool_]:
-        """Whether it was truncated, or cut, [R]."""
-
-    @property
-    def final(self) -> Mapping[int, Any]:
-        """The last observation of each episode that has ended, by environment."""
-
-    @property
-    def info(self) -> Mapping[int, Mapping[str, Any]]:
-        """The last info of each of these episodes, by environment."""
-
-    @property
-    def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are played.
-
-        Where other actions than the agent's were sent: sent [R, ...], and _sent, whose.
-        """
+    env_ids: npt.NDArray[np.int64]
+    observation: Any
+    reward: npt.NDArray[Any]
+    first: npt.NDArray[np.bool_]
+    terminal: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    final: Mapping[int, Any]
+    info: Mapping[int, Mapping[str, Any]]
+    realtime: Mapping[str, npt.NDArray[Any]]
 
 
 class Ended(NamedTuple):

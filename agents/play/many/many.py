@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
@@ -30,7 +30,6 @@ from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share,
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
-    Agent,
     CheckpointRefused,
     DifferentExperiment,
     Episode,
@@ -42,60 +41,32 @@ from async_wrappers.agents.play.play import (
     environment_in_words,
 )
 from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, merged
 
-
-class Worlds(Protocol):
-    """Where the environments of training are played.
-
-    Attributes:
-        shares: Into how many equal shares the environments are divided, and the word for them.
-        restarts: Processes of this process's environments that died or were late, and were replaced.
-    """
-
-    shares: tuple[int, str]
-
-    @property
-    def restarts(self) -> int: ...
-
-    def check(self, agent: VectorAgent) -> None:
-        """Refuse what cannot be played there with a ValueError."""
-
-    def open(self, stack: ExitStack, many: Many) -> LearnerShare:
-        """Return what plays and learns in this process, and let `stack` close it."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the entries of a checkpoint."""
-
-    def load_state(self, bundle: Mapping[str, Any]) -> None:
-        """Take what `state` returned from a checkpoint's content."""
-
-    def facts(self) -> dict[str, str]:
-        """Return facts in words."""
-
-    def note(self, trained: Sequence[Trained]) -> None:
-        """Take in the results of all learners at the end of a phase."""
-
-    def statistics(self) -> dict[str, Any]:
-        """Return what is added to a training phase's statistics."""
-
-    def table(self, seconds: float) -> list[str]:
-        """Return the lines of the closing table on them, after so many seconds of training."""
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.hosts.hosts import OnHosts
 
 
 class Here:
-    """Environments in this process, or in processes of its machine; see `Worlds`."""
+    """Environments in this process, or in processes of its machine.
+
+    Attributes:
+        shares: Into how many equal shares the environments are divided, and the word for them.
+    """
 
     def __init__(self, settings: VectorRunner, run: Run) -> None:
         self.shares = settings.learners, "learners"
         self._envs: Any = None
 
-    def check(self, agent: VectorAgent) -> None: ...
+    def check(self, agent: VectorAgent) -> None:
+        """Refuse what cannot be played there with a ValueError: nothing here."""
 
     def open(self, stack: ExitStack, many: Many) -> LearnerShare:
+        """Return what plays and learns in this process, and let `stack` close it."""
         environments, group = many.environments, None
         if many.others.number:
             make = partial(_make_share, many.make_agent, environments.portable(), environments.all_seeds())
@@ -104,23 +75,30 @@ class Here:
         return Share(many.agent, self._envs, environments.seeds(0), group)
 
     def state(self) -> dict[str, Any]:
+        """Return the entries of a checkpoint."""
         return {}
 
-    def load_state(self, bundle: Mapping[str, Any]) -> None: ...
+    def load_state(self, bundle: Mapping[str, Any]) -> None:
+        """Take what `state` returned from a checkpoint's content: nothing here."""
 
     def facts(self) -> dict[str, str]:
+        """Return facts in words."""
         return {}
 
-    def note(self, trained: Sequence[Trained]) -> None: ...
+    def note(self, trained: Sequence[Trained]) -> None:
+        """Take in the results of all learners at the end of a phase: nothing here."""
 
     @property
     def restarts(self) -> int:
+        """Processes of this process's environments that died or were late, and were replaced."""
         return int(getattr(self._envs, "restarts", 0))
 
     def statistics(self) -> dict[str, Any]:
+        """Return what is added to a training phase's statistics."""
         return {}
 
     def table(self, seconds: float) -> list[str]:
+        """Return the lines of the closing table on them, after so many seconds of training."""
         return []
 
 
@@ -195,7 +173,7 @@ class Others:
 
 
 class Many:
-    """Plays many environments at once with one agent; see `async_wrappers.agents.play.run.Play`.
+    """Plays many environments at once with one agent; its methods are those of `Turns`.
 
     Args:
         settings: Of the environments and learners.
@@ -212,7 +190,9 @@ class Many:
 
     unrecordable = ""
 
-    def __init__(self, settings: VectorRunner, run: Run, worlds: Callable[[VectorRunner, Run], Worlds] = Here) -> None:
+    def __init__(
+        self, settings: VectorRunner, run: Run, worlds: Callable[[VectorRunner, Run], Here | OnHosts] = Here
+    ) -> None:
         self._settings, self._run, self.worlds = settings, run, worlds(settings, run)
         self.checkpoint_every = settings.checkpoint_every
         check(settings, run, self.worlds.shares)

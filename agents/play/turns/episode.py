@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.play.play import (
-    Agent,
-    Episode,
-    checksum,
-    is_game_over,
-)
+from async_wrappers.agents.play.play import Episode, checksum, is_game_over
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.checks import reward_of
 from async_wrappers.gymnasium_api import stepped
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.turns.agents import Agent
 
 
 class Running:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,7 @@ from async_wrappers.agents.acting.effect import LANDED, fresh_observation, repor
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
 from async_wrappers.agents.play.lessons import TEACHER
-from async_wrappers.agents.play.many.actor import Actor, Rows
+from async_wrappers.agents.play.many.actor import Actor, Rows, ShownRows
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, copied, each_array
 from async_wrappers.agents.spec import Spec
@@ -38,6 +38,9 @@ class TurnBasedAgent(LearningAgent):
 
     The agent learns from a transition only when the decision being made starts at or after the frame on which the
     transition was complete. So under delay it uses only what is known when inference begins.
+
+    ``realtime`` is the environment's ``info["realtime"]`` of the reset or step that returned the observation, or None
+    from an environment that waits for the agent.
 
     Args:
         spec: Makes the policy and the learner.
@@ -90,7 +93,7 @@ class TurnBasedAgent(LearningAgent):
         return int(self._evaluation.episode[0]) + 1
 
     def go_on_from(self, episode: int) -> None:
-        """Let the next evaluation episode be that of a number; see `Agent`."""
+        """Let the next evaluation episode be that of a number, on which its draws depend."""
         self._evaluation.episode[0] = episode - 1
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
@@ -116,7 +119,17 @@ class TurnBasedAgent(LearningAgent):
         observation: Any = None,
         realtime: Mapping[str, Any] | None = None,
     ) -> None:
-        """End the episode; one that was cut (`terminal` False) needs its last observation to bootstrap on."""
+        """End the episode.
+
+        Args:
+            reward: The last decision's.
+            terminal: True if the environment ended; False if the episode was cut, and may be bootstrapped.
+            observation: What the environment returned last; needed where `terminal` is False.
+            realtime: See the class.
+
+        Raises:
+            ValueError: The episode was cut, and its last observation is missing.
+        """
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         last = self.spec.blank() if observation is None else observation
@@ -132,7 +145,7 @@ class TurnBasedAgent(LearningAgent):
         first: bool = False,
         ends: bool = False,
         terminal: bool = False,
-    ) -> _Row:
+    ) -> ShownRows:
         """Return what the environment shows as the row of the only one of many."""
         following = copied(self.spec.without_tuples(observation))
         self._realtime, shown = realtime, following
@@ -159,7 +172,7 @@ class TurnBasedAgent(LearningAgent):
             times["executed"] = np.asarray(realtime["executed"])[None]
         if realtime is not None and "sent" in realtime:
             times |= {"sent": np.asarray(realtime["sent"])[None], "_sent": _YES}
-        return _Row(
+        return ShownRows(
             env_ids=_NONE,
             observation=batch_of_one(shown),
             reward=np.array([reward]),
@@ -179,7 +192,7 @@ class TurnBasedAgent(LearningAgent):
         assert self.lessons is not None
         return self.lessons.guide.view_in(self._realtime, _VIEWS[name])
 
-    def _observe(self, shown: _Row) -> None:
+    def _observe(self, shown: ShownRows) -> None:
         """Close the last decision; in training, pass on the transitions that are known."""
         if self.eval_mode:
             self._evaluation.note(shown)
@@ -188,7 +201,7 @@ class TurnBasedAgent(LearningAgent):
         self._actor.observe(shown)
         self.times.add("Store", begin)
 
-    def _decide(self, shown: _Row) -> Any:
+    def _decide(self, shown: ShownRows) -> Any:
         self._observe(shown)
         if not self.eval_mode:
             self._train_step()
@@ -327,20 +340,6 @@ class TurnBasedAgent(LearningAgent):
     def batch_size(self) -> int:
         """Transitions of an update."""
         return self.spec.transitions_per_update
-
-
-class _Row(NamedTuple):
-    """The row of the only environment; see `actor.ShownRows`."""
-
-    env_ids: npt.NDArray[np.int64]
-    observation: Any
-    reward: npt.NDArray[Any]
-    first: npt.NDArray[np.bool_]
-    terminal: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    final: Mapping[int, Any]
-    info: Mapping[int, Mapping[str, Any]]
-    realtime: Mapping[str, npt.NDArray[Any]]
 
 
 _NONE, _NO, _YES = np.zeros(1, np.int64), np.zeros(1, bool), np.ones(1, bool)

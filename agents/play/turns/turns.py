@@ -10,7 +10,6 @@ from typing import Any
 from async_wrappers.agents.acting.effect import show_effects
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
-    Agent,
     Episode,
     EpisodeRow,
     Length,
@@ -21,6 +20,7 @@ from async_wrappers.agents.play.play import (
     go_to_encounter,
 )
 from async_wrappers.agents.play.run import Run
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, Watched, play_episode
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
@@ -28,7 +28,10 @@ from async_wrappers.wrapper_statistics import Statistics, frozen, load_statistic
 
 
 class Turns:
-    """Plays the run's environment with one agent in turn; see `async_wrappers.agents.play.run.Play`.
+    """Plays the run's environment with one agent in turn; the other ways of playing have the same methods.
+
+    A way refuses what it cannot play with a ValueError when it is made. One whose phases do not look at `Run.ending`
+    has ``stop()``, which ends the running one when a signal asks the run to end.
 
     A phase has whole episodes: a number of them, or until at least a number of frames have passed. One that is cut,
     because the run was asked to end, is played again from its seed when the run goes on.
@@ -38,6 +41,8 @@ class Turns:
 
     Attributes:
         agent: Plays and learns.
+        checkpoint_every: Iterations between two checkpoints.
+        unrecordable: Why no video can be made of its evaluation; empty where one can.
     """
 
     checkpoint_every, unrecordable = 1, ""
@@ -54,25 +59,37 @@ class Turns:
         self._times: PartTimes = getattr(self.agent, "times", None) or PartTimes()
 
     def new_agent(self) -> Agent:
+        """Return a new agent for the environment."""
         settings = self._run.settings
         return settings.create_agent_fn(self._run.environment, seed=settings.seed)
 
     def check_here(self) -> None:
+        """Refuse what this process cannot play; only where it is to be played, as a run may be looked at elsewhere."""
         spec: Any = getattr(self.agent, "spec", None)
         if hasattr(spec, "check_chunks"):
             spec.check_chunks()
 
     def begin(self) -> AbstractContextManager[Any]:
-        """Return a context of nothing: there are no other processes."""
+        """Start environments and learners, which end with the context: here none.
+
+        Where learners in other processes cannot go on from the checkpoint that was loaded, a way raises
+        `CheckpointRefused`.
+        """
         self._times.take()
         return nullcontext()
 
     def teach(self, lesson: Lesson) -> None:
+        """Let the agent learn from a teacher, and environments of training show it what it reads; before `begin`.
+
+        Raises:
+            ValueError: It cannot be taught here.
+        """
         lessons = self._lessons
         self._run.environment = lesson.view.within(self._run.environment)
         lessons.set_teacher(lesson)
 
     def tell_lessons(self, what: str, *arguments: Any) -> None:
+        """Call a method of the lessons of each learner, by its name; where there are several, after `begin`."""
         getattr(self._lessons, what)(*arguments)
 
     @property
@@ -81,10 +98,17 @@ class Turns:
         return agent.lessons
 
     def train(self, length: Length) -> Played:
+        """Play a training phase, or less of it where `Run.due` says so; then the rest is asked for.
+
+        Where the run was asked to end all running episodes are cut.
+        """
         return self._play_phase(Phase.TRAIN, length)
 
     def evaluate(self, length: Length) -> Played:
-        """The statistics of wrappers are frozen."""
+        """Play an evaluation phase, with frozen statistics of wrappers.
+
+        One that is not whole, because the run was asked to end, leaves no trace.
+        """
         played, evaluated = self._run.counts.episodes[Phase.EVAL], getattr(self.agent, "evaluated", None)
         with frozen(self._run.environment):
             phase = self._play_phase(Phase.EVAL, length)
@@ -137,37 +161,74 @@ class Turns:
         return episode
 
     def state(self, directory: Path, number: int) -> dict[str, Any]:
+        """Return the entries of a checkpoint that are this way's, `agent` among them.
+
+        Replays are written into `directory` under `number`.
+        """
         known = statistics_of(self._run.environment)
         state = {"agent": self.agent.bundle_and_checkpoint(directory, number)}
         return {**state, "statistics": known} if known else state
 
     def check_kind(self, bundle: Mapping[str, Any], continues: bool = True) -> None:
-        """Refuse nothing: the identity and the state of another way do not fit."""
+        """Refuse a checkpoint of another way of playing: nothing, as its identity and its state do not fit.
+
+        Args:
+            bundle: The checkpoint's content.
+            continues: Whether the run is to continue from it; otherwise its weights alone are needed.
+        """
 
     def load_state(self, directory: Path, number: int, bundle: Mapping[str, Any]) -> None:
+        """Restore what `state` returned and wrote; the run's counts are the checkpoint's already.
+
+        Args:
+            directory: What `state` was given.
+            number: What `state` was given.
+            bundle: The checkpoint's content.
+
+        Raises:
+            OSError: A part in `directory` is missing or torn.
+            ValueError: The state does not fit.
+        """
         self.agent.unbundle(directory, number, bundle["agent"])
         self.begin_with(bundle.get("statistics", {}))
 
     def begin_with(self, statistics: Statistics) -> None:
+        """Give the wrappers of training the statistics that belong to the weights which a run begins with."""
         load_statistics(self._run.environment, statistics)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
+        """Delete replays in `directory` under other numbers than those in `keep`."""
         self.agent.forget_checkpoints(directory, keep)
 
     def identity(self) -> dict[str, Any]:
+        """Return plain facts that two runs must share to continue one another."""
         return self.agent.identity()
 
     def facts(self) -> dict[str, str]:
+        """Return facts of the run in words, which replace or complete those of all runs.
+
+        A run's first lines show those by the names ``agent``, ``environment``, ``rewards``, ``delay``, ``device``,
+        ``queue`` and ``iterations`` alone.
+        """
         return {}
 
     def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return what this way adds to an iteration's line, and to its scalars."""
         times = played.times if phase == Phase.TRAIN else {}
         return {}, {f"Time/{name}": each for name, each in times.items()}
 
     def summary(self) -> Mapping[str, float]:
+        """Return the values reported beside the scalars of updates, after the last update."""
         return getattr(self.agent, "summary", dict[str, float])() if self.agent.updates else {}
 
     def table(self) -> str:
+        """Return what is printed after the last iteration; empty for nothing."""
         return ""
 
-    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None: ...
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> None:
+        """Play evaluation episodes in another way than in turn, and return them; here they are played in turn.
+
+        Args:
+            episodes: How many.
+            newest: Returns the content of the run's newest checkpoint, whose weights play.
+        """

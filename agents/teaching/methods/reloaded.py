@@ -10,7 +10,7 @@ from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.teaching.methods.augmentation import Augmented
 from async_wrappers.agents.teaching.student import Student
 from async_wrappers.agents.teaching.student_lessons import StudentsLessons
-from async_wrappers.agents.teaching.student_progress import Teaches
+from async_wrappers.agents.teaching.teacher import Teacher
 
 
 @agent("ReloadedDQNAgent")
@@ -33,7 +33,7 @@ class ReloadedDQN(Augmented, Student, DQN):
         """Return 0: the loss is that of DQN."""
         return 0.0
 
-    def reload(self, lessons: StudentsLessons, teacher: Teaches) -> None:
+    def reload(self, lessons: StudentsLessons, teacher: Teacher) -> None:
         """Load the state of the teacher's learner.
 
         Raises:

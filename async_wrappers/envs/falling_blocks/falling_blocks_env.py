@@ -18,7 +18,7 @@ from async_wrappers.envs.falling_blocks.observation import Observation, Screen
 from async_wrappers.envs.falling_blocks.player import Landings
 
 FRAMES_PER_SECOND = 59.7275  # 4194304 / 70224
-OBSERVATIONS: dict[str, Callable[[], Observation]] = {**SEEN, "landings": Landings}
+OBSERVATIONS: dict[str, Callable[[], Observation | Landings]] = {**SEEN, "landings": Landings}
 _BUTTONS = tuple(ACTIONS.values())
 
 

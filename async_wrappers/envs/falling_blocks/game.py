@@ -12,7 +12,7 @@ docs/reference/falling_blocks_rules.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -107,20 +107,11 @@ OFFSETS = (*(tuple(_blocks(piece, turn) for turn in range(4)) for piece in range
 SHAPES = tuple(tuple(sum(1 << offset for offset in turn) for turn in piece) for piece in OFFSETS)
 
 
-class PieceGenerator(Protocol):
-    """Deals pieces, as indices into `NAMES`. All of its state is in the NumPy generator that it was made of."""
-
-    def roll(self) -> int:
-        """Return a piece, independent of the pieces before."""
-        ...
-
-    def after(self, falling: int, preview: int) -> int:
-        """Return the piece that follows `preview`, at the moment when `falling` enters."""
-        ...
-
-
 class Uniform:
-    """All pieces alike, each draw independent."""
+    """Deals pieces, as indices into `NAMES`: all alike, each draw independent.
+
+    All of its state is in the NumPy generator that it is made of.
+    """
 
     def __init__(self, random: np.random.Generator) -> None:
         """Draw from `random`."""
@@ -215,7 +206,7 @@ class Game:
     )
     __slots__ = (*STATE, "_generator", "field")
 
-    def __init__(self, level: int, generator: PieceGenerator) -> None:
+    def __init__(self, level: int, generator: Uniform) -> None:
         """Begin a game; its first piece has entered."""
         self._generator = generator
         self.field = EMPTY_FIELD

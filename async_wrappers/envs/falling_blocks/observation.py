@@ -6,7 +6,7 @@ The screen has 160 x 144 pixels, the field on the left and a panel on the right.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,6 @@ EMPTY, FALLING, LOCKED = 0, 128, 255
 _ROW_CELLS = [bytes(LOCKED if row >> column & 1 else EMPTY for column in range(COLUMNS)) for row in range(1 << COLUMNS)]
 # [bit of the field]: its cell, counted row by row. Those of the border are never asked for.
 _CELL = [(bit // STRIDE - CEILING) * COLUMNS + bit % STRIDE - 1 for bit in range(STRIDE * (CEILING + ROWS))]
-
-
-class Observation(Protocol):
-    """Makes the observations of one environment; each is new and the caller's own."""
-
-    space: Space[Any]
-
-    def __call__(self, game: Game) -> Any:
-        """Return the observation of `game`."""
-        ...
 
 
 class Board:
@@ -288,5 +278,8 @@ class Screen:
             _put(image, FALLING_TILE, 104 + CELL * row, PANEL_LEFT + CELL * column)
         return image
 
+
+Observation = Screen | Board | State | Vector
+"""Makes the observations of one environment, of a `space`; each is new and the caller's own."""
 
 OBSERVATIONS: dict[str, Callable[[], Observation]] = {"image": Screen, "board": Board, "dict": State, "vector": Vector}

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import connection
 from socket import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.block import Block
 from async_wrappers.fleet.child import as_child, one_thread
-from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
+from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
 from async_wrappers.live.learning.learner_state import NotRestored
@@ -30,6 +30,10 @@ from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.run_spec import LoopEnd
 from async_wrappers.live.world.environment import made_environment
+
+if TYPE_CHECKING:
+    from async_wrappers.live.cluster.ray_transport import RayTransport
+    from async_wrappers.live.remote.remote_transport import RemoteTransport
 
 # Seconds that the `close` of an environment, which may have to bring a robot to rest, or of a learner may take.
 CLOSING = 60.0
@@ -57,7 +61,7 @@ def run_environment(
     with as_child(supervisor, end):
         make_env, config, place = cloudpickle.loads(payload)
         env = made_environment(make_env)
-        remote: DistantTransport | None = None
+        remote: RemoteTransport | RayTransport | None = None
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             layout: SharedLayout

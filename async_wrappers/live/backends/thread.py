@@ -12,11 +12,12 @@ import time
 import warnings
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.starting import start_thread
 from async_wrappers.fleet.supervised import as_raised, enough_descriptors
-from async_wrappers.live.inference.transport import DistantTransport, SharedTransport, Transport
+from async_wrappers.live.inference.transport import SharedTransport, Transport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop.clocks import RealClock
 from async_wrappers.live.loop.in_loop import InLoopClock, InLoopTransport
@@ -27,6 +28,10 @@ from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
 from async_wrappers.live.world.environment import made_environment
+
+if TYPE_CHECKING:
+    from async_wrappers.live.cluster.ray_transport import RayTransport
+    from async_wrappers.live.remote.remote_transport import RemoteTransport
 
 
 class ThreadBackend:
@@ -58,7 +63,7 @@ class ThreadBackend:
             if self._recording is not None:
                 held.callback(self._recording.close)
                 recorder = self._recording.recorder
-            self._remote: DistantTransport | None = None
+            self._remote: RemoteTransport | RayTransport | None = None
             transport: Transport
             if spec.config.in_loop:
                 clock: type[RealClock] = InLoopClock

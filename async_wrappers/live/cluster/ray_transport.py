@@ -14,10 +14,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -26,6 +26,7 @@ from async_wrappers.fleet.fleet import Fleet, What
 from async_wrappers.fleet.ray_fleet import Actors, ending
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.live.cluster.ray_worker import Job, RayWorker, missing_module, versions
+from async_wrappers.live.cluster.ray_workers import RayWorkers
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
@@ -39,25 +40,6 @@ from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray, room
 _FAILURES = 5  # exceptions of a worker's policy in a row, without an answer between them, that are let pass
 _COURIER = 2.0  # seconds that the courier has to end
 _ENDING = 15.0  # seconds that Ray has to end, which is less than `RayWorkers.patience`
-
-
-class Place(Protocol):
-    """Where the cluster is, and what an actor takes of it; see `RayWorkers`."""
-
-    @property
-    def address(self) -> str | None: ...
-
-    @property
-    def num_cpus(self) -> float: ...
-
-    @property
-    def num_gpus(self) -> float: ...
-
-    @property
-    def resources(self) -> Mapping[str, float] | None: ...
-
-    @property
-    def runtime_env(self) -> Mapping[str, Any] | None: ...
 
 
 class _Order(NamedTuple):
@@ -100,7 +82,9 @@ class _Courier:
         news: Receives what has come of the orders.
     """
 
-    def __init__(self, workers: Place, job: bytes, board: WeightsBoard | None, news: queue.SimpleQueue[_News]) -> None:
+    def __init__(
+        self, workers: RayWorkers, job: bytes, board: WeightsBoard | None, news: queue.SimpleQueue[_News]
+    ) -> None:
         self._workers, self._board, self._news = workers, board, news
         self._weights: tuple[int, int, Any] = (0, 0, None)  # version, updates and reference of the newest ones put
         self._given: dict[int, tuple[int, int]] = {}  # by worker: version and updates of those that it has
@@ -217,7 +201,7 @@ class RayTransport:
         self,
         layout: SharedLayout,
         config: LoopConfig,
-        workers: Place,
+        workers: RayWorkers,
         warns: Callable[[str], None],
         make_policy: bytes,
         board: WeightsBoard | None = None,

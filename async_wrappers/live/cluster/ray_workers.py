@@ -80,8 +80,8 @@ class RayWorkers(_Arguments):
         ValueError: An argument is refused.
     """
 
-    sends_policy = True
-    patience = 20.0  # a Ray of this run's own included
+    sends_policy = True  # `RunSpec.make_policy`, from here
+    patience = 20.0  # seconds that they have to end, a Ray of this run's own included
 
     def __call__(self, spec: RunSpec) -> Backend:
         """Return the backend.
@@ -96,7 +96,7 @@ class RayWorkers(_Arguments):
         return ProcessBackend(replace(spec, remote=replace(self, address=self.address or joined())))
 
     def transport(self, end: LoopEnd) -> RayTransport:
-        """Connect to the cluster, and start the workers; see `Elsewhere`."""
+        """Connect to the cluster, and start the workers."""
         from async_wrappers.live.cluster.ray_transport import RayTransport
 
         assert end.policy is not None

@@ -27,6 +27,8 @@ from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.policy import as_act
 
 if TYPE_CHECKING:
+    from _typeshed import HasFileno
+
     from async_wrappers.live.learning.learner import VirtualLearners
 
 _INFERENCES = 0x1A7E  # makes an episode's latencies independent of other draws from its seed
@@ -53,16 +55,6 @@ class Transport(Protocol):
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until that monotonic time in nanoseconds."""
-
-
-class DistantTransport(Transport, Protocol):
-    """One to workers on other machines, which are lost, and come back by themselves."""
-
-    def take_reconnections(self) -> int:
-        """Return how many workers have come back since the last call."""
-
-    def close(self) -> None:
-        """Give up the workers."""
 
 
 class SharedTransport:
@@ -127,13 +119,6 @@ class SharedTransport:
         return [Finished(worker, -1, instant, instant, Fate.LOST, None, 0) for worker in died]
 
 
-class Readable(Protocol):
-    """A socket, or whatever else has a descriptor that one can wait for."""
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-
-
 class _Descriptor(ctypes.Structure):
     """Of `ppoll`: a descriptor, the events to wait for, and those that came."""
 
@@ -146,7 +131,7 @@ class _Time(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def wait_for(end: Readable) -> Callable[[int], bool]:
+def wait_for(end: HasFileno) -> Callable[[int], bool]:
     """Return a function that waits for a number of nanoseconds; it returns true earlier if there is something to read.
 
     `select` takes no descriptor above 1,023, which a run of 500 workers has; Python's `poll` and `epoll` count whole

@@ -82,16 +82,16 @@ from async_wrappers.gymnasium_api import begun
 from async_wrappers.live.inference.transport import Transport
 from async_wrappers.live.loop.clocks import Clock, RealClock
 from async_wrappers.live.loop.release import Release, refuse_to_hold
-from async_wrappers.live.loop.safety import deadman_of, guard_of
+from async_wrappers.live.loop.safety import Guard, deadman_of, guard_of
 from async_wrappers.live.loop.workers import Action, Features, Inference, Refusal
 from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.memory.journal import Journal
-from async_wrappers.live.recording.frame_rows import NoRecorder, Recorder
+from async_wrappers.live.recording.frame_rows import Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
-from async_wrappers.live.world.machine import Machine, as_environment, halves_of
+from async_wrappers.live.world.machine import Halves, Machine, as_environment, halves_of
 from async_wrappers.observations import observation_check
 from async_wrappers.wrapper_statistics import frozen, statistics_of
 from async_wrappers.wrappers.chunk import Chunks, Landed
@@ -222,7 +222,7 @@ class EnvironmentLoop:
         self._journal, self._controls, self._glance = journal, controls, glance
         self._asked_to_stop = False
         self._stops: Callable[[], bool] = lambda: self._asked_to_stop or stops()
-        self._recorder: Recorder | NoRecorder = NoRecorder() if recorder is None else recorder
+        self._recorder = recorder
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.processes, fps=config.fps)
         name, safe_line = "default_action", line
         if config.chunk is not None:
@@ -241,7 +241,7 @@ class EnvironmentLoop:
         if journal is not None:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-        self._halves = halves_of(env)
+        self._halves: Halves | Guard = halves_of(env)
         self._guard = guard_of(config, env, self._halves, warns, lambda: self.clock.begin_send())
         self._deadman = deadman_of(config, now, warns)
         self._limiters = limiters_of(env)
@@ -341,7 +341,8 @@ class EnvironmentLoop:
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
         episode = _Episode(self._journal if learns else None, self._ledger, self._record, number, before)
-        self._recorder.begin_episode(phase.number, number)
+        if self._recorder is not None:
+            self._recorder.begin_episode(phase.number, number)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
@@ -386,10 +387,12 @@ class EnvironmentLoop:
                 glance.frame(*shows, *episode.behind, float(episode.score))
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
-            self._recorder.pay(reward, terminated, truncated)
+            if self._recorder is not None:
+                self._recorder.pay(reward, terminated, truncated)
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
-                self._recorder.end_episode(observation, frame)
+                if self._recorder is not None:
+                    self._recorder.end_episode(observation, frame)
                 observation = self._env.reset()[0]  # the game goes on
                 self._check(observation)
                 terminated = False
@@ -412,7 +415,8 @@ class EnvironmentLoop:
             action = self._safe_action_of(episode, observation, frame)
             self.clock.wait_to_send(frame)
             self._send(leave, action)
-        self._recorder.end_episode(observation, frame)
+        if self._recorder is not None:
+            self._recorder.end_episode(observation, frame)
         self.clock.end_episode(frame, played)
         moved = tuple(self.clock.moved)
         began = self.clock.begin - (moved[-1][1] if moved else 0)
@@ -478,7 +482,7 @@ class EnvironmentLoop:
 
         `sent` is None if it is the action itself.
         """
-        if isinstance(self._recorder, NoRecorder):
+        if self._recorder is None:
             return
         paused = episode.paused is not None
         self._recorder.act(

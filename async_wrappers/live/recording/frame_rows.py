@@ -159,16 +159,6 @@ class RowRing:
         return int(self._counts[_OFFERED]), int(self._counts[_SAVED])
 
 
-class NoRecorder:
-    """Stands for a `Recorder` where nothing is recorded."""
-
-    def begin_episode(self, phase: int, episode: int) -> None: ...
-
-    def pay(self, reward: float, terminated: bool, truncated: bool) -> None: ...
-
-    def end_episode(self, observation: Any, frame: int) -> None: ...
-
-
 class Recorder:
     """The environment loop's side of a recording: on each frame `act` before the step, and `pay` after it.
 

@@ -51,7 +51,12 @@ _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 @dataclass(frozen=True)
 class RemotePolicy:
-    """The place of a run's policy, and the secret that its server knows; None for none."""
+    """The place of a run's policy, and the secret that its server knows; None for none.
+
+    Attributes:
+        sends_policy: Whether the workers get `RunSpec.make_policy` from here.
+        patience: Seconds that they have to end.
+    """
 
     address: Address
     token: bytes | None = field(default=None, repr=False)
@@ -60,7 +65,7 @@ class RemotePolicy:
     patience = 3.0
 
     def transport(self, end: LoopEnd) -> RemoteTransport:
-        """Return the environment loop's end; see `Elsewhere`."""
+        """Return the environment loop's end."""
         return RemoteTransport(end.layout, end.config, self, end.warns)
 
 

@@ -77,27 +77,12 @@ class MachineFailed(RuntimeError):
     """A machine's method raised, or returned what it must not; the machine has been closed."""
 
 
-class Halves(Protocol):
-    """A world that the environment loop plays, in two halves.
+class _SteppedHalves:
+    """An environment: its step is made when the result is asked for, as soon as the action has been recorded.
 
     Attributes:
         reads_late: Whether the frame has to pass between the halves.
     """
-
-    reads_late: bool
-
-    def send(self, action: Any) -> Any:
-        """Send an action; return what was really sent if it differs, else None."""
-
-    def observe(self) -> Outcome:
-        """Return what came of it: observation, reward, terminated, truncated and info."""
-
-    def abandon(self) -> None:
-        """Bring a machine to rest after an error."""
-
-
-class _SteppedHalves:
-    """An environment: its step is made when the result is asked for, as soon as the action has been recorded."""
 
     reads_late = False
 
@@ -105,9 +90,11 @@ class _SteppedHalves:
         self._env = env
 
     def send(self, action: Any) -> None:
+        """Take an action; a machine returns what was really sent if it differs, else None."""
         self._action = action
 
     def observe(self) -> Outcome:
+        """Return what came of it: observation, reward, terminated, truncated and info."""
         return stepped(self._env, self._action)
 
     def abandon(self) -> None:
@@ -207,6 +194,10 @@ class _CheckedMachine:
     def _failed(self, sentence: str) -> MachineFailed:
         self.abandon()
         return MachineFailed(f"{self.name} was closed, as its {sentence}")
+
+
+Halves = _SteppedHalves | _CheckedMachine
+"""A world that the environment loop plays, in two halves."""
 
 
 class MachineEnv(gym.Env[Any, Any]):

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from async_wrappers import CommittedPrefix, RealtimeDelay
 from async_wrappers.agents.experiment.closing_report import why_no_noop
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.spaces.actions import discrete_actions
 from tests.contracts.agent_contract import AgentContract, play

@@ -21,7 +21,7 @@ from async_wrappers.agents.families.value_based.rainbow import FullRainbow, Rain
 from async_wrappers.agents.losses.loss import LossOutput, Networks
 from async_wrappers.agents.losses.teaching import create_linear_schedule, distillation
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spec import own_seed
 from async_wrappers.agents.teaching.methods.augmentation import random_shift
 from async_wrappers.agents.teaching.methods.dqfd import DQfD

@@ -21,7 +21,7 @@ from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning.making import make_learner
 from async_wrappers.agents.losses.loss import LossOutput, Networks
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from tests.agents.families.actor_critic.test_vtrace import Chunked, hyperparameters, lstm, without_memory
 from tests.contracts.agent_contract import AgentContract, play

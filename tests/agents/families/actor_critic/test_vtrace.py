@@ -24,7 +24,8 @@ from async_wrappers.agents.networks.cores import LSTMCore
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Agent, DifferentExperiment
+from async_wrappers.agents.play.play import DifferentExperiment
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay

@@ -27,7 +27,7 @@ from async_wrappers.agents.acting.exploration import (
     zero_epsilon,
 )
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.latency import LogNormal

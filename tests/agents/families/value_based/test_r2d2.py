@@ -19,7 +19,7 @@ from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision

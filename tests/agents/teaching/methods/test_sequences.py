@@ -21,7 +21,7 @@ from async_wrappers.agents.losses.teaching import distillation, policy_distillat
 from async_wrappers.agents.networks.cores import LSTMCore
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.play.play import Agent
+from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spaces.schema import STATE
 from async_wrappers.agents.teaching.methods.sequence_students import KickstartingVTrace, QDaggerR2D2
 from async_wrappers.agents.teaching.student_progress import LABEL, TeachingPhase
