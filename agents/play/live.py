@@ -14,7 +14,7 @@ import gin
 import gymnasium as gym
 from absl import logging
 
-from async_wrappers.agents.acting.effect import report_effect
+from async_wrappers.agents.acting.past_frames import report_effect
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.hyperparameters import factory, must, part, whole, with_gin_values

@@ -219,12 +219,12 @@ class VectorAgent(LearningAgent):
         self._copies.load_weights((self._overlap or self.learner).weights(), self._copied)
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Let the learner observe transitions of several environments; see `Transitions`."""
+        """Let the learner observe transitions of several environments; see `Receiver`."""
         (self.lessons or self.learner).extend(block)
         self.meters.added += len(block["env_ids"])
 
     def cut(self, observation: Any, env_id: int) -> None:
-        """Let the learner observe that an episode was cut; see `Transitions`."""
+        """Let the learner observe that an episode was cut; see `Receiver`."""
         (self.lessons or self.learner).cut(observation, env_id)
 
     def _too_early(self) -> bool:

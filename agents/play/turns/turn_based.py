@@ -14,6 +14,7 @@ At the end of an episode nothing is in flight, so everything that is complete is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -23,13 +24,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.acting.effect import LANDED, fresh_observation, reported_effects, show_effects
+from async_wrappers.agents.acting.past_frames import LANDED, PastFrames, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.lessons import TEACHER
 from async_wrappers.agents.play.many.actor import Actor, Rows
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, copied, each_array
+from async_wrappers.agents.spaces.schema import EFFECT, batch_of_one, copied, each_array
 from async_wrappers.agents.spec import Spec
 
 
@@ -57,10 +57,12 @@ class TurnBasedAgent(LearningAgent):
         self.eval_mode = False
         self.training_steps = self._demonstrated = 0
         guide = None if self.lessons is None else self.lessons.guide
-        self._actor = Actor(spec, 1, self, guide=guide, views=self._view)
-        self._evaluation = Rows(spec, 1, eval_mode=True, views=self._view)
+        self._actor = Actor(spec, 1, self, guide=guide, in_turn=True)
+        self._evaluation = Rows(spec, 1, eval_mode=True, in_turn=True)
+        past = PastFrames.of(spec, trains=True)
+        self._past = past if guide is None else replace(past, label_at="effect")  # where the environment reports it
+        self._past_in_evaluation = PastFrames.of(spec, trains=False)
         self._of_box = isinstance(spec.action_space, Box)
-        self._realtime: Mapping[str, Any] | None = None  # the environment's newest report
         self._start: Any = None  # the newest observation
         self._following: Any = None  # of the transition that was passed on last, in a running episode
 
@@ -134,15 +136,11 @@ class TurnBasedAgent(LearningAgent):
         terminal: bool = False,
     ) -> _Row:
         """Return what the environment shows as the row of the only one of many."""
-        following = copied(self.spec.without_tuples(observation))
-        self._realtime, shown = realtime, following
-        if self.spec.fast_age is not None:
-            shown = {START: following, EFFECT: self._copied(fresh_observation(realtime, following))}
-        elif self.spec.needs_effect and not self.eval_mode:
-            landed = effect = following
-            if not first and (realtime is None or realtime["applied"]):
-                landed, effect = reported_effects(realtime, self._start, following)
-            shown = {START: following, LANDED: self._copied(landed), EFFECT: self._copied(effect)}
+        following = self._copied(observation)
+        past, shown = self._past_in_evaluation if self.eval_mode else self._past, following
+        if past.parts:
+            shown = past.show(following, realtime, None if first else self._start)
+            shown |= {name: self._copied(shown[name]) for name in (LANDED, EFFECT) if name in shown}
         self._start = following
         rows = self._evaluation if self.eval_mode else self._actor.rows
         frame = 0 if first else rows.frame.item(0) + 1 if realtime is None else int(realtime["frame"])
@@ -161,7 +159,7 @@ class TurnBasedAgent(LearningAgent):
             times |= {"sent": np.asarray(realtime["sent"])[None], "_sent": _YES}
         return _Row(
             env_ids=_NONE,
-            observation=batch_of_one(shown),
+            observation=shown[None] if type(shown) is np.ndarray else batch_of_one(shown),
             reward=np.array([reward]),
             first=_YES if first else _NO,
             terminal=_YES if ends and terminal else _NO,
@@ -172,12 +170,10 @@ class TurnBasedAgent(LearningAgent):
         )
 
     def _copied(self, observation: Any) -> Any:
+        """Return an observation as the policy takes it, in arrays that the environment does not reuse."""
+        if type(observation) is np.ndarray:
+            return np.array(observation)
         return copied(self.spec.without_tuples(observation))
-
-    def _view(self, name: str) -> Any:
-        """Return what the teacher reads; see `Rows`."""
-        assert self.lessons is not None
-        return self.lessons.guide.view_in(self._realtime, _VIEWS[name])
 
     def _observe(self, shown: _Row) -> None:
         """Close the last decision; in training, pass on the transitions that are known."""
@@ -344,7 +340,6 @@ class _Row(NamedTuple):
 
 
 _NONE, _NO, _YES = np.zeros(1, np.int64), np.zeros(1, bool), np.ones(1, bool)
-_VIEWS = {TEACHER: "observation_info", LANDED: "effect_info"}  # of info["realtime"], where the teacher's are
 
 
 def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:

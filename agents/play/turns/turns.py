@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from async_wrappers.agents.acting.effect import show_effects
+from async_wrappers.agents.acting.past_frames import show_effects
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
     Agent,

@@ -22,15 +22,14 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.acting.effect import (
-    Effects,
-    ShowEffect,
-    ShowFresh,
-    ShowFreshRows,
+from async_wrappers.agents.acting.exploration import identity_epsilon
+from async_wrappers.agents.acting.past_frames import (
+    PastFrames,
+    ShowPast,
+    ShowPastRows,
     report_effect,
     reported_effects,
 )
-from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
@@ -153,7 +152,7 @@ def test_a_demonstration_that_is_played_back_has_its_effects(delay: int, noops: 
     environment, playback = Playback.under(delayed_world)
     playback.load(demonstration)
     report_effect(environment, "agent")
-    shown = list(transitions(environment, playback, 0, Effects(np.asarray)))
+    shown = list(transitions(environment, playback, 0, effects=True))
     effects = [*range(delay, 12, noops + 1)]
     assert [told(each)[:2] for each in shown] == [(effect - delay, effect) for effect in effects]
     assert [told(each)[3] for each in shown] == [*effects[1:], 12]
@@ -234,8 +233,8 @@ def test_what_a_fast_path_reads_is_learnt_from(delay: int, noops: int, lengths: 
 
 def numbered(make: Callable[[], gym.Env[Any, Any]], count: int, kind: type[Spec] = Stored) -> gym.Env[Any, Any]:
     env = make()
-    shown = ShowEffect(env, "landing") if kind.fast_age is None else ShowFresh(env, kind.fast_age)
-    return NumberedEpisodes(shown, 5, 0, count)
+    past = PastFrames("landing", kind.fast_age is None, kind.fast_age)
+    return NumberedEpisodes(ShowPast(env, past), 5, 0, count)
 
 
 def delayed(delay: int, noops: int, lengths: list[int]) -> gym.Env[Any, Any]:
@@ -256,7 +255,7 @@ def batched(make: Callable[[], gym.Env[Any, Any]], kind: str, spec: type[Spec] =
         bare = [lambda: NumberedEpisodes(make().env, 5, 0, 3)] * 3
         vector = SyncVectorEnv(bare, autoreset_mode=LOCKSTEP[kind])
         constants = delay.playout, delay.decision_interval - 1, DEFAULT
-        return VectorEnvs(ShowFreshRows(VectorRealtimeDelay(vector, *constants), spec.fast_age or 0))
+        return VectorEnvs(ShowPastRows(VectorRealtimeDelay(vector, *constants), PastFrames(age=spec.fast_age or 0)))
     return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3, spec)] * 3, autoreset_mode=AutoresetMode(kind)))
 
 
@@ -320,13 +319,13 @@ def test_a_vector_that_shows_a_fast_path_nothing_is_refused() -> None:
 
     outside = r"^fast must be None where NormalizeObservation changes observations outside the delay, .* inside Vector"
     with pytest.raises(ValueError, match=outside):
-        ShowFreshRows(of(delay, NormalizeRows), 0)
-    assert ShowFreshRows(of(NormalizeRows, delay), 2).env.fresh_age == 2
+        ShowPastRows(of(delay, NormalizeRows), PastFrames(age=0))
+    assert ShowPastRows(of(NormalizeRows, delay), PastFrames(age=2)).env.fresh_age == 2
     with pytest.raises(ValueError, match=r"^fast must be None where create_vector_fn delays each of its environments"):
-        ShowFreshRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), 0)
+        ShowPastRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), PastFrames(age=0))
     with pytest.raises(ValueError, match=r"^fast_age must be 0 where nothing delays actions, got 1: delay with Vector"):
-        ShowFreshRows(of(), 1)
-    shown, _ = ShowFreshRows(of(NormalizeRows), 0).reset(seed=1)
+        ShowPastRows(of(), PastFrames(age=1))
+    shown, _ = ShowPastRows(of(NormalizeRows), PastFrames(age=0)).reset(seed=1)
     np.testing.assert_array_equal(shown["start"], shown["effect"])
 
 
