@@ -27,7 +27,7 @@ from async_wrappers.agents.demonstrations.demonstration import Playback, Recorde
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.play.play import Agent, Demonstrable, environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.files import write_text_atomically
 
 _FILE = Path("metrics") / "pretraining.jsonl"

@@ -262,7 +262,9 @@ class Rows:
         if "executed" in realtime:  # of chunks
             columns["executed"] = realtime["executed"][rows]
         if self._in_turn:
-            columns["next_observation"] = columns["final"][0] if over else rows_of(self._stored(shown.observation), 0)
+            now = shown.observation
+            following = now[0] if type(now) is np.ndarray else rows_of(self._stored(now), 0)
+            columns["next_observation"] = columns["final"][0] if over else following
         return columns
 
     def _of_landing(self, shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], part: Callable[[Any], Any]) -> Any:
@@ -332,10 +334,9 @@ class Rows:
         if self._effects is not None:
             write = partial(_with_rows, at)
             self._effects = each_array(write, self._effects, self._read(observation[EFFECT]))
-        if self._effects is not None or self._shows_teacher:
-            observation = observation[START]
-        if type(observation) is not np.ndarray:
-            observation = self._read(observation)
+        if type(observation) is not np.ndarray:  # several arrays, or several frames
+            shows_frames = self._effects is not None or self._shows_teacher
+            observation = self._read(observation[START] if shows_frames else observation)
         if whole and self._spec.stack_size == 1 and type(observation) is np.ndarray:
             self._stacks = np.ascontiguousarray(observation, self._stacks.dtype)[:, None]
         else:

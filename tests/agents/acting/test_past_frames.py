@@ -37,8 +37,8 @@ from async_wrappers.agents.losses.loss import Learning, LossOutput
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import Spec
 from async_wrappers.batched.double_buffered import DoubleBuffered

@@ -20,8 +20,8 @@ from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
 from async_wrappers.agents.teaching.methods.sequence_students import KickstartingPPO, KickstartingVTrace
