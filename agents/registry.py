@@ -13,6 +13,7 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching, Teaching
+from async_wrappers.agents.experiment.run import Run
 from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
@@ -27,7 +28,7 @@ from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.play.play import Agent
-from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.run import Play
 from async_wrappers.agents.play.run_settings import Runner, TrainRunner
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent

@@ -46,6 +46,7 @@ from async_wrappers.agents.experiment.progress import (
     run_in_words,
     statistics_of,
 )
+from async_wrappers.agents.experiment.run import Run
 from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
 from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.play.play import (
@@ -60,7 +61,7 @@ from async_wrappers.agents.play.play import (
     Played,
     frames_of,
 )
-from async_wrappers.agents.play.run import Play, Run
+from async_wrappers.agents.play.run import Play
 from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.play.turns.turns import Turns
 from async_wrappers.agents.trained.agent_file import agent_path, no_such_agent

@@ -209,9 +209,12 @@ class SequenceNetwork(nn.Module):
         fresh = None
         if self.fast is not None:
             observation, fresh = observation[START], observation[EFFECT]
-        rows = tuple(first_array(observation).shape[:2])
-        features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
-        return self.decide(features.view(*rows, -1), previous_action, previous_reward, first, state, fresh)
+        if isinstance(observation, Tensor):
+            rows, flat = observation.shape[:2], observation.flatten(0, 1)
+        else:
+            rows = first_array(observation).shape[:2]
+            flat = each_array(lambda tensor: tensor.flatten(0, 1), observation)
+        return self.decide(self.encode(flat).view(*rows, -1), previous_action, previous_reward, first, state, fresh)
 
     def decide(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gin
 import gymnasium as gym
@@ -33,10 +33,12 @@ from async_wrappers.agents.play.play import (
     environment_seed,
     is_game_over,
 )
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.spec import Spec
 from async_wrappers.own_returns import reward_changers, with_own_returns
 from async_wrappers.wrapper_statistics import statistics_of
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
 
 
 def _by_the_agent(name: str, value: Any) -> None:

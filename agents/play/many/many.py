@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cloudpickle
 import numpy as np
@@ -41,11 +41,13 @@ from async_wrappers.agents.play.play import (
     checksum,
     environment_in_words,
 )
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, merged
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
 
 
 class Worlds(Protocol):

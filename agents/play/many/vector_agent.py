@@ -104,12 +104,13 @@ class VectorAgent(LearningAgent):
 
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
-        self.spec.check_chunks()
+        if self.spec.chunk_mean is not None:
+            self.spec.check_chunks()
         if self.lessons is not None:
             self.lessons.check()
         begin = time.perf_counter()
         ended = self._actor.observe(shown)
-        self.times.add("Store", begin)
+        self.times.seconds["Store"] += time.perf_counter() - begin
         return self.stamped(ended, self._frames()) if ended else ended
 
     def stamped(self, ended: Sequence[Ended], frames: int) -> list[Ended]:
@@ -166,7 +167,7 @@ class VectorAgent(LearningAgent):
         self.count(len(shown.env_ids), behind)
         begin = time.perf_counter()
         action = self.rows.decide(shown, self.policy)
-        self.times.add("Act", begin)
+        self.times.seconds["Act"] += time.perf_counter() - begin
         return action
 
     def count(self, decisions: int, behind: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -25,12 +25,14 @@ from async_wrappers.agents.play.play import (
     go_to_encounter,
     is_game_over,
 )
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.checks import reward_of
 from async_wrappers.gymnasium_api import stepped
 from async_wrappers.wrapper_statistics import Statistics, frozen, load_statistics, statistics_of
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
 
 
 class Turns:
