@@ -102,7 +102,8 @@ class TurnBasedAgent(LearningAgent):
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         if not self.eval_mode:
-            self.spec.check_chunks()
+            if self.spec.chunk_mean is not None:
+                self.spec.check_chunks()
             if self.lessons is not None:
                 self.lessons.check()
             self._actor.rows.end(_NONE)  # an episode that nobody has ended

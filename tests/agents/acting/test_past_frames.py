@@ -24,6 +24,7 @@ from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay, 
 from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.acting.past_frames import (
+    VIEW,
     PastFrames,
     ShowPast,
     ShowPastRows,
@@ -327,6 +328,34 @@ def test_a_vector_that_shows_a_fast_path_nothing_is_refused() -> None:
         ShowPastRows(of(), PastFrames(age=1))
     shown, _ = ShowPastRows(of(NormalizeRows), PastFrames(age=0)).reset(seed=1)
     np.testing.assert_array_equal(shown["start"], shown["effect"])
+
+
+def test_a_critic_and_a_teacher_are_shown_frames_of_their_own() -> None:
+    def seen(number: int) -> dict[str, Any]:
+        return {VIEW: np.array([[number]])}
+
+    def parts(applied: bool, before: Any, **reported: Any) -> dict[str, Any]:
+        both = {"effect_observation": 3 if applied else None, "next_effect_observation": 7}
+        realtime = {"applied": applied, "observation_info": seen(40), **both, **reported}
+        return {name: np.ravel(part).item() for name, part in past.show(4, realtime, before).items()}
+
+    past = PastFrames("agent", effect=True, label_at="effect")
+    assert set(past.parts) == {"landed", "effect", "teacher", "labelled"}
+    of_both = {"start": 4, "landed": 3, "effect": 7, "teacher": 40, "labelled": 30}
+    assert parts(True, 0, effect_info=seen(30)) == of_both
+    # Nothing has landed: the parts of the effect are those of the start, as many environments need a value.
+    assert parts(False, 0, effect_info=seen(30)) == {**of_both, "landed": 4, "labelled": 40}
+    assert parts(True, None) == {"start": 4, "landed": 4, "effect": 4, "teacher": 40, "labelled": 40}
+    # What a delay does not report is left out, and whoever reads it refuses that.
+    assert parts(True, 0) == {name: part for name, part in of_both.items() if name != "labelled"}
+
+
+def test_an_info_is_passed_on_without_what_is_shown() -> None:
+    reported = {"effect_observation": 1, "_effect_observation": True, "observation_info": {}, "start": 3}
+    info = {"realtime": reported, VIEW: 1, "lives": 2}
+    assert PastFrames(age=1).without_shown(info) == {"realtime": {"observation_info": {}, "start": 3}, "lives": 2}
+    assert PastFrames(label_at="start").without_shown(info) == {"realtime": {"start": 3}, "lives": 2}
+    assert PastFrames(age=1).without_shown({"lives": 2}) == {"lives": 2}
 
 
 class Effective(DQN):
