@@ -13,7 +13,7 @@ import gymnasium as gym
 import async_wrappers.agents.configurables  # noqa: F401  # for its effect: a run's configuration names them
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.play.turns.agents import Agent
-from async_wrappers.agents.play.turns.episode import play_episode as play_episode  # offered here
+from async_wrappers.agents.play.turns.turns import play_episode as play_episode  # offered here
 from async_wrappers.files import path_of
 
 

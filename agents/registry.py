@@ -13,6 +13,7 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.experiment.experiment import Experiment, NoTeaching
+from async_wrappers.agents.experiment.run import Run
 from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
@@ -26,7 +27,6 @@ from async_wrappers.agents.play.hosts.hosts import Hosts, on_hosts
 from async_wrappers.agents.play.live import Live, LiveRunner
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.many import Many
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.run_settings import Runner, TrainRunner
 from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
@@ -44,7 +44,7 @@ from async_wrappers.agents.teaching.student_progress import without_teacher
 from async_wrappers.agents.teaching.teaching import Reincarnation, RunnerWithTeacher
 
 if TYPE_CHECKING:
-    from async_wrappers.agents.play.run import Play
+    from async_wrappers.agents.experiment.run import Play
 
 AGENTS: Mapping[str, type[Spec]] = {
     "dqn": DQN,

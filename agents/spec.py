@@ -126,7 +126,7 @@ class Spec:
         replay_coefficient: How often each batch of that queue is learnt from.
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
-            its action landed: a transition's observation is then a dict of both (`agents.acting.effect`).
+            its action landed: a transition's observation is then a dict of both (`agents.acting.past_frames`).
         draws_labels: Whether a student's labels are made when a batch is drawn, by its learner.
         fast_age: How old the observation is that the policy's fast path reads when its action is due, in frames; None
             where the policy has none. It stands in the place of the effect's, and `needs_effect` is True.

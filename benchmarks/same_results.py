@@ -193,6 +193,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Trace
 
 experiment = (
+    "async_wrappers.agents.play.turns.turns",
     "async_wrappers.agents.play.turns.episode",
     "async_wrappers.agents.experiment.episode",
     "async_wrappers.agents.experiment",

@@ -176,7 +176,9 @@ class Epsilon:
         """Return epsilon for a decision."""
         if decision.eval_mode:
             return self.evaluation
-        return self._in_training(decision.frame, decision.env_id)
+        if self.environments is not None:
+            return self._in_training(decision.frame, decision.env_id)
+        return self.schedule(self.decay_period, decision.frame, self.warmup, self.train)
 
     def of_rows(self, decisions: Decisions) -> npt.NDArray[np.float64]:
         """Return epsilon for R decisions `[R]`; the schedule is called once for each (frame, actor) among them."""
@@ -400,7 +402,10 @@ class EpsilonGreedyPolicy:
 
     @torch.inference_mode()
     def _q_values(self, inputs: Any, rng: np.random.Generator, noisy: bool) -> Tensor:
-        resample_noise(self._noisy_layers, rng if noisy else None)
+        if self._noisy_layers:
+            resample_noise(self._noisy_layers, rng if noisy else None)
+        if not self.compute.bf16:
+            return self._values(self.network, self._read(inputs), rng)
         with self.compute.autocast():
             return self._values(self.network, self._read(inputs), rng)
 

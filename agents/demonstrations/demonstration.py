@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.acting.effect import Effects
+from async_wrappers.agents.acting.past_frames import reported_effects
+from async_wrappers.agents.spaces.schema import EFFECT, START
 
 Environment = gym.Env[Any, Any]
 
@@ -227,7 +228,7 @@ class Playback(gym.Env[Any, Any]):
 
 
 def transitions(
-    environment: Environment, playback: Playback, seed: int, effects: Effects | None = None
+    environment: Environment, playback: Playback, seed: int, effects: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the transitions of the loaded episode, as a learner observes them.
 
@@ -237,7 +238,7 @@ def transitions(
         environment: The environment with `playback` below its delay.
         playback: A playback with an episode.
         seed: Seed of the schedule, for random latencies.
-        effects: Makes observations with those of the effects, for an agent that needs them.
+        effects: Whether observations have those of the effects, for an agent that needs them.
     """
     actions = playback.loaded.actions
     # A schedule does not depend on actions. So one pass finds the frames on which they take effect, and a second pass
@@ -250,12 +251,11 @@ def transitions(
 
 
 def _decisions(
-    environment: Environment, seed: int, actions: Iterable[Any], effects: Effects | None = None
+    environment: Environment, seed: int, actions: Iterable[Any], effects: bool = False
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Play one episode; yield (effect, delay, transition) of each decision that was applied."""
     observation, _ = environment.reset(seed=seed)
-    if effects is not None:
-        effects.begin_episode()
+    before: dict[str, Any] | None = None  # the last transition's next observation
     frame, over = 0, False
     for action in actions:
         following, reward, terminated, truncated, info = environment.step(action)
@@ -263,8 +263,10 @@ def _decisions(
         frame, interval, over = int(realtime["frame"]), int(realtime["interval"]), terminated or truncated
         if realtime["applied"]:
             stored, following_stored = observation, following
-            if effects is not None:
-                stored, following_stored = effects.pair(info.get("realtime"), observation, following)
+            if effects:
+                landed, effect = reported_effects(info.get("realtime"), observation, following)
+                stored = {START: observation, EFFECT: landed} if before is None else before
+                following_stored = before = {START: following, EFFECT: effect}
             transition = {
                 "observation": stored,
                 "action": action,

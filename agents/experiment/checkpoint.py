@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from absl import logging
 
 from async_wrappers.agents.needs_and_offers import refuse
 from async_wrappers.agents.replay.segments import read_index
-from async_wrappers.agents.timing import duration
 from async_wrappers.agents.trained.agent_file import is_agent_file, read_agent
 from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
@@ -291,66 +289,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# When a run writes checkpoints, and under which numbers.
-
-
-class Saving:
-    """The checkpoints of a run.
-
-    The number of a checkpoint is that of its iteration, or the one after the last checkpoint's where that is larger:
-    where a part of an iteration was saved, all later numbers are larger by one.
-
-    Args:
-        base_dir: The run's directory.
-        kept: How many of the newest checkpoints are kept.
-        minutes: After which one is due during an iteration; None for never.
-
-    Attributes:
-        checkpointer: Writes and finds them.
-        number: Of the checkpoint that was loaded or written last; -2 before there is one.
-        saved_at: When one was written last, by ``time.monotonic()``.
-    """
-
-    def __init__(self, base_dir: Path, kept: int, minutes: float | None) -> None:
-        """Look for nothing yet."""
-        self.checkpointer = Checkpointer(base_dir, kept)
-        self._minutes, self.number = minutes, -2
-        self.saved_at = time.monotonic()
-        self._unsaved = 0.0  # seconds that an interrupt has lost
-
-    @property
-    def directory(self) -> Path:
-        """Where they lie."""
-        return self.checkpointer.directory
-
-    def is_late(self) -> bool:
-        """Return whether a checkpoint is due by the clock."""
-        return self._minutes is not None and time.monotonic() - self.saved_at >= 60.0 * self._minutes
-
-    def next_number(self, iteration: int) -> int:
-        """Return the number of the next checkpoint, at the end of an iteration or during it."""
-        return max(iteration, self.number + 1)
-
-    def write(self, number: int, bundle: Mapping[str, Any]) -> set[int]:
-        """Write a checkpoint, and return the numbers of those that are kept."""
-        kept = self.checkpointer.save(number, bundle)
-        self.number, self.saved_at = number, time.monotonic()
-        return kept
-
-    def note_interrupt(self) -> None:
-        """Count what is lost by an interrupt now."""
-        self._unsaved = time.monotonic() - self.saved_at
-
-    @property
-    def unsaved(self) -> str:
-        """What an interrupt has lost, in words; empty where it is nothing."""
-        if not self.checkpointer.numbers():
-            return "no checkpoint was written, so that the run begins anew"
-        return f"{duration(self._unsaved)} since the last checkpoint are lost" if self._unsaved >= 1 else ""
-
-    @property
-    def iterations_done(self) -> int:
-        """The number of iterations in the newest checkpoint, even if a signal came just after it was written."""
-        return self.checkpointer.iterations_done(max(self.checkpointer.numbers(), default=-1))

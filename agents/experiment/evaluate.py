@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
-from async_wrappers.agents.play.turns.episode import Watched, play_episode
+from async_wrappers.agents.play.turns.turns import Watched, play_episode
 
 if TYPE_CHECKING:
     from async_wrappers.agents.play.turns.agents import Agent

@@ -46,6 +46,7 @@ from async_wrappers.agents.experiment.progress import (
     run_in_words,
     statistics_of,
 )
+from async_wrappers.agents.experiment.run import Run
 from async_wrappers.agents.experiment.video import check_recordable, filmed, recorded
 from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.play.play import (
@@ -59,7 +60,6 @@ from async_wrappers.agents.play.play import (
     Played,
     frames_of,
 )
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turns import Turns
@@ -71,7 +71,7 @@ from async_wrappers.wrapper_statistics import frozen, has_statistics, layers_of,
 from async_wrappers.wrapper_statistics import statistics_of as statistics_of_wrappers
 
 if TYPE_CHECKING:
-    from async_wrappers.agents.play.run import Play
+    from async_wrappers.agents.experiment.run import Play
     from async_wrappers.agents.teaching.teaching import Reincarnation
 
 

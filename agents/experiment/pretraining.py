@@ -21,15 +21,15 @@ import numpy.typing as npt
 from absl import logging
 from tqdm import trange
 
-from async_wrappers.agents.acting.effect import Effects, report_effect
+from async_wrappers.agents.acting.past_frames import report_effect
 from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter, read_demonstrations, recorded_delay
 from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.agents import Agent
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.files import write_text_atomically
 
 _FILE = Path("metrics") / "pretraining.jsonl"
@@ -85,10 +85,8 @@ class Pretraining:
                 f"{self._named} is for an agent that reads what a demonstration holds, and agent {agent.spec.name!r} "
                 "has a fast path: bind None, or fast = None for its network"
             )
-        effects = None
         if agent.spec.needs_effect:
             report_effect(environment, agent.spec.name)
-            effects = Effects(agent.spec.without_tuples)
         episodes = frames = departures = shown = 0
         delays: list[int] = []
         for episode in read_demonstrations(self.dataset):
@@ -100,7 +98,7 @@ class Pretraining:
                     "this configuration"
                 ) from None
             seed_of_it = environment_seed(seed, _DEMONSTRATED, episodes)
-            for transition in transitions(environment, playback, seed_of_it, effects):
+            for transition in transitions(environment, playback, seed_of_it, agent.spec.needs_effect):
                 agent.demonstrate(transition)
                 shown += 1
             episodes, frames = episodes + 1, frames + len(episode)

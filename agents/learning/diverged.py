@@ -4,10 +4,9 @@ weights that are loaded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -28,13 +27,13 @@ class DivergedError(RuntimeError):
     ends_run = True  # live too: a restarted learner would lose its replay, and diverge again
 
 
-def check_loss(
+def refuse_loss(
     loss: float,
     update: int,
     arrays: Mapping[str, Any],
     state: Callable[[], Mapping[str, Any]],
     directory: str | Path | None,
-) -> None:
+) -> NoReturn:
     """Refuse a loss that is not finite, and write down the batch and the state that led to it.
 
     Args:
@@ -45,10 +44,8 @@ def check_loss(
         directory: Where the file goes; None for the working directory.
 
     Raises:
-        DivergedError: It is not finite.
+        DivergedError: Always.
     """
-    if math.isfinite(loss):
-        return
     path = (Path(directory or ".") / f"diverged_batch_{update}.pt").resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)

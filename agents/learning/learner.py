@@ -18,6 +18,7 @@ loss that is not finite moves weights by the optimiser's momentum alone, since i
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
-from async_wrappers.agents.learning.diverged import check_loaded, check_loss, check_weights
+from async_wrappers.agents.learning.diverged import check_loaded, check_weights, refuse_loss
 from async_wrappers.agents.losses.loss import (
     Batch,
     Learning,
@@ -257,7 +258,7 @@ class Learner:
         arrays = self.source.sample()
         first_steps = self.source.transitions(arrays["index"], 1) if self.settings.one_step_loss else None
         self._batches += 1
-        self.times.add("Sample", begin)
+        self.times.seconds["Sample"] += perf_counter() - begin
         return SampledBatch(self._batches - 1, arrays, first_steps)
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
@@ -292,8 +293,8 @@ class Learner:
             loss = mean_loss(output, minibatch)
             priority = output.priority if "weight" in batch and priority is None else priority  # the first pass's
             self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
-            if not self.compute.deferred:
-                check_loss(loss.item(), self.updates, sampled.arrays, self._state, self.diverged_dir)
+            if not self.compute.deferred and not math.isfinite(loss.item()):
+                refuse_loss(loss.item(), self.updates, sampled.arrays, self._state, self.diverged_dir)
             self._step(self._averaged(self._backward(loss, output.metrics, begin)))
             for name, scalar in self.scalars.items():
                 each.setdefault(name, []).append(scalar.reshape(-1))
@@ -323,7 +324,8 @@ class Learner:
         if self.keeps_batch:
             self.batch = batch
         rng = self._random.draw(0, sampled.number, eval_mode=False)
-        resample_noise(self._noisy_layers, rng)
+        if self._noisy_layers:
+            resample_noise(self._noisy_layers, rng)
         networks = self._present_networks
         output = self._loss(networks, batch, rng)
         if sampled.first_steps is not None:
@@ -337,7 +339,8 @@ class Learner:
         """Return a loss's gradient, which began to be computed at a time, and set the scalars."""
         for parameter in self._parameters.values():
             parameter.grad = None
-        begin = self.times.add("Loss", begin)
+        times, now = self.times.seconds, perf_counter()
+        times["Loss"] += now - begin
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
         each = self._parameters.items()
@@ -346,7 +349,7 @@ class Learner:
             spoilt = ~loss.isfinite()
             for gradient in gradients.values():
                 gradient.masked_fill_(spoilt, 0.0)
-        self.times.add("Backward", begin)
+        times["Backward"] += perf_counter() - now
         return gradients
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -366,7 +369,7 @@ class Learner:
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):
                 group["lr"] = rate * scale
         self._optimizer.step()
-        self.times.add("Optimizer", begin)
+        self.times.seconds["Optimizer"] += perf_counter() - begin
 
     def _count_update(self) -> None:
         self.updates += 1
@@ -415,12 +418,13 @@ class Learner:
             begin = perf_counter()
             priority = unfinished.on_host()[1:].astype(np.float64) + self.settings.priority_epsilon
             self.source.set_priorities(unfinished.batch.arrays["index"], priority)
-            self.times.add("Priorities", begin)
+            self.times.seconds["Priorities"] += perf_counter() - begin
 
     def _check(self, unfinished: _Unfinished) -> None:
         """Refuse a loss that is not finite."""
-        loss, arrays = unfinished.on_host().item(0), unfinished.batch.arrays
-        check_loss(loss, unfinished.update, arrays, self._state, self.diverged_dir)
+        loss = unfinished.on_host().item(0)
+        if not math.isfinite(loss):
+            refuse_loss(loss, unfinished.update, unfinished.batch.arrays, self._state, self.diverged_dir)
 
     # The target network.
 

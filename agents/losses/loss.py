@@ -71,24 +71,34 @@ class Adam(torch.optim.Adam):
     def step(self) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
         """Step the parameters that have a gradient."""
         for group in self.param_groups:
-            stepped = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if not stepped:
-                continue
-            for parameter in stepped:
+            stepped: list[Tensor] = []
+            gradients: list[Tensor] = []
+            averages: list[Tensor] = []
+            squares: list[Tensor] = []
+            steps: list[Tensor] = []
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
                 if parameter not in self.state:
                     self.state[parameter] = {
                         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
                         "exp_avg": torch.zeros_like(parameter),
                         "exp_avg_sq": torch.zeros_like(parameter),
                     }
-            moments = [self.state[parameter] for parameter in stepped]
-            steps = [each["step"] for each in moments]
+                moments = self.state[parameter]
+                stepped.append(parameter)
+                gradients.append(parameter.grad)
+                averages.append(moments["exp_avg"])
+                squares.append(moments["exp_avg_sq"])
+                steps.append(moments["step"])
+            if not stepped:
+                continue
             torch._foreach_add_(steps, 1)
             torch._fused_adam_(
                 stepped,
-                [parameter.grad for parameter in stepped],
-                [each["exp_avg"] for each in moments],
-                [each["exp_avg_sq"] for each in moments],
+                gradients,
+                averages,
+                squares,
                 [],
                 steps,
                 lr=group["lr"],

@@ -270,8 +270,11 @@ def _check_distributions(
 def _check_taken(name: str, values_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor) -> None:
     if a_tm1.is_floating_point():
         raise ValueError(f"a_tm1 must hold integers, got {a_tm1.dtype}, cast it to torch.int64")
+    shape = values_tm1.shape[:1]
+    if a_tm1.shape == r_t.shape == discount_t.shape == shape:
+        return
     for argument, tensor in (("a_tm1", a_tm1), ("r_t", r_t), ("discount_t", discount_t)):
-        _check_shape(argument, tensor, (values_tm1.shape[0],), name)
+        _check_shape(argument, tensor, tuple(shape), name)
 
 
 def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...], fitting: str = "q_tm1") -> None:

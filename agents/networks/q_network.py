@@ -3,10 +3,7 @@
 Any torso (`torsos.py`; `DictTorso` makes one for a Dict of observations from any other) goes with any head
 (below). `create_network` picks both by name or by factory.
 
-A Q-network is three steps, each a method: `encode`, the torso, which is heavy and reads an observation and nothing
-else; `core`, which carries a state from one decision to the next (today none does); `values`, the head. Calling the
-network does all three. An agent asks no more of a network than that it can be called, so a user's own ``nn.Module``
-needs none of the methods.
+An agent asks no more of a network than that it can be called, so a user's own ``nn.Module`` will do.
 """
 
 from __future__ import annotations
@@ -230,31 +227,12 @@ class QNetwork(nn.Module):
             TypeError: If `observation` is neither uint8 nor floating point.
             ValueError: If `observation` does not have the shape `[B, *observation_shape]`, or other keys.
         """
-        features, _ = self.core(self.encode(observation))
-        return self.values(features)
-
-    def encode(self, observation: Any) -> Tensor:
-        """Map observations, as `forward` takes them, to features `[B, torso.output_size]`."""
-        check_observation(observation, self.observation_shape)
-        features: Tensor = self.torso(as_float32(observation))
-        return features
-
-    def core(self, features: Tensor, state: Any = (), first: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Carry features from one decision to the next. Without memory, as here, they pass unchanged.
-
-        Args:
-            features: What `encode` gives, `[B, ...]`.
-            state: What the call for the decision before returned, `[B, ...]`; () without memory.
-            first: Bool `[B]`, True where a new episode begins, so that the state starts afresh.
-
-        Returns:
-            Features for `values`, and the next state.
-        """
-        return features, state
-
-    def values(self, features: Tensor) -> Tensor:
-        """Map features to Q-values, the head's outputs in float32."""
-        q_values: Tensor = self.head(features)
+        fits = type(observation) is Tensor and observation.shape[1:] == self.observation_shape
+        if not fits:
+            check_observation(observation, self.observation_shape)
+        if not fits or observation.dtype != torch.float32:
+            observation = as_float32(observation)
+        q_values: Tensor = self.head(self.torso(observation))
         return q_values.float()
 
 

@@ -128,7 +128,7 @@ class SequenceNetwork(nn.Module):
         hidden: Units of each layer, followed by a ReLU, between what the core gives (with `skip` the torso's features
             too) and the head; None for one of 128 with a window, and for none without.
         fast: Makes the torso of a fast path from the shape of one observation, `[1, *shape]`; None for no fast path.
-            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.effect`).
+            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.past_frames`).
         fast_age: How old the observation is that it reads, in frames, when the action is due.
 
     Attributes:
@@ -209,9 +209,12 @@ class SequenceNetwork(nn.Module):
         fresh = None
         if self.fast is not None:
             observation, fresh = observation[START], observation[EFFECT]
-        rows = tuple(first_array(observation).shape[:2])
-        features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
-        return self.decide(features.view(*rows, -1), previous_action, previous_reward, first, state, fresh)
+        if isinstance(observation, Tensor):
+            rows, flat = observation.shape[:2], observation.flatten(0, 1)
+        else:
+            rows = first_array(observation).shape[:2]
+            flat = each_array(lambda tensor: tensor.flatten(0, 1), observation)
+        return self.decide(self.encode(flat).view(*rows, -1), previous_action, previous_reward, first, state, fresh)
 
     def decide(
         self,

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from async_wrappers.needs import Words
 
-TEACHER = "teacher"  # the part of a shown observation that a teacher reads
-
 
 class Advice(NamedTuple):
     """What a teacher says of R decisions.

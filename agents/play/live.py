@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gin
 import gymnasium as gym
 from absl import logging
 
-from async_wrappers.agents.acting.effect import report_effect
+from async_wrappers.agents.acting.past_frames import report_effect
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.hyperparameters import factory, must, part, whole, with_gin_values
@@ -33,10 +33,12 @@ from async_wrappers.agents.play.play import (
     Played,
     RunStopped,
 )
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS, SUMMED_UP
 from async_wrappers.wrapper_statistics import Statistics, with_statistics
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
 
 TIMING, SHOWN = "timing", "live"
 _SCHEDULE = "create_runner.schedule = 'realtime'"

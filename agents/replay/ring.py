@@ -222,7 +222,8 @@ class Ring(Log):
         if interval < 0:
             raise ValueError(f"interval must be >= 0 frames, got {interval}")
         extras = self._check_extras(transition["extras"]) if self._check_extras else ()
-        action, reward = action_of(transition["action"], self.schema.action), float(transition["reward"])
+        action, reward = transition["action"], float(transition["reward"])
+        action = action_of(action, self.schema.action) if self.schema.action.shape else int(action)
         kind = TERMINAL if terminal else STEP
         priority, tails = transition.get("priority"), transition.get("final_priority") if ended else None
         if priority is not None:

@@ -89,7 +89,7 @@ class Compute:
         """Leave out the device, which may be another one on another machine."""
         return asdict(self)
 
-    @property
+    @cached_property
     def deferred(self) -> bool:
         """Whether an update's loss is checked later, see `wait`."""
         return self.torch_device.type == "cuda" if self.wait is None else not self.wait
@@ -206,11 +206,15 @@ class Reader:
         self.shape: Any = _shape(self._space, stack_size, "")
         self._stack_size = stack_size
         self._compute = compute
+        self._is_box = isinstance(self._space, Box)
         # As Python's numbers: a trace of the network for an export would take NumPy's for data.
         self._one_hots = each_array(_one_hots_of, self._space)
 
     def __call__(self, stacks: Any) -> Any:
         """Return tensors [B, k, *shape] of stacks [B, k, *shape]."""
+        if self._is_box:  # most are, and need no walk through a tree
+            tensor = self._compute.tensor(stacks)
+            return tensor if tensor.dtype == torch.uint8 or tensor.is_floating_point() else tensor.float()
         return each_array(self._tensor, self._space, self._one_hots, stacks)
 
     def without_tuples(self, observation: Any) -> Any:

@@ -36,7 +36,6 @@ from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.teaching.student_progress import (
     LABEL,
-    VIEW,
     Rehearsal,
     Teaching,
     TeachingPhase,
@@ -59,8 +58,8 @@ class StudentsGuide:
     Attributes:
         guides: As given.
         teacher: Set by `set_teacher`; None in evaluation.
-        shown: Whether what the teacher reads comes with the observations of many environments (`ShowTeacher`);
-            elsewhere it reads what the student reads.
+        shown: Whether many environments show what the teacher reads (`agents.acting.past_frames`); elsewhere it reads
+            what the student reads.
     """
 
     def __init__(self, student: Any, guides: bool) -> None:
@@ -127,15 +126,14 @@ class StudentsGuide:
         vars(self.student.teaching).update(progress)
 
     @staticmethod
-    def view_in(realtime: Mapping[str, Any] | None, name: str) -> Any:
-        """Return what the teacher reads, [1, k, *shape], from the info under a name of ``info["realtime"]``."""
-        info = (realtime or {}).get(name) or {}
-        if VIEW not in info:
+    def part(shown: Mapping[str, Any], name: str) -> Any:
+        """Return a part that the teacher reads of what is shown, [R, k, *shape]."""
+        if name not in shown:
             raise ValueError(
                 "an environment of a student must show the teacher's observations: put a TeacherView into it "
                 "(async_wrappers.agents.teaching.teacher_view)"
             )
-        return info[VIEW]
+        return shown[name]
 
 
 class StudentsLessons:

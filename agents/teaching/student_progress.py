@@ -15,7 +15,6 @@ from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import each_array
 
 LABEL = "teacher_values"  # the extra that holds a transition's label
-VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
 
 
 class TeachingPhase(Enum):

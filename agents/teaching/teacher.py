@@ -23,8 +23,8 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL
 from async_wrappers.agents.spaces.actions import DiscreteActions, discrete_actions

@@ -9,8 +9,7 @@ read the actions in flight too. Their environments, as chains of wrappers, have 
 
 `TeacherView` stands around the common part in the student's chain. It shows each frame to the teacher's own wrappers
 too, and puts the stack of observations that the teacher would read into ``info["teacher_observation"]``. So a delay
-passes it on with the observation of the same frame. Among many environments infos do not travel with each step, and
-`ShowTeacher` makes the stacks parts of the observation.
+passes it on with the observation of the same frame (`agents.acting.past_frames`).
 
 Requiring equal observations would exclude the main case: a teacher without delay, and a student that observes its
 actions in flight.
@@ -26,18 +25,15 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Dict
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import NormalizeReward
 
-from async_wrappers.agents.acting.effect import LANDED
+from async_wrappers.agents.acting.past_frames import VIEW
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
-from async_wrappers.agents.play.lessons import TEACHER
 from async_wrappers.agents.play.turns.turn_based import frames_per_decision
 from async_wrappers.agents.spaces.actions import discrete_actions
-from async_wrappers.agents.spaces.schema import START, batch_of_one, each_array, stacked
+from async_wrappers.agents.spaces.schema import batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import Spec
-from async_wrappers.agents.teaching.student_progress import VIEW
 from async_wrappers.wrapper_statistics import has_statistics
 
 Environment = gym.Env[Any, Any]
@@ -94,14 +90,10 @@ class Viewpoint:
             )
         return cls(teacher.spec, common, [_bare(layer) for layer in own if not is_delay(layer)], label_at)
 
-    def space(self, space: gym.Space[Any]) -> Dict:
-        """Return the space of what `ShowTeacher` shows beside observations of a space."""
-        stacks = batch_space(self._teacher.observation_space, self._teacher.stack_size)
-        return Dict({START: space, TEACHER: stacks, **({LANDED: stacks} if self.label_at == "effect" else {})})
-
-    def among_many(self, environment: Environment) -> ShowTeacher:
-        """Return a student's environment that shows the view in its observations."""
-        return ShowTeacher(self.within(environment), self)
+    @property
+    def space(self) -> gym.Space[Any]:
+        """The space of what the teacher reads, [k, *shape]."""
+        return batch_space(self._teacher.observation_space, self._teacher.stack_size)
 
     def within(self, environment: Environment) -> Environment:
         """Return a student's environment with the view inside, and a report of effects if they are labelled."""
@@ -132,60 +124,6 @@ def reads_alike(environment: Environment, student: Spec, teacher: Any, label_at:
     k = student.stack_size
     frames = k == 1 or frames_per_decision(environment) == 1
     return alike and frames and k == teacher.spec.stack_size and (label_at == "start" or delay is None)
-
-
-class ShowTeacher(gym.Wrapper[Any, Any, Any, Any]):
-    """Shows what a teacher reads among many environments, as parts of the observation.
-
-    The observation is a dict of
-
-    ========== =======================================================================================================
-    "start"    what the student's next decision reads, or the final observation
-    "teacher"  what the teacher would read of the frame on which that decision starts, [k, *shape]
-    "landed"   of the frame on which this step's action landed, where labels are made there; without a meaning where it
-               was not applied
-    ========== =======================================================================================================
-
-    Args:
-        env: With a `TeacherView` inside.
-        view: Of the teacher.
-    """
-
-    def __init__(self, env: Environment, view: Viewpoint) -> None:
-        super().__init__(env)
-        self._landed = view.label_at == "effect"
-        self.observation_space = view.space(env.observation_space)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._shown(observation, info), _without_views(info)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._shown(observation, info), reward, terminated, truncated, _without_views(info)
-
-    def _shown(self, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        realtime = info["realtime"]
-        now = _one(realtime["observation_info"])
-        shown = {START: observation, TEACHER: now}
-        if self._landed:
-            landed = realtime.get("effect_info")
-            shown[LANDED] = now if landed is None else _one(landed)
-        return shown
-
-
-def _one(info: Mapping[str, Any]) -> Any:
-    """Return a view without its axis of rows."""
-    return each_array(lambda stacks: stacks[0], info[VIEW])
-
-
-def _without_views(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an info as many environments pass it on: without what only a teacher reads."""
-    left = ("observation_info", "effect_info", "effect_observation", "next_effect_observation")
-    realtime = {name: value for name, value in info["realtime"].items() if name not in left}
-    return {**{name: value for name, value in info.items() if name != VIEW}, "realtime": realtime}
 
 
 class TeacherView(gym.Wrapper[Any, Any, Any, Any]):

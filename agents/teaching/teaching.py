@@ -16,11 +16,11 @@ from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
 from async_wrappers.agents.experiment.progress import lengths_in_words
+from async_wrappers.agents.experiment.run import Run
 from async_wrappers.agents.hyperparameters import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.student import Student, seed_of
 from async_wrappers.agents.teaching.student_lessons import StudentsLessons

@@ -118,8 +118,8 @@ def play_ours(player: Told) -> None:
     from async_wrappers.agents.losses.loss import create_optimizer
     from async_wrappers.agents.networks.q_network import create_network
     from async_wrappers.agents.networks.torsos import MLPTorso
-    from async_wrappers.agents.play.turns.episode import play_episode
     from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+    from async_wrappers.agents.play.turns.turns import play_episode
     from async_wrappers.envs import create_atari_environment
 
     kinds = {"dqn": DQN, "dqn_cartpole": DQN, "rainbow": Rainbow, "full_rainbow": FullRainbow}

@@ -24,6 +24,7 @@ FOUND = {  # by name, the places where a tree may have it: the first that is the
     "agents' gin names": ("async_wrappers.agents.configurables", "agents.configurables"),
     "async_wrappers' gin names": ("async_wrappers.configurables",),
     "play_episode": (
+        "async_wrappers.agents.play.turns.turns:play_episode",
         "async_wrappers.agents.play.turns.episode:play_episode",
         "async_wrappers.agents.experiment.episode:play_episode",
         "async_wrappers.agents.experiment:play_episode",

@@ -36,8 +36,8 @@ from async_wrappers.agents.losses.loss import create_optimizer
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import Phase, environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.files import write_text_atomically
 from benchmarks.measuring import head, parser_of, row
 from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, played

@@ -20,8 +20,8 @@ from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.spec import Spec
 from tests.worlds.agents import tiny_network
 from tests.worlds.dict_env import DictEnv

@@ -17,8 +17,8 @@ from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, RealtimeDela
 from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.batched import LocalEnvs, VectorEnvs
 from tests.worlds.recording_env import RecordingEnv

@@ -32,7 +32,7 @@ from async_wrappers import (
 )
 from async_wrappers.agents.cli.command_line import main
 from async_wrappers.agents.play.turns.baselines import RandomAgent
-from async_wrappers.agents.play.turns.episode import play_episode
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.batched.local import LocalEnvs
 from async_wrappers.checks import BrokenEnvironment
 from async_wrappers.envs import ClipReward

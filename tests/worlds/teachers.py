@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Discrete
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
+from async_wrappers.agents.acting.past_frames import VIEW
 from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.families.value_based.dqn import DQN
@@ -23,7 +24,7 @@ from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
 from async_wrappers.agents.teaching.student_lessons import StudentsLessons
-from async_wrappers.agents.teaching.student_progress import LABEL, VIEW, TeachingPhase
+from async_wrappers.agents.teaching.student_progress import LABEL, TeachingPhase
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gin
 from absl import logging
@@ -34,9 +34,11 @@ from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.play.many.rounds import LearnerShare, Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Phase
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.timing import PARTS
 from async_wrappers.extras import extra
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
 
 _BLOCK = 16  # decisions of each environment, for agents that learn from no unrolls
 

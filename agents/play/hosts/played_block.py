@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.play.many.actor import Ended, Transitions
+from async_wrappers.agents.play.many.actor import Ended, Receiver
 from async_wrappers.agents.spaces.schema import each_array
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
@@ -38,8 +38,8 @@ class Step(NamedTuple):
     """A step of a block, in numbers.
 
     Attributes:
-        extends: Calls of `Transitions.extend`.
-        cuts: Calls of `Transitions.cut`, after these.
+        extends: Calls of `Receiver.extend`.
+        cuts: Calls of `Receiver.cut`, after these.
         waiting: Rows that wait for the next decision.
         applied: Actions that took effect.
         frames: Frames that the host's environments have played in all.
@@ -98,7 +98,7 @@ class PlayedBlock(NamedTuple):
         """By which a block is known: no learner learns from two of the same key."""
         return self.host, self.incarnation, self.number
 
-    def pass_to(self, transitions: Transitions) -> Iterator[tuple[Step, Sequence[Ended]]]:
+    def pass_to(self, transitions: Receiver) -> Iterator[tuple[Step, Sequence[Ended]]]:
         """Pass a step's transitions on, then yield the step and the episodes that are over with it; and so for all."""
         extend, row, cut, over = 0, 0, 0, 0
         at_end = dict.fromkeys(self.of_ends, 0)

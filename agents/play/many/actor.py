@@ -20,15 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput, RowsPolicy
-from async_wrappers.agents.acting.effect import LANDED
+from async_wrappers.agents.acting.past_frames import LABELLED, LANDED, TEACHER
 from async_wrappers.agents.learning.making import make_actor_priorities
-from async_wrappers.agents.play.lessons import TEACHER, Advice
+from async_wrappers.agents.play.lessons import Advice
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array, rows_of
 from async_wrappers.agents.spec import Spec
 from async_wrappers.wrapper_statistics import Statistics
 
-_EVER = 2**62  # a frame
+_EVER, _NEVER = 2**62, 2**63 - 1  # frames
+_ALL = slice(None)
 
 
 def _as_it_is(observation: Any) -> Any:
@@ -40,9 +41,8 @@ class ShownRows(NamedTuple):
 
     Attributes:
         env_ids: Each environment's number, ascending, [R].
-        observation: What the next decision reads, [R, *shape], or a dict or tuple of such arrays. In training an agent
-            that needs effects, what `agents.acting.effect.ShowEffect` shows, and so in `final`; in training a student
-            whose teacher reads something else, what `agents.teaching.teacher_view.ShowTeacher` shows.
+        observation: What the next decision reads, [R, *shape], or a dict or tuple of such arrays. Of an agent that
+            reads other frames too, a dict of parts (`agents.acting.past_frames`), and so in `final`.
         reward: Of the last decision, [R].
         first: Whether the observation begins an episode, [R].
         terminal: Whether the last decision's episode has terminated, [R].
@@ -97,64 +97,33 @@ class _Block:
     """Transitions that became complete together, some of which wait until a decision could know them.
 
     Args:
-        columns: As `Replay.extend` takes them, [R]; views of what the next decisions overwrite.
+        columns: As `Replay.extend` takes them, [R].
         closed: The frame of its episode on which each was complete, [R].
 
     Attributes:
+        env_ids: Of each, [R].
+        first: The least frame on which one was complete.
         left: How many wait.
     """
 
     def __init__(self, columns: dict[str, Any], closed: npt.NDArray[np.int64]) -> None:
         self.columns, self.closed, self.left = columns, closed, len(closed)
-        self._waiting: npt.NDArray[np.bool_] | None = None  # [R]; None where all do, in views
+        self.env_ids, self.first = columns["env_ids"], closed.item(0) if len(closed) == 1 else int(closed.min())
 
-    def take(self, known: npt.NDArray[np.int64]) -> Mapping[str, Any] | None:
-        """Return the columns of those that wait no longer, None where all do; the others are copied once.
-
-        Args:
-            known: The frame up to which the transitions of each environment are known, [N].
-        """
-        env_ids = self.columns["env_ids"]
-        now = self.closed <= known[env_ids]
-        if self._waiting is not None:
-            now &= self._waiting
-        number = int(np.count_nonzero(now))
-        if number == len(now):
-            self.left = 0
-            return self.columns
-        if self._waiting is None:
-            self._waiting = np.ones(len(now), bool)
-            self.columns = {
-                name: column.copy() if type(column) is np.ndarray else each_array(np.array, column)
-                for name, column in self.columns.items()
-            }
-        if not number:
-            return None
-        self._waiting ^= now
-        self.left -= number
+    def take(self, now: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the columns of some that wait no longer, [R]."""
+        self.closed = np.where(now, _NEVER, self.closed)
+        self.left -= int(np.count_nonzero(now))
         columns: dict[str, Any] = {}
         for name, column in self.columns.items():
             if name in _BY_ENVIRONMENT:
-                columns[name] = {i: column[i] for i in env_ids[now].tolist() if i in column} if column else column
+                columns[name] = {i: column[i] for i in self.env_ids[now].tolist() if i in column} if column else column
             else:
                 columns[name] = column[now] if type(column) is np.ndarray else rows_of(column, now)
         return columns
 
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
-
-
-def _with_priorities(block: _Block, priorities: ActorPriorities) -> _Block:
-    """Return a block with its transitions' first priorities, in place of the values that they are computed from."""
-    columns = dict(block.columns)
-    extras = dict(columns.pop("extras"))
-    columns["priority"], columns["final_priority"] = priorities.enter(
-        columns["env_ids"],
-        extras.pop("value"),
-        extras.pop("max_value"),
-        *(columns[name] for name in ("reward", "interval", "terminal", "truncated")),
-    )
-    return _Block({**columns, "extras": extras} if extras else columns, block.closed)
 
 
 class Rows:
@@ -167,8 +136,8 @@ class Rows:
         first_env: Number of the first of these environments among those that all learners of a run play.
         learners: How many learners play as many environments as this one.
         guide: The teacher's part in the training of a student.
-        views: Of one environment that is played in turn: returns what the teacher reads, by `TEACHER` or `LANDED`.
-            Observations are then shown as the policy takes them, and transitions have their next observation too.
+        in_turn: Whether this is one environment that is played in turn: observations are then shown as the policy
+            takes them, and transitions have their next observation too.
 
     Attributes:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
@@ -186,10 +155,10 @@ class Rows:
         first_env: int = 0,
         learners: int = 1,
         guide: Any = None,
-        views: Callable[[str], Any] | None = None,
+        in_turn: bool = False,
     ) -> None:
         self._spec, self.num_envs, self._eval_mode, self._guide = spec, num_envs, eval_mode, guide
-        self._views, self._read = views, spec.without_tuples if views is None else _as_it_is
+        self._in_turn, self._read = in_turn, _as_it_is if in_turn else spec.without_tuples
         self._first_env, self._num_envs_of_all = first_env, num_envs * learners
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
@@ -202,6 +171,8 @@ class Rows:
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
         self._modes = np.full(num_envs, eval_mode)
         self._number = np.zeros(num_envs, np.int64)  # of the last decision in its episode, where there is a teacher
+        # Arrays of what was shown and decided last. They are replaced and never overwritten, so that transitions which
+        # wait are views of the old ones.
         self._stacks = each_array(
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
         )
@@ -220,23 +191,23 @@ class Rows:
         return int(self.frames.sum() + self.frame.sum())
 
     def place(self, env_ids: npt.NDArray[np.int64]) -> Any:
-        """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
-        if len(env_ids) == self.num_envs:
-            return slice(None)
+        """Return an index for some of the environments, in ascending order: a slice where they are neighbours."""
         first, last = env_ids.item(0), env_ids.item(-1)
         return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
 
-    def close(self, shown: ShownRows) -> _Block | None:
-        """Return the transitions that the rows complete; None where they complete none.
+    def close(self, shown: ShownRows) -> dict[str, Any] | None:
+        """Return the transitions that the rows complete, as `Replay.extend` takes them; None where they complete none.
 
-        Where the environments are neighbours the arrays are views, valid until `decide`.
+        A column "frame" tells on which frame of its episode each was complete.
         """
-        env_ids, rows, at = shown.env_ids, slice(None), self.place(shown.env_ids)
-        applied = shown.realtime["applied"].astype(bool) & self._acted[at]
+        rows: Any = _ALL
+        realtime, env_ids = shown.realtime, shown.env_ids
+        at = _ALL if len(env_ids) == self.num_envs else self.place(env_ids)
+        applied = realtime["applied"].astype(bool) & self._acted[at]
         number = np.count_nonzero(applied)
         if not number:
             return None
-        if "sent" in shown.realtime:
+        if "sent" in realtime:
             self._note_sent(shown)
         if number < len(applied):
             rows = applied.nonzero()[0]
@@ -244,71 +215,68 @@ class Rows:
             at = self.place(env_ids)
         ended = shown.terminal[rows] | shown.truncated[rows]
         over = env_ids[ended].tolist() if np.count_nonzero(ended) else ()
+        stacks = self._stacks
+        observation = stacks[at, -1] if type(stacks) is np.ndarray else rows_of(stacks, (at, -1))
+        if self._effects is not None:
+            if self._reads_effects:
+                effect = rows_of(self._effects, at)
+            else:
+                effect = self._of_landing(shown, rows, ended, lambda parts: self._read(parts[LANDED]))
+            observation = {START: observation, EFFECT: effect}
         assert self._action is not None
         columns: dict[str, Any] = {
             "env_ids": env_ids,
-            "observation": self._observation(shown, rows, at, ended),
+            "observation": observation,
             "action": self._action[at],
             "reward": shown.reward[rows],
-            "interval": shown.realtime["interval"][rows],
+            "interval": realtime["interval"][rows],
             "terminal": shown.terminal[rows],
             "truncated": shown.truncated[rows],
             "final": {env_id: self.final(shown, env_id) for env_id in over} if over else {},
+            "frame": realtime["frame"][rows],
         }
         extras = {name: values[at] for name, values in self._extras.items()} if self._extras else {}
         if self._guide is not None:
-            views = self._views
-            extras |= self._guide.on_landing(
-                lambda: self._landed(shown, rows, ended) if views is None else views(LANDED)
-            )
+            part = partial(self._guide.part, name=LABELLED)
+            extras |= self._guide.on_landing(lambda: self._of_landing(shown, rows, ended, part))
         if extras:
             columns["extras"] = extras
-        if "executed" in shown.realtime:  # of chunks
-            columns["executed"] = shown.realtime["executed"][rows]
-        if self._views is not None:
-            final = columns["final"]
-            columns["next_observation"] = final[0] if final else rows_of(self._stored(shown.observation), 0)
-        return _Block(columns, shown.realtime["frame"][rows])
+        if "executed" in realtime:  # of chunks
+            columns["executed"] = realtime["executed"][rows]
+        if self._in_turn:
+            now = shown.observation
+            following = now[0] if type(now) is np.ndarray else rows_of(self._stored(now), 0)
+            columns["next_observation"] = columns["final"][0] if over else following
+        return columns
 
-    def _observation(self, shown: ShownRows, rows: Any, at: Any, ended: npt.NDArray[np.bool_]) -> Any:
-        """Return the stored observations of the decisions that some rows complete."""
-        start = rows_of(self._stacks, (at, -1))
-        if self._effects is None:
-            return start
-        if self._reads_effects:
-            return {START: start, EFFECT: rows_of(self._effects, at)}
-        return {START: start, EFFECT: self._landed(shown, rows, ended, self._read)}
-
-    @staticmethod
-    def _landed(
-        shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], read: Callable[[Any], Any] = _as_it_is
-    ) -> Any:
-        """Return what is shown of the frames on which the actions of some rows landed."""
-        landed = each_array(lambda array: array[rows].copy(), read(shown.observation[LANDED]))
+    def _of_landing(self, shown: ShownRows, rows: Any, ended: npt.NDArray[np.bool_], part: Callable[[Any], Any]) -> Any:
+        """Return a part of what is shown, of the frames on which the actions of some rows landed."""
+        landed = each_array(lambda array: array[rows].copy(), part(shown.observation))
         for place in np.flatnonzero(ended).tolist():  # whose row shows the next episode
-            last = read(shown.final[int(shown.env_ids[rows][place])][LANDED])
+            last = part(shown.final[int(shown.env_ids[rows][place])])
             each_array(lambda array, one, place=place: array.__setitem__(place, one), landed, last)
         return landed
 
     @property
     def _shows_teacher(self) -> bool:
-        return self._guide is not None and self._guide.shown and self._views is None
+        """Whether a part is what the teacher reads; else it reads what the student reads."""
+        return self._guide is not None and (self._in_turn or self._guide.shown)
 
     def final(self, shown: ShownRows, env_id: int) -> Any:
         """Return the stored observation that an episode ends with, to bootstrap on."""
-        last = shown.final[env_id]
-        return self._stored(last[START] if self._shows_teacher else last)
+        return self._stored(shown.final[env_id])
 
-    def _stored(self, observation: Any) -> Any:
+    def _stored(self, shown: Any) -> Any:
         """Return what is stored of a shown observation."""
-        if self._effects is None:
-            return self._read(observation)
-        return {name: self._read(observation[name]) for name in (START, EFFECT)}
+        if self._effects is not None:
+            return {name: self._read(shown[name]) for name in (START, EFFECT)}
+        return self._read(shown[START] if self._shows_teacher else shown)
 
     def note(self, shown: ShownRows) -> list[Ended]:
         """Count what the rows show; return the episodes that are over."""
         env_ids, realtime = shown.env_ids, shown.realtime
-        at, over = self.place(env_ids), shown.terminal | shown.truncated
+        at = _ALL if len(env_ids) == self.num_envs else self.place(env_ids)
+        over = shown.terminal | shown.truncated
         self._score[at] += shown.reward
         self._actions[at] += realtime["applied"]
         if not np.count_nonzero(over) and not np.count_nonzero(shown.first):
@@ -342,32 +310,24 @@ class Rows:
         """Return an action for each row."""
         if "sent" in shown.realtime:
             self._note_sent(shown)
-        env_ids, start = shown.env_ids, shown.realtime["start"]
-        at = self.place(env_ids)
-
-        def push(stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            if stacks.shape[1] > 1:
-                stacks[env_ids[shown.first]] = 0
-                stacks[at, :-1] = stacks[at, 1:]
-            stacks[at, -1] = observation
-            now: npt.NDArray[Any] = stacks[at]
-            return now if self._views is None else now.copy()  # a policy in turn may keep what it was shown
-
-        observation = shown.observation
+        env_ids, start, observation = shown.env_ids, shown.realtime["start"], shown.observation
+        whole = len(env_ids) == self.num_envs
+        at = _ALL if whole else self.place(env_ids)
         if self._effects is not None:
-            effects = self._read(observation[EFFECT])
-            each_array(lambda array, some: array.__setitem__(at, some), self._effects, effects)
-        if self._effects is not None or self._shows_teacher:
-            observation = observation[START]
-        observation = self._read(observation)
-        inputs: Any = (
-            push(self._stacks, observation)
-            if type(observation) is np.ndarray
-            else each_array(push, self._stacks, observation)
-        )
+            write = partial(_with_rows, at)
+            self._effects = each_array(write, self._effects, self._read(observation[EFFECT]))
+        if type(observation) is not np.ndarray:  # several arrays, or several frames
+            shows_frames = self._effects is not None or self._shows_teacher
+            observation = self._read(observation[START] if shows_frames else observation)
+        if whole and self._spec.stack_size == 1 and type(observation) is np.ndarray:
+            self._stacks = np.ascontiguousarray(observation, self._stacks.dtype)[:, None]
+        else:
+            self._stacks = each_array(partial(_pushed, at, env_ids[shown.first]), self._stacks, observation)
+        inputs = self._stacks if whole else rows_of(self._stacks, at)
         if self._reads_effects:
-            effect = rows_of(self._effects, (at, None))
-            inputs = {START: inputs, EFFECT: effect if self._views is None else each_array(np.copy, effect)}
+            inputs = {START: inputs, EFFECT: rows_of(self._effects, (at, None))}
+        if self._in_turn:  # whose policy may be anybody's
+            inputs = inputs.copy() if type(inputs) is np.ndarray else each_array(np.copy, inputs)
         if self._eval_mode:
             frame = np.full(len(start), self.training_frames)
         else:
@@ -375,25 +335,25 @@ class Rows:
         modes = self._modes[: len(env_ids)]
         numbers = env_ids + self._first_env if self._first_env else env_ids
         decisions = Decisions(self.episode[at], start, frame, modes, numbers)
-        output = policy.act(inputs, self._memory(shown, at, policy), decisions)
-        whole = len(env_ids) == self.num_envs
+        remembered = self._memory(shown, at, policy) if getattr(policy, "remembers", False) else ()
+        output = policy.act(inputs, remembered, decisions)
         if self._guide is not None:
             self._number[at] = np.where(shown.first, 0, self._number[at] + 1)
-            seen = shown.observation[TEACHER] if self._shows_teacher else inputs
-            view = partial(self._views, TEACHER) if self._views is not None else lambda: seen
-            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), view))
-        if self._action is None or (whole and self._action.dtype != output.action.dtype):
-            self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
-        self._action[at] = output.action
-        for name, values in (output.extras or {}).items():
-            if name not in self._extras or (whole and self._extras[name].dtype != values.dtype):
-                self._extras[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
-            self._extras[name][at] = values
+            seen = partial(self._guide.part, shown.observation, TEACHER) if self._shows_teacher else lambda: inputs
+            output = _advised(output, self._guide.advise(decisions, self._number[at].tolist(), seen))
+        action: npt.NDArray[Any] = output.action
+        self._action = np.array(action) if whole else self._written(at, self._action, action)
+        for name, values in output.extras.items() if output.extras else ():
+            self._extras[name] = np.array(values) if whole else self._written(at, self._extras.get(name), values)
         if self._core is not None:
             self._core[at] = output.state
         self._acted[at] = True
-        action: npt.NDArray[Any] = output.action
         return action
+
+    def _written(self, at: Any, last: npt.NDArray[Any] | None, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the last values of all environments with those of some of them in their place."""
+        last = np.zeros((self.num_envs, *values.shape[1:]), values.dtype) if last is None else last
+        return _with_rows(at, last, values)
 
     def _note_sent(self, shown: ShownRows) -> None:
         """Put what was really sent in the place of the last actions of rows, for an agent that learns from that."""
@@ -401,12 +361,10 @@ class Rows:
             differs = shown.realtime["_sent"]
             self._action[shown.env_ids[differs]] = shown.realtime["sent"][differs]
 
-    def _memory(self, shown: ShownRows, at: Any, policy: RowsPolicy) -> Any:
-        """Return the state argument of a policy with memory; () for one without."""
-        if not getattr(policy, "remembers", False):
-            return ()
+    def _memory(self, shown: ShownRows, at: Any, policy: Any) -> Memories:
+        """Return the state argument of a policy with memory."""
         if self._core is None:
-            self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
+            self._core = policy.initial_state(self.num_envs)
         none = blank_actions(self._spec.action_space, len(shown.env_ids))
         action = none if self._action is None else self._action[at]
         return Memories(self._core[at], action, shown.reward.astype(np.float32), shown.first)
@@ -462,6 +420,22 @@ class Rows:
         self._acted.fill(False)
 
 
+def _with_rows(at: Any, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of an array with other rows at some places."""
+    new = array.copy()
+    new[at] = values
+    return new
+
+
+def _pushed(at: Any, first: Any, stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return stacks [N, k, *shape] with new observations at some places, where `first` begin anew."""
+    new = stacks.copy()
+    new[at, :-1] = stacks[at, 1:]
+    new[first, :-1] = 0
+    new[at, -1] = observation
+    return new
+
+
 def _advised(output: PolicyOutput, advice: Advice) -> PolicyOutput:
     """Return a policy's output with what a teacher adds: labels, and the actions that it chooses."""
     action = output.action
@@ -474,8 +448,8 @@ def _advised(output: PolicyOutput, advice: Advice) -> PolicyOutput:
 _COUNTS = ("episode", "frames", "frame", "_game_frames", "_running", "_acted", "statistics")
 
 
-class Transitions(Protocol):
-    """Where an actor's transitions go, in the order in which an agent may learn from them."""
+class Receiver(Protocol):
+    """What takes an actor's transitions, in the order in which an agent may learn from them."""
 
     def extend(self, block: Mapping[str, Any]) -> None:
         """Take transitions of R environments, columns [R] by name as `Replay.extend` takes them, which are views."""
@@ -490,11 +464,11 @@ class Actor:
     Args:
         spec: The agent's.
         num_envs: N.
-        transitions: Where transitions go as soon as a decision of their environment could know them.
+        receiver: Takes transitions as soon as a decision of their environment could know them.
         first_env: As in `Rows`.
         learners: As in `Rows`.
         guide: As in `Rows`.
-        views: As in `Rows`.
+        in_turn: As in `Rows`.
 
     Attributes:
         rows: The running episodes.
@@ -504,40 +478,72 @@ class Actor:
         self,
         spec: Spec,
         num_envs: int,
-        transitions: Transitions,
+        receiver: Receiver,
         first_env: int = 0,
         learners: int = 1,
         guide: Any = None,
-        views: Callable[[str], Any] | None = None,
+        in_turn: bool = False,
     ) -> None:
-        self.rows = Rows(spec, num_envs, False, first_env, learners, guide, views)
-        self._transitions = transitions
+        self.rows = Rows(spec, num_envs, False, first_env, learners, guide, in_turn)
+        self._receiver = receiver
         # An agent in turn gives its transitions one by one to a learner, which makes their priorities.
-        self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs) if views is None else None
+        self._priorities: ActorPriorities | None = None if in_turn else make_actor_priorities(spec, num_envs)
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
 
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Close the last decisions, and pass on what became known; return the episodes that are over."""
-        block, env_ids = self.rows.close(shown), shown.env_ids
-        if block is not None:
-            self._closed.append(block if self._priorities is None else _with_priorities(block, self._priorities))
+        known, env_ids, start = self._known, shown.env_ids, shown.realtime["start"]
+        if (columns := self.rows.close(shown)) is not None:
+            closed = columns.pop("frame")
+            if self._priorities is not None:
+                self._enter(self._priorities, columns)
+            self._closed.append(_Block(columns, closed))
         ended = self.rows.note(shown)
-        self._known[self.rows.place(env_ids)] = shown.realtime["start"]
+        known[env_ids] = start
         over = shown.terminal | shown.truncated
         any_over = np.count_nonzero(over)
         if any_over:  # an episode's end is a barrier: nothing of it is in flight any more
-            self._known[env_ids[over]] = _EVER
-        for each in self._closed:
-            if (columns := each.take(self._known)) is not None:
-                self._transitions.extend(columns)
-        self._closed = [each for each in self._closed if each.left]
+            known[env_ids[over]] = _EVER
+        if self._closed:
+            self._pass_on(known)
         if any_over:
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
-                self._transitions.cut(self.rows.final(shown, i), i)
+                self._receiver.cut(self.rows.final(shown, i), i)
                 self.forget(i)
-            self._known[env_ids[over]] = shown.realtime["start"][over]
+            known[env_ids[over]] = start[over]
         return ended
+
+    def _pass_on(self, known: npt.NDArray[np.int64]) -> None:
+        """Pass on the transitions that wait no longer, in the order in which they became complete."""
+        waiting, newest = [], known.item(0) if len(known) == 1 else int(known.max())
+        for block in self._closed:
+            if block.first > newest:
+                waiting.append(block)
+                continue
+            now = block.closed <= known[block.env_ids]
+            number = np.count_nonzero(now)
+            if number == len(now):
+                self._receiver.extend(block.columns)
+                continue
+            if number:
+                self._receiver.extend(block.take(now))
+            if block.left:
+                waiting.append(block)
+        self._closed = waiting
+
+    @staticmethod
+    def _enter(priorities: ActorPriorities, columns: dict[str, Any]) -> None:
+        """Put transitions' first priorities in the place of the values that they are computed from."""
+        extras = dict(columns.pop("extras"))
+        columns["priority"], columns["final_priority"] = priorities.enter(
+            columns["env_ids"],
+            extras.pop("value"),
+            extras.pop("max_value"),
+            *(columns[name] for name in ("reward", "interval", "terminal", "truncated")),
+        )
+        if extras:
+            columns["extras"] = extras
 
     def forget(self, env_id: int) -> None:
         """Give no priorities to transitions of an episode that was cut."""

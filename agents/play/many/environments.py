@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gin
 import gymnasium as gym
 from absl import logging
 
-from async_wrappers.agents.acting.effect import ShowEffect, ShowFresh, ShowFreshRows
+from async_wrappers.agents.acting.past_frames import PastFrames, ShowPast, ShowPastRows
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.hyperparameters import (
@@ -33,11 +33,12 @@ from async_wrappers.agents.play.play import (
     environment_seed,
     is_game_over,
 )
-from async_wrappers.agents.play.run import Run
-from async_wrappers.agents.spaces.schema import effect_space
 from async_wrappers.agents.spec import Spec
 from async_wrappers.own_returns import reward_changers, with_own_returns
 from async_wrappers.wrapper_statistics import statistics_of
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
 
 
 def _by_the_agent(name: str, value: Any) -> None:
@@ -195,8 +196,8 @@ class Environments:
         if not isinstance(vector, gym.vector.VectorEnv):
             return  # it is refused where it is played
         with _closed(vector):
-            if self._spec.fast_age is not None:
-                ShowFreshRows(vector, self._spec.fast_age)
+            if (past := self._past_of(Phase.TRAIN)).age is not None:
+                ShowPastRows(vector, past)
             if isinstance(vector.unwrapped, gym.vector.AsyncVectorEnv):
                 # Its environments are in other processes.
                 if hidden := [*statistics_of(self._run.environment), *reward_changers(self._run.environment)]:
@@ -222,12 +223,8 @@ class Environments:
     def checked(self, phase: Phase, envs: Any) -> Any:
         """Return environments whose spaces are those of single ones; others are closed and refused."""
         here = self._run.environment.observation_space, self._run.environment.action_space
-        if self._spec.fast_age is not None:
-            here = effect_space(here[0]), here[1]
-        elif phase == Phase.TRAIN and self._spec.needs_effect:
-            here = ShowEffect.space(here[0]), here[1]
-        elif phase == Phase.TRAIN and self.view is not None:
-            here = self.view.space(here[0]), here[1]
+        if (past := self._past_of(phase)).parts:
+            here = past.space(here[0]), here[1]
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
         ):
@@ -266,25 +263,22 @@ class Environments:
             create_vector = with_gin_values(create_vector)
         if create_vector is not None:
             create_vector = partial(_with_own_returns, create_vector)
-        if create_vector is not None and self._spec.fast_age is not None:
-            create_vector = partial(_shown_fresh, create_vector, self._spec.fast_age)
+        past = self._past_of(phase)
+        if create_vector is not None and past.age is not None:
+            create_vector = partial(_showing_past, create_vector, past)
         trains = phase == Phase.TRAIN
         seeded = of_run.seed, phase, each.num_envs if trains else self.evaluating, of_run.max_steps_per_episode
         return {
-            "make_env": _Numbered(create_environment, self._layer_of(phase), *seeded),
+            "make_env": _Numbered(create_environment, past, *seeded),
             "create_vector_fn": create_vector,
             "double_buffered": each.double_buffered and trains,
             "processes": each.processes // self._shares if trains else each.processes,
             **({"timeout": each.timeout} if each.processes else {}),
         }
 
-    def _layer_of(self, phase: Phase) -> Callable[[Any], Any] | None:
-        """Return what shows a fast path or a critic what they read in a phase, or a teacher; None for none of them."""
-        if self._spec.fast_age is not None:
-            return partial(ShowFresh, age=self._spec.fast_age)
-        if phase == Phase.TRAIN and self._spec.needs_effect:
-            return partial(ShowEffect, agent=self._spec.name)
-        return self.view.among_many if phase == Phase.TRAIN and self.view is not None else None
+    def _past_of(self, phase: Phase) -> PastFrames:
+        """Return what the agent reads beside the start of a decision, with its teacher."""
+        return PastFrames.of(self._spec, phase == Phase.TRAIN, self.view)
 
 
 def _with_own_returns(create_vector: Callable[..., Any], num_envs: int) -> Any:
@@ -292,9 +286,9 @@ def _with_own_returns(create_vector: Callable[..., Any], num_envs: int) -> Any:
     return with_own_returns(create_vector(num_envs=num_envs))
 
 
-def _shown_fresh(create_vector: Callable[..., Any], age: int, num_envs: int) -> ShowFreshRows:
+def _showing_past(create_vector: Callable[..., Any], past: PastFrames, num_envs: int) -> ShowPastRows:
     """Make a vector that shows a fast path what it reads."""
-    return ShowFreshRows(create_vector(num_envs=num_envs), age)
+    return ShowPastRows(create_vector(num_envs=num_envs), past)
 
 
 class _Numbered:
@@ -302,17 +296,17 @@ class _Numbered:
 
     Args:
         make_env: Makes the environment.
-        layer: From it to one that shows more than the policy reads; None shows no more.
+        past: What it shows beside the start of a decision.
         *arguments: Of `NumberedEpisodes`.
     """
 
-    def __init__(self, make_env: Callable[[], Any], layer: Callable[[Any], Any] | None, *arguments: Any) -> None:
-        self._make_env, self._layer, self.arguments = make_env, layer, arguments
+    def __init__(self, make_env: Callable[[], Any], past: PastFrames, *arguments: Any) -> None:
+        self._make_env, self._past, self.arguments = make_env, past, arguments
 
     def __call__(self) -> NumberedEpisodes:
         environment = with_own_returns(self._make_env())
-        if self._layer is not None:
-            environment = self._layer(environment)
+        if self._past.parts:
+            environment = ShowPast(environment, self._past)
         return NumberedEpisodes(environment, *self.arguments)
 
 

@@ -40,7 +40,6 @@ from async_wrappers.agents.play.play import (
     checksum,
     environment_in_words,
 )
-from async_wrappers.agents.play.run import Run
 from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.spec import Spec
@@ -48,6 +47,7 @@ from async_wrappers.agents.timing import Meters, rate_in_a_table, rate_in_short
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, merged
 
 if TYPE_CHECKING:
+    from async_wrappers.agents.experiment.run import Run
     from async_wrappers.agents.play.hosts.hosts import OnHosts
 
 

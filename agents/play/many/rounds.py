@@ -204,7 +204,7 @@ class Share(LearnerShare):
             if shown is None:
                 begin = time.perf_counter()
                 shown = self._shown = envs.recv()
-                agent.times.add("Step", begin)
+                agent.times.seconds["Step"] += time.perf_counter() - begin
                 ended, cut = counted(agent.observe(shown))
                 over += ended
                 cut_frames += cut
@@ -228,7 +228,7 @@ class Share(LearnerShare):
                 action = agent.decide(shown)
                 begin = time.perf_counter()
                 envs.send(shown.env_ids, action)
-                agent.times.add("Step", begin)
+                agent.times.seconds["Step"] += time.perf_counter() - begin
         if end is Due.END or (cuts and end is not Due.CHECKPOINT):
             last, applied = self._cut()
             actions += applied

@@ -104,12 +104,13 @@ class VectorAgent(LearningAgent):
 
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
-        self.spec.check_chunks()
+        if self.spec.chunk_mean is not None:
+            self.spec.check_chunks()
         if self.lessons is not None:
             self.lessons.check()
         begin = time.perf_counter()
         ended = self._actor.observe(shown)
-        self.times.add("Store", begin)
+        self.times.seconds["Store"] += time.perf_counter() - begin
         return self.stamped(ended, self._frames()) if ended else ended
 
     def stamped(self, ended: Sequence[Ended], frames: int) -> list[Ended]:
@@ -166,7 +167,7 @@ class VectorAgent(LearningAgent):
         self.count(len(shown.env_ids), behind)
         begin = time.perf_counter()
         action = self.rows.decide(shown, self.policy)
-        self.times.add("Act", begin)
+        self.times.seconds["Act"] += time.perf_counter() - begin
         return action
 
     def count(self, decisions: int, behind: int) -> None:
@@ -219,12 +220,12 @@ class VectorAgent(LearningAgent):
         self._copies.load_weights((self._overlap or self.learner).weights(), self._copied)
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Let the learner observe transitions of several environments; see `Transitions`."""
+        """Let the learner observe transitions of several environments; see `Receiver`."""
         (self.lessons or self.learner).extend(block)
         self.meters.added += len(block["env_ids"])
 
     def cut(self, observation: Any, env_id: int) -> None:
-        """Let the learner observe that an episode was cut; see `Transitions`."""
+        """Let the learner observe that an episode was cut; see `Receiver`."""
         (self.lessons or self.learner).cut(observation, env_id)
 
     def _too_early(self) -> bool:

@@ -14,6 +14,7 @@ At the end of an episode nothing is in flight, so everything that is complete is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,13 +24,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.acting.effect import LANDED, fresh_observation, reported_effects, show_effects
+from async_wrappers.agents.acting.past_frames import LANDED, PastFrames, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.lessons import TEACHER
 from async_wrappers.agents.play.many.actor import Actor, Rows, ShownRows
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.spaces.schema import EFFECT, START, batch_of_one, copied, each_array
+from async_wrappers.agents.spaces.schema import EFFECT, batch_of_one, copied, each_array
 from async_wrappers.agents.spec import Spec
 
 
@@ -59,11 +59,17 @@ class TurnBasedAgent(LearningAgent):
         self._act_on(self.learner)
         self.eval_mode = False
         self.training_steps = self._demonstrated = 0
+        self._update_every = spec.update_every
         guide = None if self.lessons is None else self.lessons.guide
-        self._actor = Actor(spec, 1, self, guide=guide, views=self._view)
-        self._evaluation = Rows(spec, 1, eval_mode=True, views=self._view)
+        self._actor = Actor(spec, 1, self, guide=guide, in_turn=True)
+        self._evaluation = Rows(spec, 1, eval_mode=True, in_turn=True)
+        past = PastFrames.of(spec, trains=True)
+        past = past if guide is None else replace(past, label_at="effect")  # where the environment reports it
+        # None where nothing but the start is read.
+        in_evaluation = PastFrames.of(spec, trains=False)
+        self._past = past if past.parts else None
+        self._past_in_evaluation = in_evaluation if in_evaluation.parts else None
         self._of_box = isinstance(spec.action_space, Box)
-        self._realtime: Mapping[str, Any] | None = None  # the environment's newest report
         self._start: Any = None  # the newest observation
         self._following: Any = None  # of the transition that was passed on last, in a running episode
 
@@ -99,7 +105,8 @@ class TurnBasedAgent(LearningAgent):
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         if not self.eval_mode:
-            self.spec.check_chunks()
+            if self.spec.chunk_mean is not None:
+                self.spec.check_chunks()
             if self.lessons is not None:
                 self.lessons.check()
             self._actor.rows.end(_NONE)  # an episode that nobody has ended
@@ -133,7 +140,11 @@ class TurnBasedAgent(LearningAgent):
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         last = self.spec.blank() if observation is None else observation
-        self._observe(self._shown(reward, last, realtime, ends=True, terminal=terminal))
+        shown = self._shown(reward, last, realtime, ends=True, terminal=terminal)
+        if self.eval_mode:
+            self._evaluation.note(shown)
+        else:
+            self._observe(shown)
         self.finish_update()
 
     def _shown(
@@ -147,15 +158,11 @@ class TurnBasedAgent(LearningAgent):
         terminal: bool = False,
     ) -> ShownRows:
         """Return what the environment shows as the row of the only one of many."""
-        following = copied(self.spec.without_tuples(observation))
-        self._realtime, shown = realtime, following
-        if self.spec.fast_age is not None:
-            shown = {START: following, EFFECT: self._copied(fresh_observation(realtime, following))}
-        elif self.spec.needs_effect and not self.eval_mode:
-            landed = effect = following
-            if not first and (realtime is None or realtime["applied"]):
-                landed, effect = reported_effects(realtime, self._start, following)
-            shown = {START: following, LANDED: self._copied(landed), EFFECT: self._copied(effect)}
+        following = np.array(observation) if type(observation) is np.ndarray else self._copied(observation)
+        past, shown = self._past_in_evaluation if self.eval_mode else self._past, following
+        if past is not None:
+            shown = past.show(following, realtime, None if first else self._start)
+            shown |= {name: self._copied(shown[name]) for name in (LANDED, EFFECT) if name in shown}
         self._start = following
         rows = self._evaluation if self.eval_mode else self._actor.rows
         frame = 0 if first else rows.frame.item(0) + 1 if realtime is None else int(realtime["frame"])
@@ -174,7 +181,7 @@ class TurnBasedAgent(LearningAgent):
             times |= {"sent": np.asarray(realtime["sent"])[None], "_sent": _YES}
         return ShownRows(
             env_ids=_NONE,
-            observation=batch_of_one(shown),
+            observation=shown[None] if type(shown) is np.ndarray else batch_of_one(shown),
             reward=np.array([reward]),
             first=_YES if first else _NO,
             terminal=_YES if ends and terminal else _NO,
@@ -185,48 +192,38 @@ class TurnBasedAgent(LearningAgent):
         )
 
     def _copied(self, observation: Any) -> Any:
+        """Return an observation as the policy takes it, in arrays that the environment does not reuse."""
         return copied(self.spec.without_tuples(observation))
 
-    def _view(self, name: str) -> Any:
-        """Return what the teacher reads; see `Rows`."""
-        assert self.lessons is not None
-        return self.lessons.guide.view_in(self._realtime, _VIEWS[name])
-
     def _observe(self, shown: ShownRows) -> None:
-        """Close the last decision; in training, pass on the transitions that are known."""
-        if self.eval_mode:
-            self._evaluation.note(shown)
-            return
+        """Close the last decision, and pass on the transitions that are known."""
         begin = perf_counter()
         self._actor.observe(shown)
-        self.times.add("Store", begin)
+        self.times.seconds["Store"] += perf_counter() - begin
 
     def _decide(self, shown: ShownRows) -> Any:
-        self._observe(shown)
-        if not self.eval_mode:
+        rows = self._evaluation if self.eval_mode else self._actor.rows
+        if self.eval_mode:
+            rows.note(shown)
+        else:
+            self._observe(shown)
             self._train_step()
         begin = perf_counter()
-        rows = self._evaluation if self.eval_mode else self._actor.rows
         action = rows.decide(shown, self.policy)
-        self.times.add("Act", begin)
-        return self._one(action)
-
-    def _one(self, action: npt.NDArray[Any]) -> Any:
-        """Return the action of one row as the environment takes it."""
-        of_box = action.ndim > 1 or self._of_box  # of shape (): in its dtype
-        return np.array(action[0]) if of_box else action[0].item()
+        self.times.seconds["Act"] += perf_counter() - begin
+        # As the environment takes it; one of a Box of shape () in its dtype.
+        return np.array(action[0]) if self._of_box or action.ndim > 1 else action.item()
 
     # Transitions of the only environment, as `Actor` passes them on.
 
     def extend(self, block: Mapping[str, Any]) -> None:
         """Let the learner observe a transition."""
         following, ended = block["next_observation"], block["terminal"].item(0) or block["truncated"].item(0)
+        action = block["action"]
         transition = {
             # The same object as the next observation before it, so that a learner sees that the two are one.
-            "observation": each_array(lambda array: np.array(array[0]), block["observation"])
-            if self._following is None
-            else self._following,
-            "action": self._one(block["action"]),
+            "observation": each_array(_only, block["observation"]) if self._following is None else self._following,
+            "action": np.array(action[0]) if self._of_box or action.ndim > 1 else action.item(),
             "reward": block["reward"].item(0),
             "interval": block["interval"].item(0),
             "terminal": block["terminal"].item(0),
@@ -235,7 +232,7 @@ class TurnBasedAgent(LearningAgent):
         }
         for name in ("extras", "executed"):
             if name in block:
-                transition[name] = each_array(lambda array: np.array(array[0]), block[name])
+                transition[name] = each_array(_only, block[name])
         self._following = None if ended else following
         store = self.learner if self.lessons is None else self.lessons
         store.observe(transition)
@@ -249,7 +246,7 @@ class TurnBasedAgent(LearningAgent):
             if self.lessons.collects:
                 return
             self.lessons.note_decisions(1)
-        if self.learner.ready and self.training_steps % self.spec.update_every == 0:
+        if self.training_steps % self._update_every == 0 and self.learner.ready:
             for _ in range(self.spec.num_updates_per_train_step):
                 if self._overlap is None:
                     self.write_scalars(self._update())
@@ -343,7 +340,11 @@ class TurnBasedAgent(LearningAgent):
 
 
 _NONE, _NO, _YES = np.zeros(1, np.int64), np.zeros(1, bool), np.ones(1, bool)
-_VIEWS = {TEACHER: "observation_info", LANDED: "effect_info"}  # of info["realtime"], where the teacher's are
+
+
+def _only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of the only row."""
+    return np.array(array[0])
 
 
 def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:

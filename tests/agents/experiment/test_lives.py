@@ -27,7 +27,7 @@ from async_wrappers.agents.play.many.actor import Rows
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs

@@ -420,7 +420,7 @@ VECTOR = 'observation_shape must be [C, H, W], [k, C, H, W] or [k, H, W, C], got
             for hidden in (3, "ab", ("a",), (1.5,), None, {4: 5})
         ),
         (ValueError, lambda: create_network((3,), 2)(torch.zeros(3)), NO_BATCH),
-        (ValueError, lambda: create_network((3,), 2).encode(torch.zeros(3)), NO_BATCH),
+        (ValueError, lambda: create_network((3,), 2)(torch.zeros(3)), NO_BATCH),
         (
             TypeError,
             lambda: create_network((3,), 2)(torch.zeros(1, 3, dtype=torch.int64)),
@@ -451,14 +451,11 @@ class TestSteps:
     @pytest.mark.parametrize(
         ("shape", "outputs"), [((4, 3), None), ((1, 40, 40), 5), ({"a": (1, 40, 40), "b": (2,)}, None)]
     )
-    def test_a_call_is_encode_core_values(self, shape: Any, outputs: int | None, head: str) -> None:
+    def test_a_call_is_the_torso_and_the_head(self, shape: Any, outputs: int | None, head: str) -> None:
         network = create_network(shape, 3, outputs, head=head)
         shapes = shape if isinstance(shape, dict) else {"": shape}
         tensors = {key: torch.rand(2, *each) for key, each in shapes.items()}
         observation = tensors if isinstance(shape, dict) else tensors[""]
-        features = network.encode(observation)
+        features = network.torso(observation)
         assert features.shape == (2, network.torso.output_size)
-        same, state = network.core(features, state=(), first=torch.tensor([True, False]))
-        assert same is features
-        assert state == ()
-        assert torch.equal(network.values(features), network(observation))
+        assert torch.equal(network.head(features), network(observation))

@@ -14,13 +14,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
+from async_wrappers.agents.acting.past_frames import PastFrames, ShowPast
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.qdagger import QDaggerDQN
 from async_wrappers.agents.teaching.methods.sequence_students import KickstartingPPO, KickstartingVTrace
@@ -70,7 +71,7 @@ def taught_many(kind: Any, count: int, lesson: Lesson, make: Any, **arguments: A
     """A student of many environments, and the environments, which show its teacher what it reads."""
 
     def one() -> Any:
-        return NumberedEpisodes(lesson.view.among_many(make()), 5, 0, count)
+        return NumberedEpisodes(ShowPast(make(), PastFrames(label_at=lesson.label_at, view=lesson.view)), 5, 0, count)
 
     envs = LocalEnvs(one, count)
     plain = make()

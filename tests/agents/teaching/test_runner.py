@@ -17,6 +17,7 @@ import torch
 from gymnasium.wrappers import FlattenObservation, NormalizeObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
+from async_wrappers.agents.acting.past_frames import VIEW
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
@@ -29,7 +30,6 @@ from async_wrappers.agents.play.play import DifferentExperiment, Length
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.teaching import teaching as runner_module
-from async_wrappers.agents.teaching.student_progress import VIEW
 from async_wrappers.agents.teaching.teacher import RANDOM_SCORES, Teacher
 from async_wrappers.agents.teaching.teacher_view import TeacherView
 from async_wrappers.agents.teaching.teaching import Reincarnation, train_teacher

@@ -25,8 +25,8 @@ from async_wrappers.agents.networks.cores import LSTMCore
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.agents import Agent
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision, Memory
 from tests.contracts.agent_contract import AgentContract, play

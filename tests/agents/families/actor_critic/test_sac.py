@@ -29,8 +29,8 @@ from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.agents import Agent
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.policy import Decision

@@ -28,8 +28,8 @@ from async_wrappers.agents.acting.exploration import (
 )
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.play.turns.agents import Agent
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.latency import LogNormal
 from tests.contracts.agent_contract import WORLDS as PLAYED
 from tests.contracts.agent_contract import AgentContract, Environment, play

@@ -21,8 +21,8 @@ from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.ring import FINAL, TERMINAL
 from async_wrappers.agents.spaces.schema import each_array

@@ -6,6 +6,7 @@ import os
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -21,7 +22,7 @@ from async_wrappers.agents.experiment.progress import closing_line, facts
 from async_wrappers.agents.play.live import note_standing
 from async_wrappers.agents.play.play import Episode, Phase, Played, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
-from async_wrappers.agents.play.turns.episode import EpisodeCut, Running, play_episode
+from async_wrappers.agents.play.turns.turns import EpisodeCut, Running, play_episode
 from async_wrappers.envs import ClipReward
 from async_wrappers.live.loop.loop import episode_seed
 from tests.worlds.drifting_env import DriftingEnv
@@ -70,14 +71,13 @@ class TestTurnBased:
         assert agent.calls[-1] == ("end", life.rewards[-1], terminal, life.observations[-1].tolist(), None)
 
     def test_a_cut_is_a_truncation_at_the_next_decision_and_comes_after_an_end(self) -> None:
-        cut: list[bool] = []
-        running = Running(lambda: bool(cut))
+        running = Running(ending := SimpleNamespace(asked=False))
 
         class Cutting(DriftingEnv):
             def step(self, action: Any) -> Any:
                 step = super().step(action)
                 if running.frames == 2:  # of the steps before
-                    cut.append(True)
+                    ending.asked = True
                 return step
 
         env, agent = Cutting(lengths=[5, 3]), ScriptedAgent()
@@ -86,9 +86,9 @@ class TestTurnBased:
         [life] = env.lives
         assert (caught.value.frames, caught.value.actions, running.frames, len(life.actions)) == (3, 3, 3, 3)
         assert agent.calls[-1] == ("end", life.rewards[-1], False, life.observations[-1].tolist(), None)
-        cut.clear()
+        ending.asked = False
         assert play_episode(agent, env, 1, running=running).frames == 3
-        assert cut
+        assert ending.asked
 
 
 class TestUnderDelay:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent, frames_per_decision
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.latency import LogNormal
 from async_wrappers.policy import Decision

@@ -11,7 +11,7 @@ from gymnasium.wrappers import TimeLimit
 
 from async_wrappers import AppliedActions, AsyncRunner, ClipReward, CommittedActions, DecisionDelay, RealtimeDelay
 from async_wrappers.agents.play.turns.baselines import RandomAgent
-from async_wrappers.agents.play.turns.episode import play_episode
+from async_wrappers.agents.play.turns.turns import play_episode
 from tests.worlds.recording_env import RecordingEnv
 
 

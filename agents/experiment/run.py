@@ -1,13 +1,15 @@
-"""A run: what exists of it, whatever plays."""
+"""A run: what exists of it whatever plays, and when it writes checkpoints."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from async_wrappers.agents.experiment.checkpoint import Saving
+from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics
 from async_wrappers.agents.experiment.progress import PhasesShown, WallClock
@@ -15,6 +17,7 @@ from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.play import Due, Phase, PhaseCounts, encounter_of
 from async_wrappers.agents.play.run_settings import Runner
+from async_wrappers.agents.timing import duration
 from async_wrappers.files import path_of
 from async_wrappers.own_returns import with_own_returns
 
@@ -82,3 +85,66 @@ class Run:
     def due(self) -> Due:
         """Return why the running phase of training is to end now."""
         return Due.END if self.ending.asked else Due.CHECKPOINT if self.saved.is_late() else Due.NOTHING
+
+
+# When a run writes checkpoints, and under which numbers.
+
+
+class Saving:
+    """The checkpoints of a run.
+
+    The number of a checkpoint is that of its iteration, or the one after the last checkpoint's where that is larger:
+    where a part of an iteration was saved, all later numbers are larger by one.
+
+    Args:
+        base_dir: The run's directory.
+        kept: How many of the newest checkpoints are kept.
+        minutes: After which one is due during an iteration; None for never.
+
+    Attributes:
+        checkpointer: Writes and finds them.
+        number: Of the checkpoint that was loaded or written last; -2 before there is one.
+        saved_at: When one was written last, by ``time.monotonic()``.
+    """
+
+    def __init__(self, base_dir: Path, kept: int, minutes: float | None) -> None:
+        """Look for nothing yet."""
+        self.checkpointer = Checkpointer(base_dir, kept)
+        self._minutes, self.number = minutes, -2
+        self.saved_at = time.monotonic()
+        self._unsaved = 0.0  # seconds that an interrupt has lost
+
+    @property
+    def directory(self) -> Path:
+        """Where they lie."""
+        return self.checkpointer.directory
+
+    def is_late(self) -> bool:
+        """Return whether a checkpoint is due by the clock."""
+        return self._minutes is not None and time.monotonic() - self.saved_at >= 60.0 * self._minutes
+
+    def next_number(self, iteration: int) -> int:
+        """Return the number of the next checkpoint, at the end of an iteration or during it."""
+        return max(iteration, self.number + 1)
+
+    def write(self, number: int, bundle: Mapping[str, Any]) -> set[int]:
+        """Write a checkpoint, and return the numbers of those that are kept."""
+        kept = self.checkpointer.save(number, bundle)
+        self.number, self.saved_at = number, time.monotonic()
+        return kept
+
+    def note_interrupt(self) -> None:
+        """Count what is lost by an interrupt now."""
+        self._unsaved = time.monotonic() - self.saved_at
+
+    @property
+    def unsaved(self) -> str:
+        """What an interrupt has lost, in words; empty where it is nothing."""
+        if not self.checkpointer.numbers():
+            return "no checkpoint was written, so that the run begins anew"
+        return f"{duration(self._unsaved)} since the last checkpoint are lost" if self._unsaved >= 1 else ""
+
+    @property
+    def iterations_done(self) -> int:
+        """The number of iterations in the newest checkpoint, even if a signal came just after it was written."""
+        return self.checkpointer.iterations_done(max(self.checkpointer.numbers(), default=-1))

@@ -1,21 +1,25 @@
-"""The frame on which an action lands, for a critic that reads what the environment showed then.
+"""The frames that an agent reads beside the one from which its decision starts: its critic, fast path or teacher.
 
-Under delay a decision starts on frame s and its action lands on frame e >= s. An agent whose `Spec.needs_effect` is
-True learns from transitions whose observation is a dict of two:
+Under delay a decision starts on frame s and its action lands on frame e >= s. What is shown is then a dict of parts:
 
 ========== ===========================================================================================================
-"start"    o_s, which the decision started from: the policy reads it, and nothing else
-"effect"   o_e, of the frame on which its action landed: for the critic, in learning
+"start"    o_s, which the decision starts from: the policy reads it, and nothing else; or the final observation
+"effect"   of an agent with `Spec.needs_effect`: o_e, of the frame on which its action will land, for the critic in
+           learning; at the end of an episode the last one that the environment showed
+"landed"   the same of the decision before, known when its action has landed; the first observation after a reset
+"effect"   of a policy with a *fast path* (`Spec.fast_age`), in the place of both: o_{e - age}, which it reads when its
+           action is due, and which is o_e where the fast path fits into a frame
+"teacher"  of a student: what its teacher would read of frame s, [k, *shape]
+"labelled" the same of the frame on which the decision before has landed, where labels are made there
 ========== ===========================================================================================================
 
-The next observation holds o_s' and o_e' of the decision that is applied next. A transition is complete when that one
-lands, on frame e': so o_e' is the newest observation there is when the transition is complete, and a learner that
-waits until then never reads the future. At the end of an episode "start" is the final observation as without the
-effect, and "effect" is the last one that the environment showed.
+`PastFrames` says which of them an agent reads, and makes them of what a delay reports. An agent in turn asks it itself;
+among many environments `ShowPast` makes the parts an observation, which batched environments (`async_wrappers.batched`)
+carry like any Dict, over processes too; `ShowPastRows` does so for a whole vector.
 
-A policy with a *fast path* reads a second observation too, when its action is due: o_{e - age}, which is o_e where the
-fast path fits into a frame (`Spec.fast_age`). It stands in the place of ``"effect"``, and is known when the decision is
-made, since the environment has then played up to the frame on which it lands.
+A stored observation has the parts "start" and "effect", those of one decision; the next observation holds o_s' and o_e'
+of the decision that is applied next. A transition is complete when that one lands, on frame e': so o_e' is the newest
+observation there is when the transition is complete, and a learner that waits until then never reads the future.
 
 (o_e, a, R, o_e') is a transition of the environment without delay, which is what the critics of Kim et al., "Belief
 projection-based reinforcement learning for environments with delayed feedback", NeurIPS 2023, learn from.
@@ -23,8 +27,9 @@ projection-based reinforcement learning for environments with delayed feedback",
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -33,10 +38,11 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import DelayObservation, NormalizeObservation
 
 from async_wrappers.agents.needs_and_offers import FAST, refuse
-from async_wrappers.agents.spaces.schema import EFFECT, START, effect_space
+from async_wrappers.agents.spaces.schema import EFFECT, START, each_array
 from async_wrappers.agents.spec import Spec
 
-LANDED = "landed"  # of a shown one
+LANDED, TEACHER, LABELLED = "landed", "teacher", "labelled"  # beside `START` and `EFFECT`
+VIEW = "teacher_observation"  # where an info holds the stack that a teacher reads, [1, k, *shape]
 _REPORTED = ("effect_observation", "effect_info", "next_effect_observation", "fresh_observation")  # of info["realtime"]
 
 
@@ -160,50 +166,107 @@ def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> A
     return realtime["fresh_observation"]
 
 
-class Effects:
-    """Makes the stored observations of one environment's decisions, in turn.
+@dataclass(frozen=True)
+class PastFrames:
+    """Which frames an agent reads beside the one from which a decision starts; it travels to other processes.
 
-    The next observation of a transition and the observation of the one that follows are one object, so that a learner
-    sees without a comparison that the second continues the first.
-
-    Args:
-        read: Applied to each observation that the environment reports.
+    Attributes:
+        agent: The agent's name, for messages.
+        effect: Whether its critic reads those on which actions land.
+        age: Of the one that its fast path reads when an action is due, in frames; None without a fast path.
+        label_at: Of a student, the frame whose observation its teacher labels (`Lesson`); None where a teacher is shown
+            nothing.
+        view: Of the teacher (`agents.teaching.teacher_view.Viewpoint`); None where the environment has it inside.
     """
 
-    def __init__(self, read: Callable[[Any], Any]) -> None:
-        self._read = read
-        self._next: dict[str, Any] | None = None
+    agent: str = ""
+    effect: bool = False
+    age: int | None = None
+    label_at: str | None = None
+    view: Any = None
 
-    def begin_episode(self) -> None:
-        """Forget the episode before."""
-        self._next = None
+    @classmethod
+    def of(cls, spec: Spec, trains: bool, view: Any = None) -> PastFrames:
+        """Return what an agent reads in training, or in evaluation, with the view of its teacher."""
+        effect = trains and spec.needs_effect and spec.fast_age is None
+        label_at = None if view is None or not trains else view.label_at
+        return cls(spec.name, effect, spec.fast_age, label_at, view if trains else None)
 
-    def pair(self, realtime: Mapping[str, Any] | None, start: Any, following: Any) -> tuple[Any, Any]:
-        """Return observation and next observation of a decision that was applied; see `reported_effects`."""
-        effect, next_effect = reported_effects(realtime, start, following)
-        observation = self._next or {START: start, EFFECT: self._read(effect)}
-        self._next = {START: following, EFFECT: self._read(next_effect)}
-        return observation, self._next
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is shown beside the start, by name."""
+        of_critic = (LANDED, EFFECT) if self.effect else () if self.age is None else (EFFECT,)
+        of_teacher = {None: (), "start": (TEACHER,), "effect": (TEACHER, LABELLED)}
+        return *of_critic, *of_teacher[self.label_at]
+
+    def space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """Return the space of what is shown of observations of a space."""
+        spaces = {name: self.view.space if name in (TEACHER, LABELLED) else space for name in self.parts}
+        return Dict({START: space, **spaces})
+
+    def show(self, observation: Any, realtime: Mapping[str, Any] | None, before: Any) -> dict[str, Any]:
+        """Return the parts, of those of a teacher the ones that the environment reports.
+
+        Args:
+            observation: That of the start of the next decision.
+            realtime: What the environment reported with it; None without delay.
+            before: That of the last decision's start; None after a reset.
+
+        Raises:
+            ValueError: The delay does not report what a critic or a fast path reads; or actions are chunks.
+        """
+        shown = {START: observation}
+        if self.age is not None:
+            shown[EFFECT] = fresh_observation(realtime, observation)
+        elif self.effect and before is None:
+            shown[LANDED] = shown[EFFECT] = observation
+        elif self.effect:
+            landed, shown[EFFECT] = reported_effects(realtime, before, observation)
+            shown[LANDED] = observation if landed is None else landed
+        if self.label_at is not None and realtime is not None:
+            seen = {TEACHER: realtime.get("observation_info") or {}}
+            if self.label_at == "effect":
+                landed = before is not None and realtime["applied"]
+                seen[LABELLED] = (realtime.get("effect_info") or {}) if landed else seen[TEACHER]
+            # Without the axis of rows, which other environments' are beside.
+            shown |= {
+                name: each_array(lambda stacks: stacks[0], info[VIEW]) for name, info in seen.items() if VIEW in info
+            }
+        return shown
+
+    def without_shown(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return an info without what is shown, for which a vector of infos has no room."""
+        if "realtime" not in info:
+            return info
+        left = (*_REPORTED, "observation_info") if self.label_at is not None else _REPORTED
+        realtime = {name: value for name, value in info["realtime"].items() if name.removeprefix("_") not in left}
+        return {name: value for name, value in info.items() if name != VIEW} | {"realtime": realtime}
 
 
-class ShowFresh(gym.Wrapper[Any, Any, Any, Any]):
-    """Shows what a fast path reads among many environments: a dict of ``"start"`` and ``"effect"``, see `ShowEffect`.
+class ShowPast(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows past frames as parts of the observation, which is a dict of "start" and those that `past` names.
 
     Args:
         env: The environment.
-        age: Frames; see `Spec.fast_age`.
+        past: What is read.
 
     Raises:
-        ValueError: See `show_effects`.
+        ValueError: See `report_effect` and `async_wrappers.RealtimeDelay.report_fresh`.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], age: int) -> None:
-        super().__init__(env)
-        _report_fresh(env, age)
-        self.observation_space = effect_space(env.observation_space)
+    def __init__(self, env: gym.Env[Any, Any], past: PastFrames) -> None:
+        super().__init__(env if past.view is None else past.view.within(env))
+        if past.age is not None:
+            _report_fresh(self.env, past.age)
+        if past.effect:
+            report_effect(self.env, past.agent)
+        self._past = past
+        self.observation_space = past.space(self.env.observation_space)
+        self._before: Any = None  # the observation of the last decision's start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
+        self._before = None
         return self._shown(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -212,23 +275,25 @@ class ShowFresh(gym.Wrapper[Any, Any, Any, Any]):
         shown, info = self._shown(observation, info)
         return shown, reward, terminated, truncated, info
 
-    @staticmethod
-    def _shown(observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return {START: observation, EFFECT: fresh_observation(info.get("realtime"), observation)}, _without_shown(info)
+    def _shown(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        shown = self._past.show(observation, realtime := info.get("realtime"), self._before)
+        # Without delay it is shown once more, and an environment may reuse its array.
+        self._before = deepcopy(observation) if realtime is None else observation
+        return shown, self._past.without_shown(info)
 
 
-class ShowFreshRows(gym.vector.VectorWrapper):
-    """As `ShowFresh`, of a vector that `VectorRealtimeDelay` delays, or nothing.
+class ShowPastRows(gym.vector.VectorWrapper):
+    """As `ShowPast`, of a vector that `VectorRealtimeDelay` delays, or nothing; for fast paths alone.
 
     Args:
         env: The vector.
-        age: Frames; see `Spec.fast_age`.
+        past: What is read.
 
     Raises:
         ValueError: Its sub-environments are delayed one by one; or see `show_effects`.
     """
 
-    def __init__(self, env: Any, age: int) -> None:
+    def __init__(self, env: Any, past: PastFrames) -> None:
         super().__init__(env)
         layer = env
         while isinstance(layer, gym.vector.VectorWrapper) and not hasattr(type(layer), "report_fresh"):
@@ -240,13 +305,14 @@ class ShowFreshRows(gym.vector.VectorWrapper):
             refuse(there, {"fast": FAST}, layer=type(layer).__name__, delay="VectorRealtimeDelay")
             layer = layer.env
         if hasattr(type(layer), "report_fresh"):
-            layer.report_fresh("fast_age", age)
+            layer.report_fresh("fast_age", past.age)
         else:
             of_each = any(each.has_wrapper_attr("decision_interval") for each in getattr(layer, "envs", ()))
             apart = of_each or isinstance(layer, gym.vector.AsyncVectorEnv)
             there = {"a delay of each environment": apart, "no delay": True}
-            refuse(there, {"fast": FAST, "fast_age": age}, delay="VectorRealtimeDelay")
-        self.single_observation_space = effect_space(env.single_observation_space)
+            refuse(there, {"fast": FAST, "fast_age": past.age}, delay="VectorRealtimeDelay")
+        self._past = past
+        self.single_observation_space = past.space(env.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -259,14 +325,13 @@ class ShowFreshRows(gym.vector.VectorWrapper):
         shown, info = self._shown(observation, info)
         return shown, reward, terminated, truncated, info
 
-    @staticmethod
-    def _shown(observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        shown = {START: observation, EFFECT: fresh_observation(info.get("realtime"), observation)}
+    def _shown(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        past = self._past
         if "final_obs" in info:
             last, ended = info["final_obs"], info.get("final_info", {})
-            final = {START: last, EFFECT: fresh_observation(ended.get("realtime"), last)}
-            info = {**info, "final_obs": final, "final_info": _without_shown(ended)}
-        return shown, _without_shown(info)
+            final = past.show(last, ended.get("realtime"), None)
+            info = {**info, "final_obs": final, "final_info": past.without_shown(ended)}
+        return past.show(observation, info.get("realtime"), None), past.without_shown(info)
 
 
 def _vector_delays(layer: Any) -> bool:
@@ -276,63 +341,3 @@ def _vector_delays(layer: Any) -> bool:
             return True
         layer = layer.env
     return False
-
-
-def _without_shown(info: dict[str, Any]) -> dict[str, Any]:
-    """Return an info without the observations that are shown, for which a vector of infos has no room."""
-    if "realtime" not in info:
-        return info
-    left = {name: value for name, value in info["realtime"].items() if name.removeprefix("_") not in _REPORTED}
-    return {**info, "realtime": left}
-
-
-class ShowEffect(gym.Wrapper[Any, Any, Any, Any]):
-    """Shows the observations of effects among many environments, as parts of the observation.
-
-    Batched environments (`async_wrappers.batched`) then carry them like any Dict, over processes too. The observation
-    after a step is a dict of
-
-    ========== =======================================================================================================
-    "start"    what the next decision reads, or the final observation
-    "landed"   that of the frame on which this step's action landed; without a meaning where it was not applied
-    "effect"   that of the frame on which the next action will land; at the end of an episode the last one
-    ========== =======================================================================================================
-
-    After ``reset`` all three are the first observation, as no action has landed.
-
-    Args:
-        env: The environment.
-        agent: The agent's name, for a message.
-
-    Raises:
-        ValueError: See `report_effect`.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], agent: str) -> None:
-        super().__init__(env)
-        report_effect(env, agent)
-        self.observation_space = self.space(env.observation_space)
-        self._start: Any = None
-
-    @staticmethod
-    def space(space: gym.Space[Any]) -> Dict:
-        """Return the space of what is shown, whose parts are of `space`."""
-        return Dict(dict.fromkeys((START, LANDED, EFFECT), space))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._start = deepcopy(observation)  # an environment may reuse its array
-        return {START: observation, LANDED: observation, EFFECT: observation}, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment."""
-        following, reward, terminated, truncated, info = self.env.step(action)
-        realtime = info.get("realtime")
-        landed, effect = reported_effects(realtime, self._start, following)
-        if realtime is None:
-            self._start = deepcopy(following)
-        else:
-            landed = following if landed is None else landed
-        shown = {START: following, LANDED: landed, EFFECT: effect}
-        return shown, reward, terminated, truncated, _without_shown(info)

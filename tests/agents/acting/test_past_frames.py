@@ -22,15 +22,15 @@ from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.acting.effect import (
-    Effects,
-    ShowEffect,
-    ShowFresh,
-    ShowFreshRows,
+from async_wrappers.agents.acting.exploration import identity_epsilon
+from async_wrappers.agents.acting.past_frames import (
+    VIEW,
+    PastFrames,
+    ShowPast,
+    ShowPastRows,
     report_effect,
     reported_effects,
 )
-from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, transitions
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
@@ -38,8 +38,8 @@ from async_wrappers.agents.losses.loss import Learning, LossOutput
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.episode import play_episode
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
+from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import Spec
 from async_wrappers.batched.double_buffered import DoubleBuffered
@@ -153,7 +153,7 @@ def test_a_demonstration_that_is_played_back_has_its_effects(delay: int, noops: 
     environment, playback = Playback.under(delayed_world)
     playback.load(demonstration)
     report_effect(environment, "agent")
-    shown = list(transitions(environment, playback, 0, Effects(np.asarray)))
+    shown = list(transitions(environment, playback, 0, effects=True))
     effects = [*range(delay, 12, noops + 1)]
     assert [told(each)[:2] for each in shown] == [(effect - delay, effect) for effect in effects]
     assert [told(each)[3] for each in shown] == [*effects[1:], 12]
@@ -234,8 +234,8 @@ def test_what_a_fast_path_reads_is_learnt_from(delay: int, noops: int, lengths: 
 
 def numbered(make: Callable[[], gym.Env[Any, Any]], count: int, kind: type[Spec] = Stored) -> gym.Env[Any, Any]:
     env = make()
-    shown = ShowEffect(env, "landing") if kind.fast_age is None else ShowFresh(env, kind.fast_age)
-    return NumberedEpisodes(shown, 5, 0, count)
+    past = PastFrames("landing", kind.fast_age is None, kind.fast_age)
+    return NumberedEpisodes(ShowPast(env, past), 5, 0, count)
 
 
 def delayed(delay: int, noops: int, lengths: list[int]) -> gym.Env[Any, Any]:
@@ -256,7 +256,7 @@ def batched(make: Callable[[], gym.Env[Any, Any]], kind: str, spec: type[Spec] =
         bare = [lambda: NumberedEpisodes(make().env, 5, 0, 3)] * 3
         vector = SyncVectorEnv(bare, autoreset_mode=LOCKSTEP[kind])
         constants = delay.playout, delay.decision_interval - 1, DEFAULT
-        return VectorEnvs(ShowFreshRows(VectorRealtimeDelay(vector, *constants), spec.fast_age or 0))
+        return VectorEnvs(ShowPastRows(VectorRealtimeDelay(vector, *constants), PastFrames(age=spec.fast_age or 0)))
     return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3, spec)] * 3, autoreset_mode=AutoresetMode(kind)))
 
 
@@ -320,14 +320,42 @@ def test_a_vector_that_shows_a_fast_path_nothing_is_refused() -> None:
 
     outside = r"^fast must be None where NormalizeObservation changes observations outside the delay, .* inside Vector"
     with pytest.raises(ValueError, match=outside):
-        ShowFreshRows(of(delay, NormalizeRows), 0)
-    assert ShowFreshRows(of(NormalizeRows, delay), 2).env.fresh_age == 2
+        ShowPastRows(of(delay, NormalizeRows), PastFrames(age=0))
+    assert ShowPastRows(of(NormalizeRows, delay), PastFrames(age=2)).env.fresh_age == 2
     with pytest.raises(ValueError, match=r"^fast must be None where create_vector_fn delays each of its environments"):
-        ShowFreshRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), 0)
+        ShowPastRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), PastFrames(age=0))
     with pytest.raises(ValueError, match=r"^fast_age must be 0 where nothing delays actions, got 1: delay with Vector"):
-        ShowFreshRows(of(), 1)
-    shown, _ = ShowFreshRows(of(NormalizeRows), 0).reset(seed=1)
+        ShowPastRows(of(), PastFrames(age=1))
+    shown, _ = ShowPastRows(of(NormalizeRows), PastFrames(age=0)).reset(seed=1)
     np.testing.assert_array_equal(shown["start"], shown["effect"])
+
+
+def test_a_critic_and_a_teacher_are_shown_frames_of_their_own() -> None:
+    def seen(number: int) -> dict[str, Any]:
+        return {VIEW: np.array([[number]])}
+
+    def parts(applied: bool, before: Any, **reported: Any) -> dict[str, Any]:
+        both = {"effect_observation": 3 if applied else None, "next_effect_observation": 7}
+        realtime = {"applied": applied, "observation_info": seen(40), **both, **reported}
+        return {name: np.ravel(part).item() for name, part in past.show(4, realtime, before).items()}
+
+    past = PastFrames("agent", effect=True, label_at="effect")
+    assert set(past.parts) == {"landed", "effect", "teacher", "labelled"}
+    of_both = {"start": 4, "landed": 3, "effect": 7, "teacher": 40, "labelled": 30}
+    assert parts(True, 0, effect_info=seen(30)) == of_both
+    # Nothing has landed: the parts of the effect are those of the start, as many environments need a value.
+    assert parts(False, 0, effect_info=seen(30)) == {**of_both, "landed": 4, "labelled": 40}
+    assert parts(True, None) == {"start": 4, "landed": 4, "effect": 4, "teacher": 40, "labelled": 40}
+    # What a delay does not report is left out, and whoever reads it refuses that.
+    assert parts(True, 0) == {name: part for name, part in of_both.items() if name != "labelled"}
+
+
+def test_an_info_is_passed_on_without_what_is_shown() -> None:
+    reported = {"effect_observation": 1, "_effect_observation": True, "observation_info": {}, "start": 3}
+    info = {"realtime": reported, VIEW: 1, "lives": 2}
+    assert PastFrames(age=1).without_shown(info) == {"realtime": {"observation_info": {}, "start": 3}, "lives": 2}
+    assert PastFrames(label_at="start").without_shown(info) == {"realtime": {"start": 3}, "lives": 2}
+    assert PastFrames(age=1).without_shown({"lives": 2}) == {"lives": 2}
 
 
 class Effective(DQN):
