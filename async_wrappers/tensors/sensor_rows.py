@@ -115,7 +115,7 @@ def timing_of(name: str, sensor: Sensor, fps: Any, library: Library, seed: int |
     exact, share = share, share.limit_denominator(_FINEST)
     if share.numerator > _FINEST or share == 0 or abs(share / exact - 1) > Fraction(1, 10**6):
         raise ValueError(
-            f"the rate of {name!r} must be a fraction of {float(frames):g} frames per second with whole numbers up to "
+            f"the rate of {name!r} must be a fraction of {float(frames):g} frames per second, of whole numbers up to "
             f"{_FINEST}, got {sensor.rate!r}: round it"
         )
     a, b = share.numerator, share.denominator

@@ -56,9 +56,9 @@ class RowTerms(NamedTuple):
             if not (_is_number(self.delay) and self.delay == 0):
                 raise ValueError(f"give delay or a latency, got delay={self.delay!r} and {self.latency!r}")
             if self.fps is None:
-                raise ValueError("fps must be given with a latency, in frames per second, got None")
+                raise ValueError("a latency needs fps, in frames per second, got None")
             if self.per == "frame" and not (_is_number(self.noops) and self.noops == 0):
-                raise ValueError(f"noops must be 0 where a latency is drawn per='frame', got {self.noops!r}")
+                raise ValueError(f"per='frame' needs noops=0, got {self.noops!r}")
         elif self.per == "frame":
             raise ValueError("per='frame' needs a latency, got None: give latency= and fps=")
         if self.playout and (self.latency is None or self.per != "frame"):

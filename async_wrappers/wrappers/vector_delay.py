@@ -409,8 +409,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
 
         if self._past.fresh is not None:
             raise ValueError(
-                f"fresh_age must be None where rows have delays of their own or arrays are not NumPy's, got "
-                f"{self._past.fresh.age}"
+                f"fresh_age={self._past.fresh.age} needs one delay for all environments, and NumPy's arrays: leave it "
+                "None"
             )
         standing, repeats = self._standing, False
         if standing is None and self._default_actions:

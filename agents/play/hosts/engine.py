@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.fleet.engine_fleet import Lost as Lost
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.hosts.host import Plan
+    from async_wrappers.batched.hosted import EnvsPlan
+
+    HostPlan: TypeAlias = Plan | EnvsPlan  # what hosts are made from; it travels to other processes by cloudpickle
 
 
 class HostsFailed(RuntimeError):
@@ -25,16 +31,8 @@ def failure(host: int, error: BaseException) -> HostsFailed:
     return HostsFailed(f"host {host} raised {type(error).__name__}: {sentence}\n\n{trace}")
 
 
-class Answer(Protocol):
-    """A host's answer to an order, such as a `PlayedBlock`; it pickles."""
-
-    @property
-    def host(self) -> int:
-        """The host's number."""
-
-    @property
-    def incarnation(self) -> int:
-        """Which of its incarnations."""
+Answer: TypeAlias = Any
+"""A host's answer to an order, such as a `PlayedBlock`; it has the attributes `host` and `incarnation`, and pickles."""
 
 
 class Player(Protocol):
@@ -50,13 +48,6 @@ class Player(Protocol):
 
     def close(self) -> None:
         """Close the environments."""
-
-
-class HostPlan(Protocol):
-    """What hosts are made from; it travels to other processes by cloudpickle."""
-
-    def make_host(self, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> Player:
-        """Make a host."""
 
 
 class HostEngine(Protocol):

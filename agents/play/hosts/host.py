@@ -7,20 +7,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
 import torch
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
-from async_wrappers.agents.play.hosts.engine import HostPlan, HostsFailed, Player
+from async_wrappers.agents.play.hosts.engine import HostsFailed, Player
 from async_wrappers.agents.play.hosts.played_block import Order, PlayedBlock, Recorder
 from async_wrappers.agents.play.many.actor import Actor, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.version import __version__
 from async_wrappers.wrapper_statistics import give_statistics, statistics_of_envs
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.hosts.engine import HostPlan
 
 
 @dataclass(frozen=True)

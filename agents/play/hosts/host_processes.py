@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, failure, portable
+from async_wrappers.agents.play.hosts.engine import Answer, HostsFailed, Lost, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host
 from async_wrappers.fleet import waits
 from async_wrappers.fleet.child import become_child
@@ -28,6 +28,9 @@ from async_wrappers.fleet.process_fleet import Member, ProcessFleet, Role
 from async_wrappers.fleet.pulse import wake_servers
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.posix import needs_fork_server
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.hosts.engine import HostPlan
 
 _LEAST = 4096  # bytes of an array that goes beside the pickle
 _SHORT = 2**15  # bytes of an order that is written at once: a few of them fit into the pipe of a host that has stopped

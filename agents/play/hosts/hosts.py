@@ -23,7 +23,7 @@ from async_wrappers.agents.config.config import own_modules
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE_FINITE, choice, must, number, part, text, whole
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.needs_and_offers import bound, refuse
-from async_wrappers.agents.play.hosts.engine import HostEngine, HostPlan
+from async_wrappers.agents.play.hosts.engine import HostEngine
 from async_wrappers.agents.play.hosts.host import Plan
 from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
 from async_wrappers.agents.play.hosts.host_rounds import HostRounds, Journal
@@ -39,6 +39,7 @@ from async_wrappers.extras import extra
 
 if TYPE_CHECKING:
     from async_wrappers.agents.experiment.run import Run
+    from async_wrappers.agents.play.hosts.engine import HostPlan
 
 _BLOCK = 16  # decisions of each environment, for agents that learn from no unrolls
 

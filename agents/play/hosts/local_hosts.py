@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from async_wrappers.agents.play.hosts.engine import HostPlan, Lost, Player, failure, portable
+from async_wrappers.agents.play.hosts.engine import Lost, Player, failure, portable
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.hosts.engine import HostPlan
 
 
 class LocalHosts:

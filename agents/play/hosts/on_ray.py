@@ -16,13 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing import connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import ray
 from ray import exceptions
 
-from async_wrappers.agents.play.hosts.engine import Answer, HostPlan, HostsFailed, Lost, Player, failure, portable
+from async_wrappers.agents.play.hosts.engine import Answer, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.agents.play.many.learners import (
     Job,
@@ -35,6 +35,9 @@ from async_wrappers.fleet import waits
 from async_wrappers.fleet.ray_fleet import Actors, NodeVersions, RayChildren, ending, refuse_other_versions
 from async_wrappers.fleet.supervised import RunFailed
 from async_wrappers.ray_cluster import connected_to_ray, exits_told, in_short, room, room_for
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.play.hosts.engine import HostPlan
 
 _FULL = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
 

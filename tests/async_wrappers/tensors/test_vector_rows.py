@@ -298,14 +298,14 @@ def test_rows_that_are_reset_by_a_mask_begin_anew_and_the_others_go_on(kind: str
         ({"noops": [1, 2, 3, 4]}, "noops must be one for each of 3 environments, got 4: [1, 2, 3, 4]"),
         ({"delay": [1, 2, -3]}, "delay must be >= 0 frames, got -3"),
         ({"delay": range(3, 3)}, "delay must be a range of some frames, got range(3, 3)"),
-        ({"latency": 0.1}, "fps must be given with a latency, in frames per second, got None"),
+        ({"latency": 0.1}, "a latency needs fps, in frames per second, got None"),
         ({"latency": 0.1, "fps": 50, "delay": 1}, "give delay or a latency, got delay=1 and 0.1"),
         ({"latency": 0.1, "fps": 50, "per": "step"}, "per must be one of 'episode', 'frame', got 'step'"),
         ({"per": "frame"}, "per='frame' needs a latency, got None: give latency= and fps="),
         ({"latency": 0.1, "fps": 50, "playout": 2}, "playout=2 needs a latency and per='frame'"),
         (
             {"latency": 0.1, "fps": 50, "per": "frame", "noops": 1},
-            "noops must be 0 where a latency is drawn per='frame'",
+            "per='frame' needs noops=0, got 1",
         ),
     ],
 )
