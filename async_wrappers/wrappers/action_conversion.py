@@ -110,7 +110,11 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
     if isinstance(space, spaces.Dict):
         if not isinstance(answer, Mapping) or answer.keys() != space.spaces.keys():
             raise RefusedAction(f"it must be a dict with the keys {', '.join(map(repr, space.spaces))}")
-        return {key: _part(key, each, answer[key]) for key, each in space.spaces.items()}
+        parts = dict(answer)
+        for key, each in space.spaces.items():
+            if not (type(parts[key]) is np.ndarray and type(each) is spaces.Box and _within(each, parts[key])):
+                parts[key] = _part(key, each, parts[key])  # else it needs no conversion
+        return parts
     if isinstance(space, spaces.Tuple):
         if not isinstance(answer, tuple | list) or len(answer) != len(space.spaces):
             raise RefusedAction(f"it must be a tuple of {len(space.spaces)}")
@@ -158,8 +162,6 @@ def _contains(space: gym.Space[Any], element: Any) -> bool:
 
 def _part(key: Any, space: gym.Space[Any], answer: Any) -> Any:
     """Return a part of a Dict's or Tuple's answer; a refusal says which."""
-    if type(answer) is np.ndarray and type(space) is spaces.Box and _within(space, answer):
-        return answer  # the common case, and the fast one
     try:
         return _converted(space, answer)
     except RefusedAction as error:

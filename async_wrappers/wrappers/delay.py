@@ -372,7 +372,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             start, shown, info_then = self._now() if due is None else past.of(due)
         else:
             self._due, _ = next(self._schedule_frames)
-            past.take(frame, observation, info)
+            if type(observation) is np.ndarray and observation.dtype is past.dtype and observation.shape == past.shape:
+                past.read.append((frame, observation.copy(), own_info(info) if info else {}))
+            else:
+                past.take(frame, observation, info)
             start, shown, info_then = past.read.popleft()
             self._start, self._running = start, True
         realtime = {

@@ -108,6 +108,8 @@ class PastFrames:
         longest: See ``RealtimeDelay.max_features_age``.
 
     Attributes:
+        dtype: Of observations that pass without a call of `check`.
+        shape: Of these.
         report_effect: As given.
         longest: As given.
         goes_on: Whether the decision that is made next goes on with the features of the one before.
@@ -120,9 +122,8 @@ class PastFrames:
 
     __slots__ = (
         "_check",
-        "_dtype",
         "_kept",
-        "_shape",
+        "dtype",
         "fresh",
         "goes_on",
         "held",
@@ -130,12 +131,13 @@ class PastFrames:
         "longest",
         "read",
         "report_effect",
+        "shape",
     )
 
     def __init__(
         self, check: Callable[[Any], Any], array: tuple[Any, Any], report_effect: bool, longest: int | None
     ) -> None:
-        self._check, (self._dtype, self._shape) = check, array
+        self._check, (self.dtype, self.shape) = check, array
         self.report_effect, self.longest = report_effect, longest
         self.goes_on, self.held = False, 0
         self._kept: FrameSight | None = None  # what the decision made last read, where its features may be held
@@ -166,7 +168,7 @@ class PastFrames:
 
     def take(self, frame: int, observation: Any, info: dict[str, Any]) -> None:
         """Take a frame that a decision reads; it is copied."""
-        if type(observation) is np.ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
+        if type(observation) is np.ndarray and observation.dtype is self.dtype and observation.shape == self.shape:
             copy: Any = observation.copy()
         else:
             self._check(observation)
