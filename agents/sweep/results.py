@@ -267,7 +267,9 @@ def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) 
 
 
 def _of_one_type(values: list[Any]) -> list[Any]:
-    """Return values as text if they are of several types: a column has one type."""
+    """Return values as text if they are of several types: a column has one type, and its text is UTF-8."""
+    # A path may be no text; what is none of it is written as an escape.
+    values = [each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each for each in values]
     kinds = {float if isinstance(value, int) and not isinstance(value, bool) else type(value) for value in values}
     return values if len(kinds - {type(None)}) <= 1 else [None if value is None else str(value) for value in values]
 
