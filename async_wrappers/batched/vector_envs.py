@@ -31,6 +31,7 @@ from async_wrappers.batched.rows import check_space, copied, finals, leaves, map
 from async_wrappers.wrapper_statistics import Statistics, load_statistics_of_rows, statistics_of_rows
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
+from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 # What a row shows of the time since it was last shown.
 _SHOWN_ONCE = (
@@ -148,6 +149,14 @@ class VectorEnvs:
             raise ValueError(
                 f"vector must step all {vector.num_envs} environments at once, got batch_size={batch_size}"
             )
+        layer: Any = vector
+        while isinstance(layer, gym.vector.VectorWrapper):
+            if isinstance(layer, VectorRealtimeDelay) and layer.terms.outlasts_steps:
+                raise ValueError(
+                    "vector must decide on each frame of an episode, got rows with noops of their own or a latency "
+                    "per='frame', whose decisions outlast a step: wrap each environment in a RealtimeDelay"
+                )
+            layer = layer.env
         check_space("the observation space", vector.single_observation_space)
         check_space("the action space", vector.single_action_space)
         self._vector = vector
@@ -189,7 +198,7 @@ class VectorEnvs:
         n = self.num_envs
         self._observations, self._info = self._reset(given)
         self._acting = np.zeros(n, bool)  # the row's action was asked for and is sent
-        self._deciding = np.ones(n, bool)
+        self._deciding = np.array(self._info.get("realtime", {}).get("deciding", np.ones(n, bool)))
         self._first = np.ones(n, bool)  # its next row is the first of an episode
         self._reward = np.zeros(n, np.float32)
         self._terminal, self._truncated = np.zeros(n, bool), np.zeros(n, bool)

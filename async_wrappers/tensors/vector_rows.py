@@ -100,11 +100,15 @@ class VectorRows:
         library = self._library
         given = actions if isinstance(actions, Mapping | tuple) else library_array(library, actions)
         library.refuse_others(given, "actions")
-        step, unreported = self._frame(given), None
+        step = self._frame(given)
+        episodes, unreported = step.frame * 0, step.reward * 0
         if self._leads:
-            self._leads, unreported = False, step.reward * 0
+            self._leads = False
             for _ in range(self._terms.lead_in):
-                step, lost = self._joined(step, self._frame(given))
+                before, step = step, self._frame(given)
+                again = (before.terminated | before.truncated) & (step.terminated | step.truncated)
+                episodes = episodes + library.xp.where(again, episodes * 0 + 1, episodes * 0)
+                step, lost = self._joined(before, step)
                 unreported = unreported + lost
         over = step.terminated | step.truncated
         realtime = {
@@ -117,7 +121,8 @@ class VectorRows:
             "frame": step.frame,
             "start": step.start,
             "carried_reward": self._rows.reward,
-            "unreported_reward": self._rows.reward * 0 if unreported is None else unreported,
+            "unreported_episodes": episodes,
+            "unreported_reward": unreported,
         }
         if step.executed is not None:
             realtime["executed"] = step.executed

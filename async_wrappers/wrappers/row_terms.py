@@ -38,6 +38,11 @@ class RowTerms(NamedTuple):
         return self.latency is not None or not (_is_number(self.delay) and _is_number(self.noops))
 
     @property
+    def outlasts_steps(self) -> bool:
+        """Whether a decision of a row may act for several steps, as a step is one frame."""
+        return self.per == "frame" or (self.asks_for_rows and bool(np.any(np.asarray(self.noops))))
+
+    @property
     def lead_in(self) -> int:
         """Frames before anybody's first action."""
         if self.latency is not None or isinstance(self.delay, range):

@@ -108,16 +108,23 @@ def test_under_delay_they_are_those_of_the_wrapper() -> None:
     num_envs=st.integers(1, 4),
     calls=st.integers(1, 15),
     answer_last=st.booleans(),
-    inside=st.booleans(),
+    where=st.sampled_from(["inside", "outside", "of each row", "of each episode"]),
 )
 def test_whatever_the_delay_all_that_is_paid_is_accounted_for(
-    mode: AutoresetMode, delay: int, noops: int, num_envs: int, calls: int, answer_last: bool, inside: bool
+    mode: AutoresetMode, delay: int, noops: int, num_envs: int, calls: int, answer_last: bool, where: str
 ) -> None:
+    inside = where == "inside"
+
     def make() -> gym.Env[Any, Any]:
         return RealtimeDelay(SeededEnv(), delay, noops) if inside else SeededEnv()
 
     vector: Any = SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
-    envs = VectorEnvs(vector if inside else VectorRealtimeDelay(vector, delay, noops))
+    if where == "outside":
+        vector = VectorRealtimeDelay(vector, delay, noops)
+    elif not inside:
+        delays = [delay + row % 3 for row in range(num_envs)] if where == "of each row" else range(delay, delay + 3)
+        vector = VectorRealtimeDelay(vector, delays)
+    envs = VectorEnvs(vector)
     envs.begin(range(num_envs))
     total, acted, ended = 0.0, np.zeros(num_envs, int), np.zeros(num_envs, int)
     for call in range(calls):
@@ -132,7 +139,7 @@ def test_whatever_the_delay_all_that_is_paid_is_accounted_for(
             acted[shown.env_ids] += 1
     cut = envs.cut()
     total += cut.reward.sum() + cut.realtime["unreported_reward"].sum()
-    assert total == pytest.approx(sum(env.unwrapped.paid for env in vector.envs))
+    assert total == pytest.approx(sum(env.unwrapped.paid for env in vector.unwrapped.envs))
     assert (cut.terminal | cut.truncated).all()
 
 
@@ -143,6 +150,12 @@ def test_a_delay_that_no_episode_outlasts_is_refused(mode: AutoresetMode) -> Non
     with pytest.raises(ValueError, match=r"^the delay of a vector must be shorter than its episodes, got 100 episodes"):
         for _ in range(3):
             answer(envs, envs.recv())
+
+
+@pytest.mark.parametrize("terms", [{"delay": [1, 2], "noops": [0, 1]}, {"latency": 0.1, "fps": 50, "per": "frame"}])
+def test_rows_whose_decisions_outlast_a_step_are_refused(terms: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^vector must decide on each frame of an episode, got rows with noops"):
+        VectorEnvs(VectorRealtimeDelay(vector_of(5, 2), default_action="noop", **terms))
 
 
 def test_what_is_no_vector_is_refused() -> None:
