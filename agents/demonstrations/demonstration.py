@@ -77,6 +77,8 @@ def delay_in_words(environment: Any) -> str:
         return "none"
     # Gymnasium's record of the arguments.
     given = getattr(layer, "_saved_kwargs", {})
+    if given.get("per") == "frame" or not isinstance(given.get("delay", 0), int):  # of the rows of a vector
+        return f"delays of each environment ({given.get('latency') or given['delay']})"
     longest = given.get("max_features_age")
     held = "" if longest is None else f", features up to {longest} frames old"
     if given.get("latency") is not None:

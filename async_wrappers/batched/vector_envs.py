@@ -221,11 +221,11 @@ class VectorEnvs:
             self._fresh = False
         else:
             self._finish_step()
-            while not np.count_nonzero(self._deciding):  # no row would be shown
-                self._acting = np.zeros(self.num_envs, bool)
-                self._start_step(own_copy(self._filler))
-                self._finish_step()
-                self._refuse_endless_waiting()
+        while not np.count_nonzero(self._deciding):  # no row would be shown
+            self._acting = np.zeros(self.num_envs, bool)
+            self._start_step(own_copy(self._filler))
+            self._finish_step()
+            self._refuse_endless_waiting()
         everyone = np.count_nonzero(self._deciding) == self.num_envs
         shown = self._rows(self._everyone if everyone else np.flatnonzero(self._deciding))
         self._turns.show(shown.env_ids)

@@ -14,7 +14,7 @@ from absl import logging
 
 from async_wrappers.agents.acting.past_frames import PastFrames, ShowPast, ShowPastRows
 from async_wrappers.agents.config.config import portable
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.hyperparameters import (
     POSITIVE_FINITE,
     factory,
@@ -208,6 +208,9 @@ class Environments:
                         ", ".join(dict.fromkeys(hidden)),
                     )
                 return
+            delay = delay_layer(vector)
+            if delay is not None and delay.terms.asks_for_rows:
+                return  # training spreads delays, of which final evaluations play one
             layers = [vector, *getattr(vector.unwrapped, "envs", ())]
             there = next((words for words in map(delay_in_words, layers) if words != "none"), "none")
         if here != there:

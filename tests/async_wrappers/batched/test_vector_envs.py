@@ -129,6 +129,7 @@ def test_whatever_the_delay_all_that_is_paid_is_accounted_for(
     total, acted, ended = 0.0, np.zeros(num_envs, int), np.zeros(num_envs, int)
     for call in range(calls):
         shown = envs.recv()
+        assert len(shown.env_ids)
         total += shown.reward.sum() + shown.realtime["unreported_reward"].sum()
         # A row is shown when its decision counts: each of its actions takes effect, or its episode ends before.
         over = shown.terminal | shown.truncated
