@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
-from async_wrappers.agents.play.turns.turns import Watched, play_episode
 
 if TYPE_CHECKING:
     from async_wrappers.agents.play.turns.agents import Agent
@@ -40,6 +39,8 @@ def episodes_of(
     agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None, first: int = 0
 ) -> Iterator[Episode]:
     """Play evaluation episodes without end from a number on, each when it is asked for; see `evaluate`."""
+    from async_wrappers.agents.play.turns.turns import Watched, play_episode  # `watch` needs no PyTorch
+
     agent.eval_mode = True
     go_to_encounter(environment)
     watched = Watched(environment)

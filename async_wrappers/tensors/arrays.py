@@ -7,6 +7,7 @@ tuples of arrays, of one library and on one device.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array
@@ -58,6 +59,14 @@ class Library:
         self.is_on_host = "cpu" in str(self.device)
         self.looks = self.is_on_host and not self.is_functional
         self._name = self.xp.__name__.rsplit(".", 1)[-1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy or a pickle: a module has none."""
+        return {**vars(self), "xp": self.xp.__name__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a state."""
+        vars(self).update({**state, "xp": import_module(state["xp"])})
 
     def array(self, values: Any, dtype: Any = None) -> Array:
         """Return numbers as an array of the library on the device."""

@@ -66,6 +66,8 @@ class Sensor:
     def __post_init__(self) -> None:
         """Check the arguments."""
         as_latency(self.latency)
+        if self.of is not None and not isinstance(self.of, slice):
+            raise ValueError(f"of must be a slice of a Box's numbers, got {self.of!r}")
         for name in ("drop", "hold"):
             number(name, getattr(self, name), "a chance from 0 to below 1", lambda chance: 0 <= chance < 1)
         if self.rate is not None:

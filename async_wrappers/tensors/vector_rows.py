@@ -61,7 +61,8 @@ class VectorRows:
     def begin(self, observations: Tree, info: Info, seed: Any) -> tuple[Tree, Info]:
         """Begin all episodes with the vector's first observations."""
         library = self._library = Library(first_array(observations))
-        first_seed = seed if seed is None or isinstance(seed, int) else int(next(iter(seed)))
+        first_seed = seed if seed is None or isinstance(seed, int) else next(iter(seed))
+        first_seed = None if first_seed is None else int(first_seed)
         schedule = schedule_of(self._terms, library, self._env.num_envs, first_seed)
         values, repeats = self._default
         default = library.array(values)
@@ -73,20 +74,24 @@ class VectorRows:
             rewards = library.xp.astype(rewards, library.xp.float32)
         self._rows: Rows = self._delay.begin(observations, rewards)
         self._leads = self._terms.lead_in > 0
+        return own_copy_of(library, observations), {**info, "realtime": self._begun()}
+
+    def _begun(self) -> Info:
+        """Return ``info["realtime"]`` as episodes begin."""
+        assert self._library is not None
         due = self._delay.due(self._rows)
-        deciding = due >= 0 if not self._leads else due * 0 == self._lands_first(due)
-        start = library.xp.where(deciding, due * 0, due * 0 - 1) if self._leads else due
-        realtime = {"deciding": deciding, "frame": self._rows.frame, "start": start}
-        return own_copy_of(library, observations), {**info, "realtime": realtime}
+        if self._leads:  # the first step runs the frames before
+            lands = due * 0 == self._lands_first(due)
+            due = self._library.xp.where(lands, due * 0, due * 0 - 1)
+        return {"deciding": due >= 0, "frame": self._rows.frame, "start": due}
 
     def restart(self, which: Any, observations: Tree, info: Info) -> tuple[Tree, Info]:
         """Cut the episodes of some rows, bool [N], which begin anew with these observations."""
         assert self._library is not None
         self._observations = observations
         self._rows = self._delay.restart(self._rows, self._library.array(which), observations)
-        due = self._delay.due(self._rows)
-        realtime = {"deciding": due >= 0, "frame": self._rows.frame, "start": due}
-        return self._delay.shown(self._rows, due), {**info, "realtime": realtime}
+        shown = self._delay.shown(self._rows, self._delay.due(self._rows))
+        return shown, {**info, "realtime": self._begun()}
 
     def _lands_first(self, like: Array) -> Array:
         """Return 0 for the rows whose first action lands after the lead-in, else 1."""
@@ -98,8 +103,15 @@ class VectorRows:
         """Play a frame, the first time those before anybody's action lands too."""
         assert self._library is not None
         library = self._library
-        given = actions if isinstance(actions, Mapping | tuple) else library_array(library, actions)
+        given = library_array(library, actions)
         library.refuse_others(given, "actions")
+        n, length = self._env.num_envs, self._chunk
+        if tuple(given.shape[:1]) != (n,):
+            got = len(given) if given.shape else "none"
+            raise ValueError(f"actions must be one for each of {n} sub-environments, got {got}")
+        wanted = (n, *(() if length is None else (length,)), *(self._env.single_action_space.shape or ()))
+        if tuple(given.shape) != wanted:
+            raise ValueError(f"actions must have the shape {list(wanted)}, got {list(given.shape)}")
         step = self._frame(given)
         episodes, unreported = step.frame * 0, step.reward * 0
         if self._leads:
@@ -130,6 +142,7 @@ class VectorRows:
         info["realtime"] = realtime
         if not library.is_on_host or bool(library.xp.any(over)):
             ended = {"realtime": {**realtime, "frame": step.final_frame, "start": step.final_start}}
+            ended = {**self._of_the_end, **ended}
             info |= {"final_obs": step.final, "_final_obs": over, "final_info": ended, "_final_info": over}
         return step.observation, step.reward, step.terminated, step.truncated, info
 
@@ -157,14 +170,15 @@ class VectorRows:
         assert self._library is not None
         before = self._observations
         observations, rewards, terminated, truncated, self._info = self._env.step(sent)
-        last = None
+        last, self._of_the_end = None, dict(self._info.get("final_info", {}))
         if self._mode is AutoresetMode.SAME_STEP:
             last = self._last_of(self._info, observations, before)
         elif self._mode is AutoresetMode.DISABLED:
             over = terminated | truncated
             if not self._library.is_on_host or bool(self._library.xp.any(over)):
                 last = own_copy_of(self._library, observations)
-                observations, _ = self._env.reset(options={"reset_mask": over})
+                self._of_the_end = self._info
+                observations, self._info = self._env.reset(options={"reset_mask": over})
         self._observations = observations
         return Outcome(observations, rewards, terminated, truncated, last)
 

@@ -110,10 +110,11 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
     if isinstance(space, spaces.Dict):
         if not isinstance(answer, Mapping) or answer.keys() != space.spaces.keys():
             raise RefusedAction(f"it must be a dict with the keys {', '.join(map(repr, space.spaces))}")
-        parts = dict(answer)
+        parts = {}  # in the order of the space
         for key, each in space.spaces.items():
-            if not (type(parts[key]) is np.ndarray and type(each) is spaces.Box and _within(each, parts[key])):
-                parts[key] = _part(key, each, parts[key])  # else it needs no conversion
+            part = answer[key]
+            is_one = type(part) is np.ndarray and type(each) is spaces.Box and _within(each, part)
+            parts[key] = part if is_one else _part(key, each, part)
         return parts
     if isinstance(space, spaces.Tuple):
         if not isinstance(answer, tuple | list) or len(answer) != len(space.spaces):

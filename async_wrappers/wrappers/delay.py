@@ -360,8 +360,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             raise no_step(self.env, outcome) from None
         if not (type(terminated) is bool and type(truncated) is bool and type(info) is dict):
             refuse_ends(terminated, truncated, info)
-        if type(reward) is not float:
-            reward = reward_of(reward)
+        reward = 0.0 + (reward if type(reward) is float else reward_of(reward))
         effect = self._frame
         self._frame = frame = effect + 1
         past = self._past

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 from async_wrappers.wrappers.copies import VectorEnv
 
 PER = ("episode", "frame")
+LONGEST = 100_000  # frames of a delay of rows, which are all kept
 
 
 class RowTerms(NamedTuple):
@@ -35,7 +37,8 @@ class RowTerms(NamedTuple):
     @property
     def asks_for_rows(self) -> bool:
         """Whether rows differ, or delays are drawn."""
-        return self.latency is not None or not (_is_number(self.delay) and _is_number(self.noops))
+        spread = isinstance(self.delay, range) or _is_of_each(self.delay) or _is_of_each(self.noops)
+        return self.latency is not None or spread
 
     @property
     def outlasts_steps(self) -> bool:
@@ -49,6 +52,15 @@ class RowTerms(NamedTuple):
             return 0
         return int(np.min(np.asarray(self.delay)))
 
+    def longest(self, num_envs: int) -> tuple[int, int] | None:
+        """Return the greatest delay and interval of constants, in frames; None where a latency is drawn."""
+        if self.latency is not None:
+            return None
+        delay = (
+            max(self.delay) if isinstance(self.delay, range) else int(frames_of("delay", self.delay, num_envs).max())
+        )
+        return delay, int(frames_of("noops", self.noops, num_envs).max()) + 1
+
     def check(self, num_envs: int) -> None:
         """Check them for so many environments.
 
@@ -58,46 +70,71 @@ class RowTerms(NamedTuple):
         if self.per not in PER:
             raise ValueError(f"per must be one of {', '.join(map(repr, PER))}, got {self.per!r}")
         if self.latency is not None:
-            if not (_is_number(self.delay) and self.delay == 0):
+            if isinstance(self.delay, range) or np.any(frames_of("delay", self.delay, num_envs)):
                 raise ValueError(f"give delay or a latency, got delay={self.delay!r} and {self.latency!r}")
             if self.fps is None:
                 raise ValueError("a latency needs fps, in frames per second, got None")
-            if self.per == "frame" and not (_is_number(self.noops) and self.noops == 0):
+            if self.per == "frame" and np.any(frames_of("noops", self.noops, num_envs)):
                 raise ValueError(f"per='frame' needs noops=0, got {self.noops!r}")
         elif self.per == "frame":
             raise ValueError("per='frame' needs a latency, got None: give latency= and fps=")
         if self.playout and (self.latency is None or self.per != "frame"):
             raise ValueError(f"playout={self.playout!r} needs a latency and per='frame'")
+        if self.latency is None and self.fps is not None:
+            raise ValueError(f"fps={self.fps!r} needs a latency")
         whole("playout", self.playout, 0, unit="frames")
         frames_of("noops", self.noops, num_envs)
         if isinstance(self.delay, range):
             if not len(self.delay):
                 raise ValueError(f"delay must be a range of some frames, got {self.delay!r}")
-            for end in (self.delay[0], self.delay[-1]):
-                whole_frames("delay", end)
+            ends = self.delay[0], self.delay[-1]
+            if min(ends) < 0 or max(ends) > LONGEST:
+                raise ValueError(f"delay must be a range of frames from 0 to {LONGEST:,}, got {self.delay!r}")
+        elif self.asks_for_rows and (longest := frames_of("delay", self.delay, num_envs).max()) > LONGEST:
+            raise ValueError(f"delay must be <= {LONGEST:,} frames, got {longest}: each of them is kept")
         else:
             frames_of("delay", self.delay, num_envs)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def _is_of_each(given: Any) -> bool:
+    """Return whether it is one number for each row, and not one for all."""
+    return isinstance(given, list | tuple) or (hasattr(given, "tolist") and bool(np.ndim(given)))
 
 
 def frames_of(name: str, given: Any, num_envs: int) -> NDArray[np.int64]:
-    """Return frames, one number for each row [N]."""
-    if _is_number(given):
+    """Return frames, one number for each row [N].
+
+    Raises:
+        ValueError: Another length, or no numbers of frames.
+    """
+    if not _is_of_each(given):
         return np.full(num_envs, whole_frames(name, given))
-    values = [whole_frames(name, each_row) for each_row in np.asarray(given).tolist()]
+    values = given if isinstance(given, list | tuple) else given.tolist()
     if len(values) != num_envs:
-        raise ValueError(f"{name} must be one for each of {num_envs} environments, got {len(values)}: {given!r}")
-    return np.array(values, np.int64)
+        raise ValueError(f"{name} must be one for each of {num_envs} environments, got {given!r}")
+    try:
+        return np.array([whole_frames(name, each) for each in values], np.int64)
+    except ValueError:
+        raise ValueError(f"{name} must be whole numbers of frames from 0 on, got {given!r}") from None
 
 
-def batch_default(default_action: Any, env: VectorEnv) -> Any | None:
-    """Return default actions of each row [N, ...] if they are given as such, else None."""
+def batch_default(default_action: Any, env: VectorEnv) -> NDArray[Any] | None:
+    """Return default actions of each row [N, ...] if they are given as such, else None.
+
+    Raises:
+        ValueError: One of them is no action.
+    """
     space = env.single_action_space
     given, wanted = getattr(default_action, "shape", None), (env.num_envs, *(space.shape or ()))
-    return default_action if given is not None and tuple(given) == wanted and given != space.shape else None
+    if given is None or tuple(given) != wanted or tuple(given) == space.shape:
+        return None
+    actions = []
+    for each in default_action.tolist() if hasattr(default_action, "tolist") else default_action:
+        try:
+            actions.append(as_action(space, each))
+        except RefusedAction as reason:
+            raise ValueError(refusal("default_action", each, space, reason)) from None
+    return np.array(actions, space.dtype)
 
 
 def is_of_numpy(observations: Any) -> bool:

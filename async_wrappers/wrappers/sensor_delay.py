@@ -11,12 +11,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import begun, stepped
+from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_array
 from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, Shown, timing_of
 from async_wrappers.wrappers.copies import VectorEnv, VectorWrapper
@@ -37,6 +39,11 @@ class _Sensors:
     """
 
     def __init__(self, space: gym.Space[Any], sensors: Mapping[str, Any], fps: Any, shows_age: bool) -> None:
+        if not isinstance(sensors, Mapping):
+            raise ValueError(f"sensors must be a dict from names to sensors or latencies, got {sensors!r}")
+        FrameClock(fps)  # refuses what is no rate
+        if shows_age and isinstance(space, Box) and not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(f"shows_age needs observations of real numbers or a Dict, got {space}")
         self._sensors = {
             name: sensor if isinstance(sensor := given(one), Sensor) else Sensor(sensor)
             for name, one in sensors.items()
@@ -157,6 +164,7 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     ) -> None:
         if isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.Env, got {env}: use VectorSensorDelay")
+        sensors, fps = given(sensors), given(fps)
         told = recorded(sensors=sensors, fps=fps, shows_age=shows_age)
         gym.utils.RecordConstructorArgs.__init__(self, **told)
         gym.Wrapper.__init__(self, env)
@@ -214,18 +222,24 @@ class VectorSensorDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._sensors = _Sensors(env.single_observation_space, sensors, fps, bool(shows_age))
         self.single_observation_space = self._sensors.space
         self.observation_space = batch_space(self._sensors.space, env.num_envs)
+        self._begun = False
         self._ended: Any = None  # whose next frame is the first of an episode, where that resets
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the vector, or by ``options={"reset_mask": ...}`` some of it."""
         chosen = None if options is None else options.get("reset_mask")
+        if chosen is not None and not self._begun:
+            raise ResetNeeded("VectorSensorDelay: call reset() without a reset_mask first: no episodes are running")
         passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
         observations, info = self.env.reset(**passed_on)
         if chosen is None:
-            first = seed if seed is None or isinstance(seed, int) else int(next(iter(seed)))
-            self._ended = None
+            first = seed if seed is None or isinstance(seed, int) else next(iter(seed))
+            first = None if first is None else int(first)
+            self._ended, self._begun = None, True
             shown, ages = self._sensors.begin(observations, self.num_envs, first)
         else:
+            if self._ended is not None:
+                self._ended = self._ended & ~chosen
             shown, ages = self._sensors.restart(observations, chosen)
         return shown, {**info, AGES: ages}
 

@@ -226,7 +226,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
         self._lockstep = Lockstep(env, inner, resets=self._delayed)
         given: Info = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
-        needed = None if by_rows else (self._delay, self._interval)
+        needed = self.terms.longest(env.num_envs) if by_rows else (self._delay, self._interval)
         self.chunk = chunk = None if self._standing is not None else as_chunk(default_action, needed)
         self._chunks = None if chunk is None else ChunkBatch(chunk, env.single_action_space, env.num_envs)
         line, name = written_call("VectorRealtimeDelay", "env", **given), "default_action"
@@ -272,7 +272,11 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         if chosen is not None and not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() without a reset_mask first: no episodes are running")
         if self._rows is not None and chosen is not None:
-            return self._rows.restart(chosen, *self.env.reset(seed=seed, options={**(options or {})}))  # type: ignore[arg-type]
+            self._running = False
+            passed_on: Any = {"seed": seed, "options": {**(options or {})}}
+            begun = self._rows.restart(chosen, *self.env.reset(**passed_on))
+            self._running = True
+            return begun
         self._running = False
         # A copy of the options, because Gymnasium's vectors take the mask out of the dictionary that they receive.
         passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
@@ -318,11 +322,13 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         """
         if not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() before step(): no episodes are running")
-        if self._rows is not None:
-            return self._rows.step(actions)
         if self._floats is not None:
             actions = at_bounds(self._floats, actions)
         self._running = False  # an exception in the environment ends all episodes
+        if self._rows is not None:
+            returned = self._rows.step(actions)
+            self._running = True
+            return returned
         if self._goes_at_once and self._all_applied_from <= self._step and self._all_running_from <= self._frame:
             return self._step_at_once(actions)
         report = self._report = self._begun or Report(self.num_envs)
@@ -422,6 +428,13 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
                 )
         if standing is None:  # each frame receives an action
             standing = batch(self.env.single_action_space, [self._ledger.none] * self.num_envs)
+        if self.chunk is not None and self.chunk.mean is not None:
+            raise ValueError(f"{self.chunk} needs one delay for all environments, and NumPy's arrays: leave mean None")
+        if self.single_action_space.shape is None:
+            raise ValueError(
+                f"rows with delays of their own, or of other libraries, need actions that are arrays, got "
+                f"{self.env.single_action_space}"
+            )
         length = None if self.chunk is None else self.chunk.length
         return VectorRows(self.env, autoreset_mode(self.env), self.terms, (standing, repeats), length)
 

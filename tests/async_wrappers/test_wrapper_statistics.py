@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
@@ -166,8 +167,9 @@ def test_a_process_that_is_replaced_begins_with_the_newest_known_statistics() ->
             shown = envs.recv()
             envs.send(shown.env_ids, shown.env_ids % 3)
         known = statistics_of_envs(envs)
-        envs._processes._all[1].child.kill()
-        envs._processes._all[1].child.join(10)
+        process = psutil.Process(envs.pids[1])
+        process.kill()
+        psutil.wait_procs([process], timeout=60)
         assert statistics_of_envs(envs) == known
         envs.recv()
         if envs.restarts == 0:  # it had finished the step

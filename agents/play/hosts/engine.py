@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.fleet.engine_fleet import Lost as Lost
 
-if TYPE_CHECKING:
-    from async_wrappers.agents.play.hosts.host import Plan
-    from async_wrappers.batched.hosted import EnvsPlan
-
-    HostPlan: TypeAlias = Plan | EnvsPlan  # what hosts are made from; it travels to other processes by cloudpickle
+HostPlan: TypeAlias = Any
+"""What hosts are made from, such as `host.Plan`: it has ``make_host(number, incarnation, rows)``, which returns a
+`Player`, and travels to other processes by cloudpickle."""
 
 
 class HostsFailed(RuntimeError):

@@ -220,7 +220,8 @@ def make_host(
             f"host {number} ({platform.node()}) cannot import {error.name!r}: install the module there, or put it "
             "under the same path as here"
         ) from None
-    return plan.make_host(number, incarnation, rows)
+    player: Player = plan.make_host(number, incarnation, rows)
+    return player
 
 
 def versions() -> dict[str, str]:

@@ -635,8 +635,8 @@ def test_the_example_of_the_docstring_prints_what_it_says() -> None:
 
 def test_the_example_of_the_page_runs() -> None:
     page = Path(async_wrappers.__file__).parents[1] / "docs" / "how_to" / "many_environments.md"
-    *_, example = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert "range(100)" in example
+    examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = (each for each in examples if "VectorRealtimeDelay(envs, delay=8" in each)
     names: dict[str, Any] = {}
     exec(example.replace("range(100)", "range(10)"), names)
     assert names["learn_from"].tolist() == [True] * 4
