@@ -276,6 +276,7 @@ def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = N
     return decorate
 
 
+@dataclass_transform(kw_only_default=True)
 def part(kind: Kind) -> Kind:
     """Make a class of immutable objects that an agent is given: constructor, documentation, the class's name in gin."""
     made = record(kind)

@@ -37,7 +37,7 @@ import numpy as np
 from async_wrappers import AsyncRunner, RayWorkers
 from async_wrappers.live.cluster.ray_transport import RayTransport
 from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.memory.exchange import ticket_of
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.remote_transport import RemotePolicy, RemoteTransport
@@ -86,7 +86,7 @@ def trips_of(transport: Any, observation: Any) -> Callable[[], Any]:
         nonlocal number
         number += 1
         transport.publish(number, observation)
-        transport.start(0, Ticket(0, number, 0, number, number, False))
+        transport.start(0, ticket_of(0, number, 0, number, number, False))
         while not (events := transport.collect(time.monotonic_ns() + 10**9)):
             pass
         return events[0].action

@@ -35,8 +35,7 @@ class Decisions(Sequence[Decision]):
         """Return any sequence of decisions in arrays."""
         if isinstance(decisions, Decisions):
             return decisions
-        episode, start, frame, eval_mode, env_id = (np.array(column) for column in zip(*decisions, strict=True))
-        return cls(episode, start, frame, eval_mode, env_id)
+        return cls(*map(np.array, zip(*decisions, strict=True)))
 
     def __len__(self) -> int:
         """Return R."""

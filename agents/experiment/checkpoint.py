@@ -1,5 +1,7 @@
 """Checkpoints of an experiment: files that are whole or absent, the newest good one found again.
 
+What they hold is `Experiment.write`'s and, of a way of playing, its method `state`'s.
+
 ``checkpoints/ckpt.N`` holds tensors and plain data, its format and its number. Beside it
 ``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256 and how many iterations are
 done. Nothing is loaded by unpickling code. The checkpoint before iteration 0 has number -1. The stamp of a checkpoint

@@ -302,7 +302,7 @@ class StudentsLessons:
         self.teacher_replay.observe({**transition, "action": transition["action"] - self.student.first_action})
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Take transitions of many environments; see `async_wrappers.agents.play.many.actor.Transitions`."""
+        """Take transitions of many environments; see `async_wrappers.agents.play.many.actor.Receiver`."""
         if not self.collects:
             self._learner.extend(block)
             return

@@ -1,4 +1,4 @@
-"""The event core: which worker starts when, and which action each frame receives.
+"""The event core: which worker starts when, and which decision lands on each frame.
 
 `Dispatcher` holds the rules of N staggered workers for both of their users: the simulated schedule, whose latencies
 come from a model, and the live loop, whose workers are real. It takes times and returns times, workers and actions. It

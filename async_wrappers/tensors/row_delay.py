@@ -146,11 +146,15 @@ class RowDelay:
         resets_later: bool = False,
         chunk: int | None = None,
     ) -> None:
-        self._library, self._xp, self._schedule = library, library.xp, schedule
+        self._library, self._schedule = library, schedule
         self._default, self._repeats, self._chunk = default, repeats, chunk
         self._begins = -1 if resets_later else 0
         self._length = schedule.longest + 1
         self._numbers = library.xp.arange(default.shape[0], device=library.device)
+
+    @property
+    def _xp(self) -> Any:
+        return self._library.xp
 
     def begin(self, observation: Tree, reward: Array) -> Rows:
         """Return the rows as all episodes begin with an observation; `reward` is an example [N]."""

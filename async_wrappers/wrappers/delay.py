@@ -40,6 +40,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     """Delays actions: the environment does not wait while the policy computes them.
 
     One ``step`` of this wrapper is one *decision*, which may span several *frames* (steps of the wrapped environment).
+    No action waits in it: ``step`` is called with the action when that is due.
     Decision j is computed from the observation at the beginning of frame ``s_j`` and applied on frame
     ``e_j = s_j + delay``; decisions start every ``noops + 1`` frames; every other frame receives the default action.
     Frames before the first action lands run inside the first ``step``. `async_wrappers.schedule.plain` has the rules.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
-from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action
 from async_wrappers.wrappers.copies import VectorEnv
 
 PER = ("episode", "frame")
@@ -133,7 +133,7 @@ def batch_default(default_action: Any, env: VectorEnv) -> NDArray[Any] | None:
         try:
             actions.append(as_action(space, each))
         except RefusedAction as reason:
-            raise ValueError(refusal("default_action", each, space, reason)) from None
+            raise ValueError(f"default_action must hold actions of {space}, got {each!r}: {reason}") from None
     return np.array(actions, space.dtype)
 
 

@@ -273,8 +273,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             raise ResetNeeded("VectorRealtimeDelay: call reset() without a reset_mask first: no episodes are running")
         if self._rows is not None and chosen is not None:
             self._running = False
-            passed_on: Any = {"seed": seed, "options": {**(options or {})}}
-            begun = self._rows.restart(chosen, *self.env.reset(**passed_on))
+            cut: Any = {"seed": seed, "options": {**(options or {})}}
+            begun = self._rows.restart(chosen, *self.env.reset(**cut))
             self._running = True
             return begun
         self._running = False
@@ -430,6 +430,11 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
             standing = batch(self.env.single_action_space, [self._ledger.none] * self.num_envs)
         if self.chunk is not None and self.chunk.mean is not None:
             raise ValueError(f"{self.chunk} needs one delay for all environments, and NumPy's arrays: leave mean None")
+        if reports_sent(self.env):
+            raise ValueError(
+                "rows with delays of their own, or of other libraries, do not hear which action a limit has sent: put "
+                "LimitAction outside of the delay"
+            )
         if self.single_action_space.shape is None:
             raise ValueError(
                 f"rows with delays of their own, or of other libraries, need actions that are arrays, got "

@@ -19,7 +19,7 @@ import numpy as np
 from async_wrappers import AsyncRunner
 from async_wrappers.live.backends.process import ProcessBackend
 from async_wrappers.live.backends.thread import ThreadBackend
-from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.memory.exchange import ticket_of
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.remote_transport import RemotePolicy
@@ -88,7 +88,7 @@ class Guest:
     def ticket(self, frame: int) -> bytes:
         record = self.tickets.record()
         record.show(np.array([frame]))
-        record.order(Ticket(0, frame, 0, frame, frame, False), 0)
+        record.order(ticket_of(0, frame, 0, frame, frame, False), 0)
         return bytes(record.data)
 
     def ask(self, frame: int) -> int:

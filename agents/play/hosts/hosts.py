@@ -119,7 +119,7 @@ class Hosts:
 
 
 class OnHosts:
-    """Environments that hosts play; see `async_wrappers.agents.play.many.many.Worlds`.
+    """Environments that hosts play, in the place of `async_wrappers.agents.play.many.many.Here`.
 
     Args:
         hosts: Settings of the hosts.

@@ -1,4 +1,4 @@
-"""Acting on many environments at once: their running episodes, and the transitions that become known.
+"""Acting on one environment or many: their running episodes, and the transitions that become known.
 
 An `Actor` is the half of `vector_agent.VectorAgent` that plays. It passes transitions on in the order in which an agent
 may learn from them. They go to a learner on the spot, or on a host into a block for a learner elsewhere

@@ -21,7 +21,7 @@ import numpy as np
 
 from async_wrappers.latency import Latency
 from async_wrappers.live.inference.worker import MESSAGE, READY, TICKET, WeightsLoader, infer
-from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket, told
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.policy import as_act
@@ -85,8 +85,7 @@ class SharedTransport:
     def start(self, worker: int, ticket: Ticket) -> None:
         """Send a ticket; a ticket for a worker that has just died is reported as lost."""
         # For the worker that the loop knows: its successor drops the ticket, as the loop will hear of the loss.
-        _, *numbers = ticket
-        self._inboxes[worker].sendall(TICKET.pack(self._incarnations[worker], *numbers))
+        self._inboxes[worker].sendall(TICKET.pack(self._incarnations[worker], ticket.number, *told(ticket.decision)))
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the events since the last call, or wait for one until a time of the monotonic clock."""

@@ -13,13 +13,13 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import DECISION, Fate, Finished, Ticket, ticket_of
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, NoAction, as_act
 from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 
-TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
+TICKET = struct.Struct(f"<qq{DECISION}")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
 READY, FINISHED = 0, 1
 _NOTHING = nullcontext()
@@ -57,7 +57,7 @@ def infer(
     began = time.monotonic_ns() if began is None else began
     with inference_mode():
         try:
-            answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+            answer = act(observation, ticket.decision)
         except NoAction as reason:
             sentence = f"worker {worker} has no action: {reason}"
             return Finished(worker, ticket.number, began, time.monotonic_ns(), Fate.REFUSED, sentence, 0)
@@ -160,7 +160,7 @@ class Worker:
         """Infer until the other end closes."""
         self._say(READY)
         while len(message := self._inbox.recv(TICKET.size, socket.MSG_WAITALL)) == TICKET.size:
-            ticket = Ticket(*TICKET.unpack(message))
+            ticket = ticket_of(*TICKET.unpack(message))
             if ticket.incarnation == self._incarnation:
                 self._slots.write(self._infer(ticket))
                 self._say(FINISHED)

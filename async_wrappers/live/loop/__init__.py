@@ -1,1 +1,1 @@
-"""The environment's loop: where an action waits, the clocks, the workers' seats, and what keeps a machine safe."""
+"""The environment's loop, the clocks, the workers' inferences and actions that wait, and what keeps a machine safe."""

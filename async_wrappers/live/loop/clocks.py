@@ -49,6 +49,7 @@ from async_wrappers.live.report.journey import Span
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.live.world.realtime import Spin
+from async_wrappers.policy import Decision
 from async_wrappers.schedule.dispatch import Dispatcher, refuse_early_stop, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock, Spacing
 from async_wrappers.schedule.simulated import modelled_conditions
@@ -397,7 +398,7 @@ class RealClock(Clock):
         """Let each worker infer once, and measure how long it takes; see `Clock.bring_up`."""
         number = self.publish(shown)
         # in evaluation mode, as exploring may need no inference
-        infer = partial(self.pool.start, ticket=Ticket(0, number, episode, start=0, frame=0, eval_mode=True))
+        infer = partial(self.pool.start, ticket=Ticket(0, number, Decision(episode, 0, 0, True)))
         config = self._config
         calibration_time = config.calibration_time if config.latency is None else 0.0
         answer = self.pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)

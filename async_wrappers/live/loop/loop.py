@@ -93,6 +93,7 @@ from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.world.machine import Halves, Machine, as_environment, halves_of
 from async_wrappers.observations import observation_check
+from async_wrappers.policy import Decision
 from async_wrappers.wrapper_statistics import frozen, statistics_of
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import holding_machine, make_default_action, written_call
@@ -358,7 +359,7 @@ class EnvironmentLoop:
             self._pause_or_resume(episode, observation, frame)
             shown = self._read(observation, frame)
             self._frame, self._stack = frame, shown
-            ticket = Ticket(0, clock.publish(shown), number, frame, lived, phase.eval_mode)
+            ticket = Ticket(0, clock.publish(shown), Decision(number, frame, lived, phase.eval_mode))
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             if self._deadman is not None and episode.paused is None and clock.is_held_up() and self._watch():
                 self._pause(episode, observation, frame, frame)  # it was let go while the loop was held up

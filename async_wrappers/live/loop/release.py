@@ -117,7 +117,7 @@ class Release:
         """
         memory = self._memory if self._memory.first else self._memory._replace(previous_reward=paid)
         memory = self._told(memory, fresh)
-        decision = Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode)
+        decision = ticket.decision
         try:
             with inference_mode():
                 for _ in range(_TRIES):

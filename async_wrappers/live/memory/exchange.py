@@ -15,6 +15,7 @@ import numpy as np
 
 from async_wrappers.fleet.block import Block, Codec
 from async_wrappers.live.report.journey import RoundTrip
+from async_wrappers.policy import Decision
 
 
 class Ticket(NamedTuple):
@@ -23,18 +24,45 @@ class Ticket(NamedTuple):
     Attributes:
         incarnation: Of the worker it is meant for; a worker that was restarted drops its predecessor's tickets.
         number: Of the published frame in the run.
-        episode: Number of the episode in its phase.
-        start: Frame of the episode.
-        frame: Frames played before, over all episodes.
-        eval_mode: Whether this is evaluation.
+        decision: What the policy is told.
     """
 
     incarnation: int
     number: int
-    episode: int
-    start: int
-    frame: int
-    eval_mode: bool
+    decision: Decision
+
+    @property
+    def start(self) -> int:
+        return self.decision.start
+
+    @property
+    def episode(self) -> int:
+        return self.decision.episode
+
+    @property
+    def frame(self) -> int:
+        return self.decision.frame
+
+    @property
+    def eval_mode(self) -> bool:
+        return self.decision.eval_mode
+
+
+# A decision travels as a whole number for each of its fields but `env_id`: a loop plays one environment.
+DECISION = "q" * (len(Decision._fields) - 1)
+_ENV = Decision._fields.index("env_id")
+
+
+def told(decision: Decision) -> tuple[int, ...]:
+    """Return the numbers of a decision that travel."""
+    return decision[:_ENV] + decision[_ENV + 1 :]
+
+
+def ticket_of(
+    incarnation: int, number: int, episode: int, start: int, frame: int, eval_mode: Any, *more: Any
+) -> Ticket:
+    """Return the ticket of numbers that have travelled."""
+    return Ticket(incarnation, number, Decision(episode, start, frame, bool(eval_mode), 0, *more))
 
 
 class Fate(IntEnum):

@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.fleet.block import Codec
-from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.memory.exchange import DECISION, Ticket, ticket_of, told
 
 MAGIC = b"AWRP"
 VERSION = 2
@@ -169,7 +169,7 @@ _BEGINNING = struct.Struct("<4sHHI")  # of a header: all that the records of one
 _NAME = struct.Struct("<Iq")  # the rest of it: incarnation and number
 _ANSWERED = struct.Struct("<Iq4q")  # and the times
 # The rest of a ticket's header, without times; episode, start, frame, eval_mode; then the observation, aligned.
-_TICKET = struct.Struct("<Iq32xqqq?7x")
+_TICKET = struct.Struct(f"<Iq32x{DECISION}")
 _TIMES = struct.Struct("<4q")
 
 
@@ -215,8 +215,7 @@ class TicketRecord:
 
     def order(self, ticket: Ticket, incarnation: int) -> None:
         """Write all but the observation; the ticket is for this incarnation of its worker."""
-        _, *numbers = ticket
-        _TICKET.pack_into(self.data, _BEGINNING.size, incarnation & 0xFFFFFFFF, *numbers)
+        _TICKET.pack_into(self.data, _BEGINNING.size, incarnation & 0xFFFFFFFF, ticket.number, *told(ticket.decision))
 
     def is_whole(self, count: int) -> bool:
         """Return whether the first `count` bytes are a ticket; if not, `checked` says why a header is none."""
@@ -228,10 +227,10 @@ class TicketRecord:
         Raises:
             WireError: A number that no ticket has.
         """
-        incarnation, number, episode, start, frame, eval_mode = _TICKET.unpack_from(self.data, _BEGINNING.size)
-        if number | episode | start | frame < 0:  # one of them is
-            raise WireError(f"sent a ticket with a negative number: {(number, episode, start, frame)}")
-        return Ticket(incarnation, number, episode, start, frame, eval_mode), self._read(self._observation)
+        ticket = ticket_of(*_TICKET.unpack_from(self.data, _BEGINNING.size))
+        if min(ticket.number, *told(ticket.decision)) < 0:
+            raise WireError(f"sent a ticket with a negative number: {ticket}")
+        return ticket, self._read(self._observation)
 
 
 class Answers:

@@ -10,7 +10,7 @@ from async_wrappers.fleet import standstill
 from async_wrappers.fleet.standstill import Standstill
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.loop.workers import WorkerPool
-from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket, ticket_of
 
 SECOND = 1_000_000_000
 
@@ -55,7 +55,7 @@ def test_a_loop_that_stood_still_gives_its_workers_their_time_anew() -> None:
     transport.answers = [Ready(0), Ready(1)]
     pool.collect(0)
     for worker in range(2):
-        pool.start(worker, Ticket(0, 1, 0, 0, 0, False))
+        pool.start(worker, ticket_of(0, 1, 0, 0, 0, False))
     pool.collect(SECOND // 10)
     transport.time += 20 * SECOND  # a breakpoint in the environment
     assert pool.overdue(10, SECOND) == []

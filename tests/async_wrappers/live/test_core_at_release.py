@@ -24,7 +24,7 @@ from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.live import Decision, Memory
 from async_wrappers.live.loop.release import Release
 from async_wrappers.live.loop.workers import Action, Features
-from async_wrappers.live.memory.exchange import Fate, Ticket
+from async_wrappers.live.memory.exchange import Fate, ticket_of
 from async_wrappers.live.memory.weights import Reading
 from async_wrappers.testing.staggers import Played
 from tests.worlds.fake_transport import Stage
@@ -372,10 +372,10 @@ def test_a_release_whose_weights_were_rewritten_is_made_again_or_leaves_no_trace
     board: Any = Board(torn)
     release = Release(Weighing(0, taken), ACTIONS, board=board, reader=4)
     features = Features(np.array([1, 2]), updates=7)
-    released = release.decide(features, Ticket(0, 0, 0, 0, 0, False), 0.0)
+    released = release.decide(features, ticket_of(0, 0, 0, 0, 0, False), 0.0)
     if version is None:
         assert released is None
-        released = release.decide(features, Ticket(0, 0, 0, 0, 0, False), 5.0)  # still the first one
+        released = release.decide(features, ticket_of(0, 0, 0, 0, 0, False), 5.0)  # still the first one
         version = 3
     assert released == Action(taken[0].action, None, version, updates=7)
     assert len(taken) == torn + 1 and set(taken) == {taken[0]} and not board.reads

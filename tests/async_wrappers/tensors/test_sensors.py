@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -228,3 +230,51 @@ def test_a_slice_that_is_not_there_and_another_kind_of_environment_are_one_sente
     vector: Any = Counting(0)
     with pytest.raises(ValueError, match=r"use SensorDelay$"):
         VectorSensorDelay(vector, {"imu": Sensor(of=slice(1))}, fps=FPS)
+
+
+def test_it_is_made_again_from_its_record_and_copied_in_mid_episode() -> None:
+    if "Counting-v0" not in gym.registry:
+        gym.register("Counting-v0", Counting, kwargs={"row": 0})
+    env = SensorDelay(gym.make("Counting-v0", disable_env_checker=True), {"imu": Sensor(0.04, of=slice(0, 3))}, fps=50)
+    assert env.spec is not None
+    again = gym.make(env.spec, disable_env_checker=True)
+    assert env.reset(seed=1)[0].tolist() == again.reset(seed=1)[0].tolist()
+    env.step(np.zeros(1))
+    for twin in (deepcopy(env), pickle.loads(pickle.dumps(env))):
+        while twin.unwrapped.frame < 3:
+            one, *_ = twin.step(np.zeros(1))
+    late: Any = RealtimeDelay(env, 1, default_action="repeat")
+    late.reset(seed=1)
+    assert deepcopy(late).step(np.zeros(1))[0].tolist() == late.step(np.zeros(1))[0].tolist()
+    assert one.shape == (3,)
+
+
+def test_rows_reset_by_a_mask_after_an_end_begin_with_their_first_frame() -> None:
+    vector = counting_vector(2, AutoresetMode.NEXT_STEP)
+    env = VectorSensorDelay(vector, {"imu": Sensor(0.04, of=slice(0, 3))}, FPS)
+    env.reset(seed=[None, 3])
+    over = np.zeros(2, bool)
+    while not over[0]:
+        _, _, terminated, truncated, _ = env.step(np.zeros((2, 1)))
+        over = terminated | truncated
+    env.reset(options={"reset_mask": np.array([True, False])})
+    shown, *_, info = env.step(np.zeros((2, 1)))
+    assert (shown[0, 1], info["sensor_ages"]["imu"][0]) == (0.0, pytest.approx(0.02))
+
+
+@pytest.mark.parametrize("of", [[0, 1], "a", 2])
+def test_a_part_that_is_no_slice_is_one_sentence(of: Any) -> None:
+    with pytest.raises(ValueError, match=r"^of must be a slice of a Box's numbers, got"):
+        Sensor(of=of)
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ({"fps": 0}, "fps must be > 0 frames per second, got 0"),
+        ({"sensors": [0.04]}, "sensors must be a dict from names to sensors or latencies, got [0.04]"),
+    ],
+)
+def test_arguments_that_cannot_be_are_one_sentence(terms: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        SensorDelay(Counting(0), **{"sensors": {"imu": Sensor(of=slice(2))}, "fps": FPS, **terms})

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import Chunk, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers import Chunk, LimitAction, Limits, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.tensors.row_schedule import Pool
 from async_wrappers.tensors.vector_rows import draws_of_terms
 from tests.worlds.tensor_vector import Counting, Tensors, counting_vector
@@ -294,9 +298,14 @@ def test_rows_that_are_reset_by_a_mask_begin_anew_and_the_others_go_on(kind: str
 @pytest.mark.parametrize(
     ("terms", "sentence"),
     [
-        ({"delay": [1, 2]}, "delay must be one for each of 3 environments, got 2: [1, 2]"),
-        ({"noops": [1, 2, 3, 4]}, "noops must be one for each of 3 environments, got 4: [1, 2, 3, 4]"),
-        ({"delay": [1, 2, -3]}, "delay must be >= 0 frames, got -3"),
+        ({"delay": [1, 2]}, "delay must be one for each of 3 environments, got [1, 2]"),
+        ({"noops": [1, 2, 3, 4]}, "noops must be one for each of 3 environments, got [1, 2, 3, 4]"),
+        ({"delay": [1, 2, -3]}, "delay must be whole numbers of frames from 0 on, got [1, 2, -3]"),
+        ({"delay": [0, 0, 10**10]}, "delay must be <= 100,000 frames, got 10000000000: each of them is kept"),
+        ({"delay": range(-1, 3)}, "delay must be a range of frames from 0 to 100,000, got range(-1, 3)"),
+        ({"delay": 1, "fps": 50}, "fps=50 needs a latency"),
+        ({"delay": [3, 3, 3], "default_action": Chunk(2, after="repeat")}, "the length of a Chunk must be >= delay"),
+        ({"default_action": np.full((3, 1), 1e10)}, "default_action must hold actions of Box"),
         ({"delay": range(3, 3)}, "delay must be a range of some frames, got range(3, 3)"),
         ({"latency": 0.1}, "a latency needs fps, in frames per second, got None"),
         ({"latency": 0.1, "fps": 50, "delay": 1}, "give delay or a latency, got delay=1 and 0.1"),
@@ -323,3 +332,72 @@ def test_default_actions_that_are_asked_for_and_arrays_of_another_library_are_on
     env.reset()
     with pytest.raises(ValueError, match=r"^actions must be of the library and on the device"):
         env.step(torch.zeros(2, 1))
+
+
+def rows(**terms: Any) -> Any:
+    vector = counting_vector(2, AutoresetMode.SAME_STEP)
+    return VectorRealtimeDelay(vector, **{"delay": [1, 1], "default_action": "repeat", **terms})
+
+
+@pytest.mark.parametrize(
+    ("actions", "sentence"),
+    [
+        (1.0, "actions must be one for each of 2 sub-environments, got none"),
+        (np.zeros((1, 1)), "actions must be one for each of 2 sub-environments, got 1"),
+        (np.zeros((2, 3)), "actions must have the shape [2, 1], got [2, 3]"),
+        (np.zeros(2), "actions must have the shape [2, 1], got [2]"),
+    ],
+)
+def test_actions_of_another_number_or_shape_are_one_sentence(actions: Any, sentence: str) -> None:
+    env = rows()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        env.step(actions)
+    with pytest.raises(ResetNeeded):  # as an exception in the environment
+        env.step(np.zeros((2, 1)))
+
+
+def test_what_rows_cannot_play_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"leave mean None$"):
+        rows(default_action=Chunk(4, mean="average")).reset()
+    limited = SyncVectorEnv([lambda: LimitAction(Counting(0), Limits(rate=0.1), fps=50)])
+    with pytest.raises(ValueError, match=r"put LimitAction outside of the delay$"):
+        VectorRealtimeDelay(limited, [1], default_action="repeat").reset()
+
+
+def test_a_copy_in_mid_episode_goes_on_alike() -> None:
+    env = rows(delay=[1, 2])
+    env.reset(seed=[None, 3])
+    env.step(np.ones((2, 1)))
+    twin = deepcopy(env)
+    for _ in range(20):
+        one, other = (each.step(np.full((2, 1), 3.0)) for each in (env, twin))
+        assert [each.tolist() for each in one[:4]] == [each.tolist() for each in other[:4]]
+
+
+def test_the_infos_of_ended_episodes_come_with_them_and_of_their_reset_with_the_next() -> None:
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+        vector = SyncVectorEnv(
+            [partial(RecordEpisodeStatistics, Counting(row)) for row in range(2)], autoreset_mode=mode
+        )
+        env: Any = VectorRealtimeDelay(vector, [1, 2], default_action="repeat")
+        env.reset(seed=0)
+        ended = 0
+        for _ in range(30):
+            *_, terminated, truncated, info = env.step(np.zeros((2, 1)))
+            for row in np.flatnonzero(terminated | truncated).tolist():
+                ended += 1
+                last = info["final_info"]
+                assert last["_episode"][row]
+                assert last["episode"]["l"][row] == last["realtime"]["frame"][row]
+            assert "episode" not in info or not (info["_episode"] & (terminated | truncated)).any()
+        assert ended > 4
+
+
+def test_rows_reset_by_a_mask_before_the_first_step_decide_as_after_a_reset() -> None:
+    vector = counting_vector(2, AutoresetMode.DISABLED)
+    env = VectorRealtimeDelay(Tensors(vector, *KINDS["torch"]()), 2, default_action="repeat")
+    env.reset(seed=0)
+    _, info = env.reset(options={"reset_mask": torch.tensor([True, True])})
+    assert info["realtime"]["deciding"].tolist() == [True, True]
+    assert info["realtime"]["start"].tolist() == [0, 0]

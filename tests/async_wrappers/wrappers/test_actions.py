@@ -350,3 +350,9 @@ def test_clipping_at_a_bound_changes_no_other_number_and_no_type() -> None:
     for wrong in ([0.1, 1e-45, 0.0], [0.1000001, 0.0, 0.0]):
         with pytest.raises(RefusedAction, match=r"^it lies outside"):
             as_action(space, np.array(wrong, np.float32))
+
+
+def test_the_parts_of_a_dict_stand_in_the_order_of_the_space() -> None:
+    space = Dict({"arm": Box(-1, 1, (1,)), "hand": Box(0, 1, (1,))})
+    answer = {"hand": np.zeros(1, np.float32), "arm": np.zeros(1, np.float32)}
+    assert list(as_action(space, answer)) == ["arm", "hand"]

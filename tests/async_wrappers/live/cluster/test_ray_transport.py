@@ -21,7 +21,7 @@ from async_wrappers.live.cluster import ray_transport
 from async_wrappers.live.cluster.ray_transport import RayTransport
 from async_wrappers.live.cluster.ray_worker import Job, RayWorker, versions
 from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, ticket_of
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
 from async_wrappers.live.report.journey import parts_ms
@@ -77,7 +77,7 @@ class World:
     def start(self, worker: int, *shown: int) -> None:
         self._number += 1
         self.transport.publish(self._number, np.array(shown))
-        self.transport.start(worker, Ticket(0, self._number, 0, self._number, self._number, False))
+        self.transport.start(worker, ticket_of(0, self._number, 0, self._number, self._number, False))
 
     def ask(self, worker: int, *shown: int) -> Finished:
         """Return what comes of a ticket."""

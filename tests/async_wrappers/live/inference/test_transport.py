@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Discrete
 from async_wrappers.live.inference import transport as transport_module
 from async_wrappers.live.inference.transport import Ready, SharedTransport
 from async_wrappers.live.inference.worker import FINISHED, MESSAGE, READY, TICKET, Worker, infer
-from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket, ticket_of
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.policy import Decision
 
@@ -49,7 +49,7 @@ class Setting:
         self.outbox.sendall(MESSAGE.pack(worker, incarnation, what))
 
     def ticket_of(self, worker: int) -> Ticket:
-        return Ticket(*TICKET.unpack(self.inboxes[worker].recv(TICKET.size)))
+        return ticket_of(*TICKET.unpack(self.inboxes[worker].recv(TICKET.size)))
 
     def collect(self) -> list[tuple[int, Any, int]]:
         """Return (worker, fate or None for ready, number) of what has happened."""
@@ -65,7 +65,7 @@ def setting() -> Iterator[Setting]:
         each.close()
 
 
-TICKET_OF_THE_LOOP = Ticket(0, 3, 0, 3, 3, False)
+TICKET_OF_THE_LOOP = ticket_of(0, 3, 0, 3, 3, False)
 
 
 def test_a_ticket_reaches_its_worker_and_its_action_comes_back(setting: Setting) -> None:
@@ -144,9 +144,9 @@ def test_a_ticket_for_a_worker_whose_death_is_not_yet_known_is_not_its_successor
     assert setting.collect() == [(0, Fate.LOST, -1)]
     setting.say(0, 1, READY)
     assert setting.collect() == [(0, None, 0)]
-    incarnation, _, *rest = TICKET_OF_THE_LOOP
-    setting.transport.start(0, Ticket(incarnation, 4, *rest))
-    assert setting.ticket_of(0) == Ticket(1, 4, *rest)
+    ticket = TICKET_OF_THE_LOOP._replace(number=4)
+    setting.transport.start(0, ticket)
+    assert setting.ticket_of(0) == ticket._replace(incarnation=1)
 
 
 def test_two_deaths_between_two_looks_are_one_loss(setting: Setting) -> None:
@@ -200,7 +200,7 @@ def test_a_worker_reads_its_tickets_frame_and_is_told_its_decision(setting: Sett
 
     for number in range(3):
         setting.ring.write(number, np.array([number, 7]))
-    tickets = [Ticket(0, 2, 5, 8, 99, True), Ticket(0, 2, 5, 8, 99, False)]
+    tickets = [ticket_of(0, 2, 5, 8, 99, True), ticket_of(0, 2, 5, 8, 99, False)]
     done = run_worker(setting, Policy(), tickets)
     assert [(each.number, each.fate, each.action) for each in done] == [(2, Fate.DONE, 1), (2, Fate.DONE, 2)]
     assert told == [([2, 7], Decision(5, 8, 99, True)), ([2, 7], Decision(5, 8, 99, False))]
@@ -210,14 +210,16 @@ def test_a_worker_reads_its_tickets_frame_and_is_told_its_decision(setting: Sett
 def test_a_frame_that_the_ring_has_passed_is_not_inferred(setting: Setting) -> None:
     for number in range(DEPTH + 1):
         setting.ring.write(number, np.array([number, 7]))
-    done = run_worker(setting, lambda observation: 1, [Ticket(0, 0, 0, 0, 0, False), Ticket(0, 4, 0, 4, 4, False)])
+    done = run_worker(
+        setting, lambda observation: 1, [ticket_of(0, 0, 0, 0, 0, False), ticket_of(0, 4, 0, 4, 4, False)]
+    )
     assert [each.fate for each in done] == [Fate.PASSED, Fate.DONE]
 
 
 def test_a_worker_drops_the_tickets_of_its_predecessor(setting: Setting) -> None:
     setting.ring.write(0, np.array([0, 0]))
-    setting.transport.start(0, Ticket(0, 0, 0, 0, 0, False))  # its predecessor dies before it has read it
-    done = run_worker(setting, lambda observation: 3, [Ticket(0, 0, 0, 0, 0, False)], incarnation=1)
+    setting.transport.start(0, ticket_of(0, 0, 0, 0, 0, False))  # its predecessor dies before it has read it
+    done = run_worker(setting, lambda observation: 3, [ticket_of(0, 0, 0, 0, 0, False)], incarnation=1)
     assert [(each.fate, each.action) for each in done] == [(Fate.DONE, 3)]
 
 

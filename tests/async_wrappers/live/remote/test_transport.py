@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.live.inference.transport import Ready
-from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket, ticket_of
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.remote import remote_transport as transport_module
 from async_wrappers.live.remote.address import Address
@@ -99,7 +99,7 @@ def events(transport: RemoteTransport, count: int) -> list[Ready | Finished]:
 
 
 def ticket(number: int) -> Ticket:
-    return Ticket(0, number, 0, number, number, False)
+    return ticket_of(0, number, 0, number, number, False)
 
 
 def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
@@ -115,7 +115,7 @@ def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
 
         transport.publish(1, np.full(LARGE.shape, 1, np.uint8))
         transport.start(0, ticket(1))
-        transport.start(1, ticket(1)._replace(frame=7))  # of the same frame, while the first has not left
+        transport.start(1, ticket_of(0, 1, 0, 1, 7, False))  # of the same frame, while the first has not left
         transport.publish(2, np.full(LARGE.shape, 2, np.uint8))
         transport.start(2, ticket(2))
         transport.publish(3, np.full(LARGE.shape, 3, np.uint8))

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.live.memory.exchange import Ticket
+from async_wrappers.live.memory.exchange import ticket_of
 from async_wrappers.live.remote.handshake import (
     ClientHandshake,
     Declared,
@@ -222,7 +222,7 @@ def test_tickets_and_answers_come_back_from_their_records(
 ) -> None:
     space.seed(seed)
     value, left = space.sample(), {"value": np.float32(0.5)}
-    ticket = Ticket(seed, *numbers, eval_mode)
+    ticket = ticket_of(seed, *numbers, eval_mode)
     tickets = Tickets(space)
     record = tickets.record()
     record.show(value)
