@@ -176,7 +176,9 @@ class ProcessFleet:
         """Hear a member to its end."""
         assert self._failed is not None
         try:
-            while self._hear(member, is_ready=True):
+            # Its end is waited for too, as a process that it started may hold its pipe open.
+            pipe, ends = member.child.pipe, [member.child.pipe, member.child.sentinel]
+            while pipe in connection.wait(ends) and self._hear(member, is_ready=True):
                 pass
             with self._lock:
                 self._bury(member)

@@ -282,6 +282,29 @@ class SeenFleetContract(FleetContract):
             assert time.monotonic() < deadline and not log.failed
             time.sleep(0.01)
 
+    @pytest.mark.timeout(120)
+    def test_a_thread_finds_the_end_of_one_whose_pipe_is_held_by_a_process_that_it_started(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        fleet.drive(log.failed.append)
+        (member,) = self.made(fleet, log, pauses=())
+        member.send("leave heir")
+        member.send(1)
+        deadline = time.monotonic() + PATIENCE / 2
+        while not log.answers("member 0"):
+            assert time.monotonic() < deadline and not log.failed
+            time.sleep(0.01)
+        heirs = psutil.Process(fleet.pids["member 0"]).children()
+        assert len(heirs) == 1
+        try:
+            member.send("kill")
+            while not log.lost:
+                assert time.monotonic() < deadline and not log.failed
+                time.sleep(0.01)
+            assert heirs[0].is_running()
+        finally:
+            heirs[0].kill()
+
     def test_stopped_members_leave_with_the_fleet(self, fleet: ProcessFleet, log: Log) -> None:
         members = self.made(fleet, log, count=2)
         os.kill(fleet.pids["member 0"], signal.SIGSTOP)
