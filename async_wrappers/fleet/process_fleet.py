@@ -359,17 +359,24 @@ class ProcessFleet:
             assert isinstance(member, Member)
             if what == What.KILL:
                 member.why = why
-                member.child.kill()
-                self._bury(member)
+                try:
+                    member.child.kill()
+                    self._bury(member)
+                except BaseException:  # an interruption: it is ended at the next turn
+                    self._rule.undone(order)
+                    raise
                 if member.role.pauses:  # last, as a warning may be an error
                     warnings.warn(f"{member.name} {why}: {member.role.then}", RuntimeWarning, stacklevel=3)
             elif what == What.START:
                 dead = member.child
                 try:
                     self._start(member)
-                except BaseException:  # an interruption, or no more processes may run: it is tried again
+                except BaseException as error:  # it is tried again
                     member.incarnation -= 1
-                    self._rule.ended(member, time.monotonic_ns())
+                    if isinstance(error, Exception):  # such as that no more processes may run
+                        self._rule.ended(member, time.monotonic_ns())
+                    else:
+                        self._rule.undone(order)
                     raise
                 self._children.forget(dead)
                 self.restarts += 1
