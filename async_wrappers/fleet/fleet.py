@@ -187,9 +187,10 @@ class Fleet:
         return self._orders.pop(0) if self._orders else None
 
     def undone(self, order: Order) -> None:
-        """An order for a kill or a start was interrupted: it is given again, unless it had been carried out."""
+        """An order for a kill or a start was interrupted: it is given again, unless the member was forgotten meanwhile."""
         waits = {What.KILL: (_State.KILLED, _State.OVER), What.START: (_State.ABSENT,)}
-        if self._books[order.member].state in waits[order.what]:
+        books = self._books.get(order.member)
+        if books is not None and books.state in waits[order.what]:
             self._orders.insert(0, order)
 
     def next_time(self) -> int | None:

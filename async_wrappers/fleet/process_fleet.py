@@ -296,7 +296,7 @@ class ProcessFleet:
             member.child.kill()
         for thread in self._threads:
             thread.join(waits.PATIENCE)
-        self.members = []
+        self.members, self._rule = [], Fleet()  # whose roles refer to the user, which refers to this
         self._children.close()
 
     def _pause(self) -> float:
