@@ -187,7 +187,7 @@ class Fleet:
         return self._orders.pop(0) if self._orders else None
 
     def undone(self, order: Order) -> None:
-        """An order for a kill or a start was interrupted: it is given again, unless the member was forgotten meanwhile."""
+        """An order for a kill or a start was interrupted: it is given again, unless the member is forgotten."""
         waits = {What.KILL: (_State.KILLED, _State.OVER), What.START: (_State.ABSENT,)}
         books = self._books.get(order.member)
         if books is not None and books.state in waits[order.what]:
