@@ -8,11 +8,11 @@ draw, and where they stay until newer transitions push them out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gin
 import gymnasium as gym
@@ -28,12 +28,28 @@ from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.play.play import environment_seed
 from async_wrappers.agents.play.turns.agents import Agent
-from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.files import write_text_atomically
 
 _FILE = Path("metrics") / "pretraining.jsonl"
 _RECORDED, _DEMONSTRATED = 3, 4  # after the phases: episodes have seeds of their own
+
+
+@runtime_checkable
+class Pretrains(Protocol):
+    """An agent that learns from demonstrations, such as `TurnBasedAgent`, which says what its methods do."""
+
+    spec: Any
+
+    @property
+    def transitions(self) -> int: ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    def demonstrate(self, transition: Mapping[str, Any]) -> None: ...
+
+    def pretrain(self) -> Mapping[str, Any]: ...
 
 
 class Pretraining:
@@ -67,7 +83,7 @@ class Pretraining:
                 learn.
             gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
         """
-        if not isinstance(agent, TurnBasedAgent):
+        if not isinstance(agent, Pretrains):
             raise ValueError(f"{self._named} is for an agent that learns, got {type(agent).__name__}: bind None")
         if agent.spec.extras is not None:
             raise ValueError(
@@ -135,7 +151,7 @@ class Pretraining:
 
     def run(self, agent: Agent, base_dir: Path) -> None:
         """Make the updates, and write their scalars to ``metrics/pretraining.jsonl`` and to TensorBoard."""
-        assert isinstance(agent, TurnBasedAgent)
+        assert isinstance(agent, Pretrains)
         path = base_dir / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         lines: list[dict[str, float]] = [dict(self.facts)]

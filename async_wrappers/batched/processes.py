@@ -258,6 +258,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self._fleet.end(self._fleet.members, waits.PATIENCE)
         self._fleet.close()
         self._all.clear()
+        with suppress(AttributeError):  # it was not made
+            del self._board  # which maps the shared memory
         self._block.close()
 
     def _check_open(self) -> None:

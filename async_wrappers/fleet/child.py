@@ -43,8 +43,11 @@ def report(supervisor: connection.Connection, error: BaseException) -> bool:
         pickled = cloudpickle.dumps(error)
     except Exception:
         pickled = None
+    said = ""
+    with suppress(Exception):
+        said = str(error)
     with suppress(OSError):
-        supervisor.send(("failed", pickled, traceback.format_exc()))
+        supervisor.send(("failed", pickled, traceback.format_exc(), f"{type(error).__name__}: {said}"))
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
 
@@ -23,6 +23,20 @@ class Lost(NamedTuple):
     why: str
 
 
+@runtime_checkable
+class _Loss(Protocol):
+    """What an engine says of a member that has died: `Lost`, or anything else with its attributes."""
+
+    @property
+    def host(self) -> int: ...
+
+    @property
+    def incarnation(self) -> int: ...
+
+    @property
+    def why(self) -> str: ...
+
+
 class Engine(Protocol):
     """What runs members; `agents.play.hosts.engine.HostEngine` says what its methods do."""
 
@@ -33,7 +47,7 @@ class Engine(Protocol):
         """Give a member an order."""
 
     def collect(self, timeout: float) -> Sequence[Any]:
-        """Return what has come: answers, which have `host` and `incarnation`, and `Lost`."""
+        """Return what has come: answers, which have `host` and `incarnation`, and losses, as `Lost`."""
 
     def kill(self, host: int, why: str) -> None:
         """End a member, which is then lost."""
@@ -109,8 +123,8 @@ class EngineFleet:
             member = each.host
             if each.incarnation != self.incarnation[member]:
                 continue
-            if isinstance(each, Lost):
-                self._losses[member] = each
+            if isinstance(each, _Loss):
+                self._losses[member] = Lost(member, each.incarnation, each.why)
                 self._rule.ended(member, time.monotonic_ns())
                 continue
             self.owed[member] -= 1

@@ -186,6 +186,13 @@ class Fleet:
             self._orders.sort(key=lambda order: (order.what == What.START, rank[order.member]))
         return self._orders.pop(0) if self._orders else None
 
+    def undone(self, order: Order) -> None:
+        """An order for a kill or a start was interrupted: it is given again, unless the member is forgotten."""
+        waits = {What.KILL: (_State.KILLED, _State.OVER), What.START: (_State.ABSENT,)}
+        books = self._books.get(order.member)
+        if books is not None and books.state in waits[order.what]:
+            self._orders.insert(0, order)
+
     def next_time(self) -> int | None:
         """Return when the next order is due, perhaps already; None if nothing is to be done but on an event."""
         if self._orders:

@@ -4,8 +4,8 @@ A user lists its roles: how a member is started, what its messages and its end m
 place. Then it calls `turn` while it waits for whatever it needs, or lets threads hear the members (`drive`). Each turn
 waits for a message or an end, hears it, and carries out the orders of the rule (`fleet.Fleet`).
 
-A member's messages are tuples that begin with their kind. The driver itself reads ``("failed", exception, traceback)``,
-which is a member's last one, and ``("closes",)``, by which one that was asked to end gets more time.
+A member's messages are tuples that begin with their kind. The driver itself reads ``("failed", exception, traceback,
+words)``, which is a member's last one, and ``("closes",)``, by which one that was asked to end gets more time.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Member:
         number: Its number among those of the role.
         incarnation: How many processes were there before the present one.
         error: What that has raised, if it could be pickled, and the traceback.
+        words: The type of that, and what it says.
         said: Kinds of the messages that it has sent.
         why: Why it was ended; "" if it was not.
     """
@@ -85,6 +86,7 @@ class Member:
     number: int
     incarnation: int = -1
     error: tuple[BaseException | None, str] | None = None
+    words: str = ""
     said: set[str] = field(default_factory=set)
     why: str = ""
 
@@ -176,7 +178,10 @@ class ProcessFleet:
         """Hear a member to its end."""
         assert self._failed is not None
         try:
-            while self._hear(member, is_ready=True):
+            # Its end is waited for too, as a process that it started may hold its pipe open.
+            pipe: Any = member.child.pipe
+            ends = [pipe, member.child.sentinel]
+            while pipe in connection.wait(ends) and self._hear(member, is_ready=True):
                 pass
             with self._lock:
                 self._bury(member)
@@ -294,7 +299,7 @@ class ProcessFleet:
             member.child.kill()
         for thread in self._threads:
             thread.join(waits.PATIENCE)
-        self.members = []
+        self.members, self._rule = [], Fleet()  # whose roles refer to the user, which refers to this
         self._children.close()
 
     def _pause(self) -> float:
@@ -305,7 +310,7 @@ class ProcessFleet:
     def _start(self, member: Member) -> None:
         role = member.role
         member.incarnation += 1
-        member.error, member.why, member.said = None, "", set()
+        member.error, member.words, member.why, member.said = None, "", "", set()
         member.child = self._children.start(
             *(member.name, role.main, role.arguments(member)),
             shares_torch=role.shares_torch,
@@ -324,7 +329,7 @@ class ProcessFleet:
                 kind, *_ = message = member.role.receive(member.child.pipe)
                 member.said.add(kind)
                 if kind == "failed":
-                    member.error = unpickled(message[1]), message[2]
+                    member.error, member.words = (unpickled(message[1]), message[2]), message[3]
                 else:
                     member.role.hear(member, message)
                 if is_ready:
@@ -357,17 +362,24 @@ class ProcessFleet:
             assert isinstance(member, Member)
             if what == What.KILL:
                 member.why = why
-                member.child.kill()
-                self._bury(member)
+                try:
+                    member.child.kill()
+                    self._bury(member)
+                except BaseException:  # an interruption: it is ended at the next turn
+                    self._rule.undone(order)
+                    raise
                 if member.role.pauses:  # last, as a warning may be an error
                     warnings.warn(f"{member.name} {why}: {member.role.then}", RuntimeWarning, stacklevel=3)
             elif what == What.START:
                 dead = member.child
                 try:
                     self._start(member)
-                except BaseException:  # an interruption, or no more processes may run: it is tried again
+                except BaseException as error:  # it is tried again
                     member.incarnation -= 1
-                    self._rule.ended(member, time.monotonic_ns())
+                    if isinstance(error, Exception):  # such as that no more processes may run
+                        self._rule.ended(member, time.monotonic_ns())
+                    else:
+                        self._rule.undone(order)
                     raise
                 self._children.forget(dead)
                 self.restarts += 1

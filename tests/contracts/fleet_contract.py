@@ -152,6 +152,44 @@ class FleetContract:
         self.until(fleet, lambda: all(log.is_up(each.name, 1) for each in members))
         assert fleet.restarts == 3
 
+    def test_a_start_that_is_interrupted_is_no_end(self, fleet: ProcessFleet, log: Log) -> None:
+        (member,) = self.made(fleet, log, pauses=(0,))
+        self.until(fleet, lambda: log.is_up("member 0", 0))
+        role, plain, interruptions = member.role, member.role.arguments, [KeyboardInterrupt(), KeyboardInterrupt()]
+
+        def interrupted(each: Member) -> Any:
+            if interruptions:
+                raise interruptions.pop()
+            return plain(each)
+
+        object.__setattr__(role, "arguments", interrupted)
+        member.child.kill()
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                self.until(fleet, lambda: False)
+        self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert (fleet.restarts, log.lost) == (1, [])
+
+    def test_a_kill_that_is_interrupted_is_carried_out_at_the_next_turn(
+        self, fleet: ProcessFleet, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (member,) = self.made(fleet, log)
+        self.until(fleet, lambda: log.is_up("member 0", 0))
+        kill, interruptions = member.child.kill, [KeyboardInterrupt()]
+
+        def interrupted() -> None:
+            kill()
+            if interruptions:
+                raise interruptions.pop()
+
+        monkeypatch.setattr(member.child, "kill", interrupted)
+        fleet.ails(member, "is in the way")
+        with pytest.raises(KeyboardInterrupt):
+            fleet.turn()
+        with pytest.warns(RuntimeWarning, match="^member 0 is in the way: it is started again$"):
+            self.until(fleet, lambda: log.is_up("member 0", 1))
+        assert (fleet.restarts, log.ended) == (1, ["member 0"])
+
     def test_one_that_dies_again_and_again_is_given_up_with_its_end(self, fleet: ProcessFleet, log: Log) -> None:
         (member,) = self.made(fleet, log, "kill")
         self.until(fleet, lambda: log.lost)
@@ -281,6 +319,29 @@ class SeenFleetContract(FleetContract):
         while not log.answers("member 1"):
             assert time.monotonic() < deadline and not log.failed
             time.sleep(0.01)
+
+    @pytest.mark.timeout(120)
+    def test_a_thread_finds_the_end_of_one_whose_pipe_is_held_by_a_process_that_it_started(
+        self, fleet: ProcessFleet, log: Log
+    ) -> None:
+        fleet.drive(log.failed.append)
+        (member,) = self.made(fleet, log, pauses=())
+        member.send("leave heir")
+        member.send(1)
+        deadline = time.monotonic() + PATIENCE / 2
+        while not log.answers("member 0"):
+            assert time.monotonic() < deadline and not log.failed
+            time.sleep(0.01)
+        heirs = psutil.Process(fleet.pids["member 0"]).children()
+        assert len(heirs) == 1
+        try:
+            member.send("kill")
+            while not log.lost:
+                assert time.monotonic() < deadline and not log.failed
+                time.sleep(0.01)
+            assert heirs[0].is_running()
+        finally:
+            heirs[0].kill()
 
     def test_stopped_members_leave_with_the_fleet(self, fleet: ProcessFleet, log: Log) -> None:
         members = self.made(fleet, log, count=2)

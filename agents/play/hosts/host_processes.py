@@ -137,7 +137,7 @@ class ProcessHosts:
         elif kind == "raised":
             self._news.put(HostsFailed(found))
         elif kind == "exits":
-            self._fleet.kill(member, f"({member.child.place}) {found}")
+            member.why = member.why or f"({member.child.place}) {found}"  # it closes its environments, and ends
         else:
             self._fleet.kill(member, f"sent what cannot be read ({found})")
 

@@ -392,7 +392,7 @@ class OtherLearners:
     def _lose(self, learner: Member) -> None:
         """Note why a learner has ended."""
         if learner.error is not None:
-            failure = failure_of(learner.name, *learner.error)
+            failure = failure_of(learner.name, *learner.error, learner.words)
         else:
             try:
                 how = f"{learner.why} and was ended" if learner.why else self._fleet.ended_in_short(learner)
@@ -410,18 +410,23 @@ class OtherLearners:
             self._news.notify()
 
 
-def failure_of(who: str, error: BaseException | None, trace: str) -> Exception:
-    """Return what the first learner raises where another one has raised an exception; None if it was not pickled."""
+def failure_of(who: str, error: BaseException | None, trace: str, words: str) -> Exception:
+    """Return what the first learner raises where another one has raised an exception.
+
+    Args:
+        who: That one.
+        error: The exception; None if it was not pickled.
+        trace: Its traceback.
+        words: Its type and what it says, as "KeyError: 'rom'".
+    """
     if isinstance(error, OSError) and error.errno in FULL:  # a disk, which is told as the first one's own
         return OSError(error.errno, error.strerror, error.filename)
     if isinstance(error, DivergedError):
         return DivergedError(f"{who}: {error}")
     if isinstance(error, HostsFailed | LearnerFailed):
         return LearnerFailed(f"{who}: {error}")
-    if error is None:
-        raised = trace.strip().splitlines()[-1]
-    else:
-        raised = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+    kind, _, said = words.partition(": ")
+    raised = f"{kind}: {(said.strip() or 'no message').splitlines()[0]}"
     return (OtherIsGone if isinstance(error, OtherIsGone) else LearnerFailed)(f"{who} raised {raised}\n\n{trace}")
 
 

@@ -77,7 +77,7 @@ class _Station:
     Attributes:
         number: Its number.
         handle: The process or the thread.
-        pipe: Its messages: ("ready",) and ("failed", exception, traceback).
+        pipe: Its messages: ("ready",) and ("failed", exception, traceback), and words of a process.
         door: Where connections are handed in.
         errors: Of a thread, what ended it.
         visitor: The connection that it serves; None if it is free or not yet ready.

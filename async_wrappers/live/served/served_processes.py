@@ -345,7 +345,7 @@ class ServedProcesses:
                 return None
             raise RunFailed(f"{child.name} {self._children.how_it_ended(child)}, and the run with it: nothing goes on")
         if message[0] == "failed":
-            _, error, text = message
+            _, error, text, *_ = message
             raise raised_in(child.name, unpickled(error), text)
         return message
 

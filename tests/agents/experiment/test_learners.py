@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -36,7 +37,7 @@ ROOT = Path(__file__).parents[3]
         (LearnerFailed("node does not see it"), LearnerFailed, "learner 1 of 2: node does not see it"),
         (DivergedError("the loss is nan"), DivergedError, "learner 1 of 2: the loss is nan"),
         (KeyError("rom"), LearnerFailed, "learner 1 of 2 raised KeyError: 'rom'\n\nTraceback\nmy.Error: of mine\n"),
-        (None, LearnerFailed, "learner 1 of 2 raised my.Error: of mine\n\nTraceback\nmy.Error: of mine\n"),
+        (None, LearnerFailed, "learner 1 of 2 raised Error: first\n\nTraceback\nmy.Error: of mine\n"),
         (
             OtherIsGone("by peer"),
             OtherIsGone,
@@ -47,14 +48,15 @@ ROOT = Path(__file__).parents[3]
 def test_an_error_is_passed_on_in_words_and_with_a_traceback_where_it_is_not_our_own(
     error: Exception | None, kind: type[Exception], message: str
 ) -> None:
-    passed = learners.failure_of("learner 1 of 2", error, "Traceback\nmy.Error: of mine\n")
+    words = "Error: first\nsecond" if error is None else f"{type(error).__name__}: {error}"
+    passed = learners.failure_of("learner 1 of 2", error, "Traceback\nmy.Error: of mine\n", words)
     assert type(passed) is kind
     assert str(passed) == message
 
 
 def test_a_full_disk_of_a_learner_is_told_as_one_of_the_first() -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "blocks_1.jsonl")
-    passed = learners.failure_of("learner 1 of 2", error, "")
+    passed = learners.failure_of("learner 1 of 2", error, "", "")
     assert isinstance(passed, OSError)
     assert (passed.errno, passed.filename) == (errno.ENOSPC, "blocks_1.jsonl")
 
@@ -213,6 +215,37 @@ def test_what_a_learner_raises_in_an_update_is_raised_by_the_first_that_waits_fo
             others.group.sum(0.0)
         with pytest.raises(RuntimeError, match="of gloo"), others.watched():
             raise RuntimeError("of gloo, but not of an update")
+
+
+class Unreadable(Exception):
+    """Cannot be made again of its words."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first}\n{second}")
+
+
+class Unwritable(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.lock = threading.Lock()
+
+
+class Raises(Stops):
+    """Raises what does not reach the first learner."""
+
+    def fail(self, kind: str) -> None:
+        raise Unreadable("first", "second") if kind == "Unreadable" else Unwritable("first\nsecond")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["Unreadable", "Unwritable"])
+def test_an_exception_that_does_not_survive_its_way_is_told_by_its_type_and_first_line(kind: str) -> None:
+    with closing(OtherLearners(Raises, 2)) as others:
+        others.tell("fail", kind)
+        with pytest.raises(LearnerFailed, match=rf"^learner 1 of 2 raised {kind}: first\n\nTraceback"):
+            others.answers()
 
 
 class Slow(Stops):

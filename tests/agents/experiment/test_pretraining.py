@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,37 @@ class TestLearning:
         for _ in range(3):
             assert np.isfinite(float(agent.pretrain()["Loss"]))
         assert differs(before, dict(agent.learner.weights()))
+
+
+class Own:
+    """An agent of a user's own, around one of ours."""
+
+    def __init__(self) -> None:
+        self._agent = make_agent("full_rainbow", drifting())
+        self.spec = self._agent.spec
+
+    @property
+    def transitions(self) -> int:
+        return self._agent.transitions
+
+    @property
+    def batch_size(self) -> int:
+        return self._agent.batch_size
+
+    def demonstrate(self, transition: Mapping[str, Any]) -> None:
+        self._agent.demonstrate(transition)
+
+    def pretrain(self) -> Mapping[str, Any]:
+        return self._agent.pretrain()
+
+
+def test_an_agent_of_a_users_own_that_learns_from_demonstrations_may_pretrain(shown: str, tmp_path: Path) -> None:
+    own: Any = Own()
+    pretraining = Pretraining(shown, updates=3)
+    pretraining.load(own, drifting, seed=0)
+    assert own.transitions == pretraining.facts["transitions"] > 0
+    pretraining.run(own, tmp_path)
+    assert len((tmp_path / "metrics" / "pretraining.jsonl").read_text().splitlines()) > 1
 
 
 class Interrupted(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import signal
@@ -169,6 +170,27 @@ def test_after_an_interrupted_wait_all_begins_anew() -> None:
     envs.begin([5, 6])
     np.testing.assert_array_equal(step(envs, [1, 1]).observation, first.observation)
     envs.close()
+
+
+def shared_maps() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:async_wrappers")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_shared_memory_of_closed_ones_is_released_without_a_garbage_collection() -> None:
+    gc.collect()
+    before = shared_maps()
+    gc.disable()
+    try:
+        envs = ProcessEnvs(SeededEnv, 2, processes=1)
+        envs.begin([5, 6])
+        envs.recv()
+        assert shared_maps() > before
+        envs.close()
+        del envs
+        assert shared_maps() == before
+    finally:
+        gc.enable()
 
 
 def test_a_process_that_dies_again_and_again_is_an_error() -> None:

@@ -78,6 +78,19 @@ def test_answers_are_counted_and_those_of_an_incarnation_that_is_over_are_droppe
     assert world.fleet.owed == {3: 0, 4: 1}
 
 
+class OwnLoss(NamedTuple):
+    why: str
+    incarnation: int
+    host: int
+
+
+def test_a_loss_need_not_be_of_the_class(world: World) -> None:
+    world.fleet.submit(3, "play")
+    (lost,) = world.collected(OwnLoss("was lost", 0, 3))
+    assert type(lost) is Lost and lost == Lost(3, 0, "was lost")
+    assert (world.fleet.restarts, world.fleet.incarnation) == (1, {3: 1, 4: 5})
+
+
 def test_a_member_that_owes_an_answer_is_late_by_its_first_order_and_by_each_answer_anew(world: World) -> None:
     for order in ("play", "play"):
         world.fleet.submit(3, order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -229,6 +230,11 @@ class Leaving(SeededEnv):
             sys.exit(0)
         return super().step(action)
 
+    def close(self) -> None:
+        time.sleep(0.2)
+        with self._once.open("a") as file:
+            file.write("closed\n")
+
 
 @pytest.mark.usefixtures("fork_server")
 def test_a_host_in_a_process_that_exits_is_replaced_and_counted(tmp_path: Path) -> None:
@@ -241,6 +247,7 @@ def test_a_host_in_a_process_that_exits_is_replaced_and_counted(tmp_path: Path) 
                 shown = envs.recv()
                 envs.send(shown.env_ids, np.ones(2, int))
         assert (envs.restarts, envs.lost_episodes) == (1, 2)
+        assert (tmp_path / "left").read_text() == "closed\n" * 2
 
 
 def rows_of_each(envs: HostedEnvs, at_least: int) -> list[list[Any]]:
