@@ -75,8 +75,8 @@ def entered(tmp_path: Path, gin_file: str, bindings: tuple[str, ...]) -> set[Pat
 @pytest.mark.parametrize(
     ("heading", "most", "gin_file", "bindings"),
     [
-        ("Turn-based, under delay", 15, "configs/dqn/cartpole.gin", TURN_BASED),
-        ("32 environments with V-trace", 14, "configs/vtrace/cartpole.gin", ON_MANY),
+        ("Turn-based, under delay", 17, "configs/dqn/cartpole.gin", TURN_BASED),
+        ("32 environments with V-trace", 15, "configs/vtrace/cartpole.gin", ON_MANY),
     ],
 )
 def test_a_run_enters_each_file_of_a_walk(
@@ -88,7 +88,7 @@ def test_a_run_enters_each_file_of_a_walk(
 
 
 @pytest.mark.parametrize(
-    ("heading", "most"), [("Live, with a core at release", 21), ("A signal to a run of two learners", 12)]
+    ("heading", "most"), [("Live, with a core at release", 22), ("A signal to a run of two learners", 12)]
 )
 def test_a_walk_over_several_processes_names_files_that_are_there(heading: str, most: int) -> None:
     assert 10 < len(walk(heading)) <= most

@@ -195,7 +195,7 @@ def test_the_default_action_is_shown_the_newest_observation_and_the_last_action(
 def test_every_inference_is_told_its_episode_frame_and_mode() -> None:
     stage = Stage(latencies=[MS], workers=1, length=[4, 3])
     stage.play(episodes=2, first_episode=6, frames_before=100, eval_mode=False)
-    told = [ticket[2:] for _, _, ticket in stage.starts()]
+    told = [ticket.decision[:4] for _, _, ticket in stage.starts()]
     assert told == [
         *((6, k, 100 + k, False) for k in range(4)),
         *((7, k, 104 + k, False) for k in range(3)),
@@ -382,7 +382,7 @@ def test_frame_zero_waits_until_each_worker_has_inferred_once() -> None:
     assert stage.begin == BEGIN + 11 * MS
     warm = [entry for entry in stage.starts(warm_up=True) if entry[0] < 0]
     assert sorted(worker for _, worker, _ in warm) == [0, 1, 2]
-    assert {ticket[2:] for *_, ticket in warm} == {(0, 0, 0, True)}
+    assert {ticket.decision[:4] for *_, ticket in warm} == {(0, 0, 0, True)}
 
 
 def test_a_worker_that_hangs_in_its_first_inference_is_waited_for_once() -> None:
