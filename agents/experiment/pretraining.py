@@ -8,11 +8,11 @@ draw, and where they stay until newer transitions push them out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gin
 import gymnasium as gym
@@ -27,7 +27,6 @@ from async_wrappers.agents.demonstrations.demonstration import Playback, Recorde
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.play.play import environment_seed
-from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.files import write_text_atomically
 
@@ -35,21 +34,9 @@ _FILE = Path("metrics") / "pretraining.jsonl"
 _RECORDED, _DEMONSTRATED = 3, 4  # after the phases: episodes have seeds of their own
 
 
-@runtime_checkable
-class Pretrains(Protocol):
-    """An agent that learns from demonstrations, such as `TurnBasedAgent`, which says what its methods do."""
-
-    spec: Any
-
-    @property
-    def transitions(self) -> int: ...
-
-    @property
-    def batch_size(self) -> int: ...
-
-    def demonstrate(self, transition: Mapping[str, Any]) -> None: ...
-
-    def pretrain(self) -> Mapping[str, Any]: ...
+def _pretrains(agent: Any) -> bool:
+    """Return whether an agent learns from demonstrations, by the methods of `TurnBasedAgent` that do."""
+    return all(callable(getattr(agent, name, None)) for name in ("demonstrate", "pretrain"))
 
 
 class Pretraining:
@@ -70,7 +57,7 @@ class Pretraining:
         self.pending = False
         self.facts: dict[str, int] = {}
 
-    def load(self, agent: Agent, create_environment: Callable[[], gym.Env[Any, Any]], seed: int) -> None:
+    def load(self, agent: Any, create_environment: Callable[[], gym.Env[Any, Any]], seed: int) -> None:
         """Put the transitions of each demonstration into the agent's replay.
 
         Args:
@@ -83,7 +70,7 @@ class Pretraining:
                 learn.
             gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
         """
-        if not isinstance(agent, Pretrains):
+        if not _pretrains(agent):
             raise ValueError(f"{self._named} is for an agent that learns, got {type(agent).__name__}: bind None")
         if agent.spec.extras is not None:
             raise ValueError(
@@ -149,9 +136,8 @@ class Pretraining:
                 own,
             )
 
-    def run(self, agent: Agent, base_dir: Path) -> None:
+    def run(self, agent: Any, base_dir: Path) -> None:
         """Make the updates, and write their scalars to ``metrics/pretraining.jsonl`` and to TensorBoard."""
-        assert isinstance(agent, Pretrains)
         path = base_dir / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         lines: list[dict[str, float]] = [dict(self.facts)]
@@ -248,7 +234,7 @@ def record_player(
 
 
 def record_agent(
-    agent: Agent,
+    agent: Any,
     environment: gym.Env[Any, Any],
     dataset: str,
     *,

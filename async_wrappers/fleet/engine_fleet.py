@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from async_wrappers.fleet.fleet import SECOND, Fleet, What
 
@@ -21,20 +21,6 @@ class Lost(NamedTuple):
     host: int
     incarnation: int
     why: str
-
-
-@runtime_checkable
-class _Loss(Protocol):
-    """What an engine says of a member that has died: `Lost`, or anything else with its attributes."""
-
-    @property
-    def host(self) -> int: ...
-
-    @property
-    def incarnation(self) -> int: ...
-
-    @property
-    def why(self) -> str: ...
 
 
 class Engine(Protocol):
@@ -123,7 +109,7 @@ class EngineFleet:
             member = each.host
             if each.incarnation != self.incarnation[member]:
                 continue
-            if isinstance(each, _Loss):
+            if hasattr(each, "why"):  # a `Lost`, or what an engine of a user's own has in its place
                 self._losses[member] = Lost(member, each.incarnation, each.why)
                 self._rule.ended(member, time.monotonic_ns())
                 continue

@@ -155,7 +155,7 @@ def test_a_child_without_room_for_a_thread_reports_it(monkeypatch: pytest.Monkey
     with ours, theirs:
         with pytest.raises(SystemExit), child.as_child(theirs):
             pytest.fail("it goes on")
-        what, pickled, text = ours.recv()
+        what, pickled, text, *_ = ours.recv()
     assert what == "failed" and str(unpickled(pickled)) == "can't start new thread" and "Traceback" in text
 
 
