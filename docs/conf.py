@@ -53,6 +53,14 @@ autodoc_default_options = {"members": True, "show-inheritance": True, "member-or
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_mock_imports = ["h5py", "hypothesis", "minari", "psutil", "pyarrow", "pygame", "pytest", "ray", "wandb"]
+# Names that modules import for types alone, since at run time the import would be a circle or bring PyTorch.
+autodoc_type_aliases = {
+    "Run": "async_wrappers.agents.experiment.run.Run",
+    "Agent": "async_wrappers.agents.play.turns.agents.Agent",
+    "Play": "async_wrappers.agents.experiment.run.Play",
+    "HostPlan": "async_wrappers.agents.play.hosts.engine.HostPlan",
+    "OnHosts": "async_wrappers.agents.play.hosts.hosts.OnHosts",
+}
 python_maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
 default_role = "literal"  # docstrings write `name`, as Markdown does

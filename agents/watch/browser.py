@@ -31,7 +31,7 @@ from async_wrappers.agents.watch import charts
 from async_wrappers.agents.watch.checked_values import clean
 from async_wrappers.agents.watch.curves import panels_of, rates_of, scalars_of, times_of
 from async_wrappers.agents.watch.last_shown import read_picture
-from async_wrappers.agents.watch.watched_run import Run
+from async_wrappers.agents.watch.watched_run import WatchedRun
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 
 _RULES = Map(
@@ -131,13 +131,13 @@ class Page:
             file.close()
             raise
 
-    def _run(self, overview: Overview, key: str) -> Run:
+    def _run(self, overview: Overview, key: str) -> WatchedRun:
         for run in overview.runs:
             if key_of(run.directory) == key:
                 return run
         raise NotFound("this run is not watched any more: go back to the list")
 
-    def parts(self, overview: Overview, run: Run | None) -> dict[str, Markup]:
+    def parts(self, overview: Overview, run: WatchedRun | None) -> dict[str, Markup]:
         """Return the parts of a page as HTML, by their names; empty ones are not shown.
 
         Args:

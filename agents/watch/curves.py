@@ -15,7 +15,7 @@ from async_wrappers.agents.sweep.runs import IN_WORDS, RETURNS, RecordedRun, by_
 from async_wrappers.agents.sweep.view import summary
 from async_wrappers.agents.timing import PARTS, rate_in_words
 from async_wrappers.agents.watch.scalars import Series
-from async_wrappers.agents.watch.watched_run import Run
+from async_wrappers.agents.watch.watched_run import WatchedRun
 
 _MOST_POINTS, _MOST_DOTS, _MOST_PANELS = 80, 300, 40
 _MANY = 200  # scores whose mean is as good as normal, so that no resampling is needed
@@ -56,7 +56,7 @@ class Panel:
     note: str = ""
 
 
-def panels_of(runs: Sequence[Run]) -> list[Panel]:
+def panels_of(runs: Sequence[WatchedRun]) -> list[Panel]:
     """Return the panels of returns: of one run with its episodes, of several with a curve for each kind.
 
     Each environment has panels of its own, whose titles name it where there are several.
@@ -68,7 +68,7 @@ def panels_of(runs: Sequence[Run]) -> list[Panel]:
     return [panel for panel in panels if panel.curves or panel.dots]
 
 
-def _of_one(run: Run, metric: str) -> Panel:
+def _of_one(run: WatchedRun, metric: str) -> Panel:
     phase = metric.partition("_")[0]
     lines = [line for line in run.recorded.lines if metric in line and line.get(f"{phase}_episode_returns")]
     points = []
@@ -80,7 +80,7 @@ def _of_one(run: Run, metric: str) -> Panel:
     return Panel(IN_WORDS[metric], [Curve("", points)] if points else [], _thinned(played, _MOST_DOTS), note)
 
 
-def _of_several(runs: Sequence[Run], metric: str) -> list[Panel]:
+def _of_several(runs: Sequence[WatchedRun], metric: str) -> list[Panel]:
     begun = [run.recorded for run in runs if any(metric in line for line in run.recorded.lines)]
     environments = by_environment(begun) if begun else {}
     return [
@@ -117,13 +117,13 @@ def _summary(values: tuple[float, ...]) -> tuple[float, float, float]:
     return (value, value, value) if len(values) == 1 else (value, low, high)
 
 
-def scalars_of(run: Run) -> list[Panel]:
+def scalars_of(run: WatchedRun) -> list[Panel]:
     """Return a panel for each scalar of the updates, such as the loss, and for each rate of the iterations."""
     own = {tag: series for tag, series in run.scalars.items() if not tag.startswith(_ELSEWHERE)}
     return [Panel(tag, [Curve("", _plain(series))]) for tag, series in sorted(own.items())]
 
 
-def rates_of(run: Run) -> list[Panel]:
+def rates_of(run: WatchedRun) -> list[Panel]:
     """Return the frames a second of each phase, and the rates of many environments, a panel each."""
     found: dict[str, Series] = {}
     for line in run.recorded.lines:
@@ -135,7 +135,7 @@ def rates_of(run: Run) -> list[Panel]:
     return [Panel(title, [Curve("", _plain(series))]) for title, series in list(found.items())[:_MOST_PANELS]]
 
 
-def times_of(run: Run) -> dict[str, float]:
+def times_of(run: WatchedRun) -> dict[str, float]:
     """Return the seconds of each part of the newest training phase, in words; the rest of the phase as ``"other"``."""
     newest = {name: run.scalars[f"Time/{name}"][-1][1] for name in PARTS if f"Time/{name}" in run.scalars}
     times = {PARTS[name]: seconds for name, seconds in newest.items() if seconds > 0}

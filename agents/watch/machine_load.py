@@ -25,7 +25,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineState:
     """The load of this machine.
 
     Attributes:
@@ -62,14 +62,14 @@ class Load:
         self._known: dict[int, psutil.Process] = {}
         self._cards = _Cards()
 
-    def machine(self) -> Machine:
+    def machine(self) -> MachineState:
         """Return the load of the machine."""
         cores, memory, now = psutil.cpu_percent(percpu=True), psutil.virtual_memory(), time.monotonic()
         used = memory.total - memory.available
         mean = sum(cores) / max(len(cores), 1) / 100
         self._history.append((now, mean, used / memory.total))
         history = [(now - when, *values) for when, *values in self._history]
-        return Machine([core / 100 for core in cores], used, memory.total, self._cards.read(), history)  # type: ignore[arg-type]
+        return MachineState([core / 100 for core in cores], used, memory.total, self._cards.read(), history)  # type: ignore[arg-type]
 
     def processes(self, holder: int | None) -> Processes | None:
         """Return the load of a process and of all that it has started; None where it does not live."""

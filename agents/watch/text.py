@@ -20,7 +20,7 @@ from async_wrappers.agents.watch.curves import Panel, panels_of, rates_of, scala
 from async_wrappers.agents.watch.last_shown import Live
 from async_wrappers.agents.watch.machine_load import Processes
 from async_wrappers.agents.watch.recording import RecordingNow
-from async_wrappers.agents.watch.watched_run import RUNNING, Run
+from async_wrappers.agents.watch.watched_run import RUNNING, WatchedRun
 from async_wrappers.agents.watch.watched_sweep import SweepNow
 from async_wrappers.agents.watch.watcher import Overview, Watcher
 
@@ -67,7 +67,7 @@ def _parts(overview: Overview) -> Iterator[RenderableType]:
     yield _machine(overview)
 
 
-def _run(run: Run, processes: Processes | None) -> RenderableType:
+def _run(run: WatchedRun, processes: Processes | None) -> RenderableType:
     now, facts = run.progress, run.recorded.facts
     names = ("environment", "agent", "delay", "device", "seed")
     lines: list[RenderableType] = [Text(", ".join(f"{name} {facts[name]}" for name in names if name in facts), "dim")]
@@ -208,7 +208,7 @@ def _sweep(sweep: SweepNow) -> RenderableType:
     return Box(Group(Text(", ".join(words)), bar, table, *more), title=title, title_align="left")
 
 
-def _runs(runs: Iterable[Run]) -> Table:
+def _runs(runs: Iterable[WatchedRun]) -> Table:
     table = Table("run", "", "iterations", "frames", "return", "left", "environment, agent, delay", box=None)
     for run in runs:
         now, facts, last = run.progress, run.recorded.facts, run.last

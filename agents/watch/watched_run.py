@@ -107,7 +107,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Run:
+class WatchedRun:
     """What is known of a run.
 
     Attributes:
@@ -191,7 +191,7 @@ def _holder_in(folder: Folder, below: str = "") -> list[str]:
     return folder.parsed(os.path.join(below, LOCK), lambda data: data[:300].decode(errors="replace").split(), [])
 
 
-def read_run(folder: Folder) -> Run:
+def read_run(folder: Folder) -> WatchedRun:
     """Return what is known of a run; files that are missing are empty, and those that are refused are sentences."""
     folder.begin()
     facts = folder.parsed("metrics/run.json", json_of(_FACTS), dict[str, str](), "remove it")
@@ -204,7 +204,7 @@ def read_run(folder: Folder) -> Run:
     state = RUNNING if is_held(folder) else FINISHED if report else STOPPED
     if state == STOPPED and live is not None and not bindings:  # of an `AsyncRunner` alone, which locks nothing
         state = FINISHED if live.over else RUNNING if live.age < _SILENT else STOPPED
-    return Run(
+    return WatchedRun(
         folder,
         state,
         replace(recorded(Path(clean(folder.path)), facts, bindings, ()), lines=lines),

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from async_wrappers.agents.experiment.metrics import EPISODES
 from async_wrappers.agents.watch.checked_values import clean
-from async_wrappers.agents.watch.machine_load import Load, Machine, Processes
+from async_wrappers.agents.watch.machine_load import Load, MachineState, Processes
 from async_wrappers.agents.watch.reading import Folder, is_below
 from async_wrappers.agents.watch.recording import RecordingNow, Recordings, begun_at, is_recording
-from async_wrappers.agents.watch.watched_run import ITERATIONS, RUNNING, Run, is_run, read_run
+from async_wrappers.agents.watch.watched_run import ITERATIONS, RUNNING, WatchedRun, is_run, read_run
 from async_wrappers.agents.watch.watched_sweep import SweepNow, is_sweep, read_sweep
 
 _DEPTH = 3  # levels of directories below a named one in which runs are looked for
@@ -43,22 +43,22 @@ class Overview:
     """
 
     when: float
-    runs: Sequence[Run]
+    runs: Sequence[WatchedRun]
     sweeps: Sequence[SweepNow]
-    machine: Machine
+    machine: MachineState
     processes: Mapping[Path, Processes]
     left_out: int = 0
     problems: Sequence[str] = ()
     recordings: Sequence[RecordingNow] = ()
 
     @property
-    def only(self) -> Run | None:
+    def only(self) -> WatchedRun | None:
         """The run that is shown without a list of all: the only one."""
         return self.runs[0] if len(self.runs) == 1 and not (self.sweeps or self.recordings) else None
 
-    def sentences(self, run: Run | None = None) -> list[str]:
+    def sentences(self, run: WatchedRun | None = None) -> list[str]:
         """Return what a page of a run, or of all, says that could not be read."""
-        shown: list[SweepNow | RecordingNow | Run] = (
+        shown: list[SweepNow | RecordingNow | WatchedRun] = (
             [*self.sweeps, *self.recordings, *self.runs] if run is None else [run]
         )
         found = list(dict.fromkeys([*self.problems, *(each for one in shown for each in one.problems)]))
